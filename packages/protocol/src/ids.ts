@@ -1,0 +1,54 @@
+/**
+ * Ids say what they name: a kind, an underscore, twenty characters of `[a-z0-9]`.
+ * The part after `sbx_` is also a host label, so it never holds a dash.
+ */
+import { z } from 'zod';
+
+const KINDS = ['sbx', 'ckpt', 'job', 'op', 'evt', 'ses', 'req'] as const;
+export type IdKind = (typeof KINDS)[number];
+
+/** An id of one kind. The compiler keeps a checkpoint's id out of a sandbox's place. */
+export type Id<K extends IdKind> = `${K}_${string}`;
+export type SandboxId = Id<'sbx'>;
+export type CheckpointId = Id<'ckpt'>;
+export type OperationId = Id<'op'>;
+export type EventId = Id<'evt'>;
+export type JobId = Id<'job'>;
+export type RequestId = Id<'req'>;
+
+const LENGTH = 20;
+const ALPHABET = 'abcdefghijklmnopqrstuvwxyz0123456789';
+/** The largest multiple of the alphabet's size below 256: bytes above it would favour its first letters. */
+const UNBIASED = 256 - (256 % ALPHABET.length);
+
+export function isId<K extends IdKind>(kind: K, text: string): text is Id<K> {
+  return text.startsWith(`${kind}_`) && /^[a-z0-9]{20}$/.test(text.slice(kind.length + 1));
+}
+
+/** Makes an id from a source of random bytes, which a test may choose. */
+export function makeId<K extends IdKind>(kind: K, randomBytes: (n: number) => Uint8Array): Id<K> {
+  let text = '';
+  while (text.length < LENGTH) {
+    for (const byte of randomBytes(LENGTH)) {
+      if (byte < UNBIASED && text.length < LENGTH) text += ALPHABET[byte % ALPHABET.length];
+    }
+  }
+  return `${kind}_${text}`;
+}
+
+/** Accepts `sbx_abc…` and the bare `abc…` that host names and E2B's calls use. */
+export function parseSandboxId(text: string): SandboxId | undefined {
+  const full = text.startsWith('sbx_') ? text : `sbx_${text}`;
+  return isId('sbx', full) ? full : undefined;
+}
+
+/** The part of a sandbox id that stands in host names and E2B's calls. */
+export function bareSandboxId(id: SandboxId): string {
+  return id.slice('sbx_'.length);
+}
+
+export function idSchema<K extends IdKind>(kind: K) {
+  return z
+    .templateLiteral([`${kind}_`, z.string().regex(/^[a-z0-9]{20}$/)])
+    .meta({ description: `An id that starts with ${kind}_` }) as unknown as z.ZodType<Id<K>>;
+}
