@@ -1,0 +1,56 @@
+/**
+ * From "something happened to this name" to what happened. The system tells only that a name came, went
+ * or moved ("rename"), or that its content or its rights changed ("change"); the rest follows from what
+ * was there before and what is there now.
+ */
+import type { BigIntStats } from 'node:fs';
+
+export type ChangeType = 'create' | 'write' | 'remove' | 'rename' | 'chmod';
+export type Hint = 'rename' | 'change';
+
+export interface Seen {
+  readonly inode: bigint;
+  readonly born: bigint;
+  readonly mode: bigint;
+  readonly owner: string;
+  readonly size: bigint;
+  readonly modified: bigint;
+  readonly changed: bigint;
+  readonly kind: 'file' | 'directory' | 'other';
+}
+
+export function seen(found: BigIntStats): Seen {
+  return {
+    inode: found.ino,
+    born: found.birthtimeNs,
+    mode: found.mode,
+    owner: `${found.uid}:${found.gid}`,
+    size: found.size,
+    modified: found.mtimeNs,
+    changed: found.ctimeNs,
+    kind: found.isFile() ? 'file' : found.isDirectory() ? 'directory' : 'other',
+  };
+}
+
+/** A file that comes with content was also written, perhaps elsewhere and then moved here. */
+export function arrival(now: Seen): ChangeType[] {
+  return now.kind === 'file' && now.size > 0n ? ['create', 'write'] : ['create'];
+}
+
+/** What happened to a name that was there and still is. */
+export function changesOf(before: Seen, now: Seen, hints: ReadonlySet<Hint>): ChangeType[] {
+  if (now.kind !== before.kind) return ['remove', ...arrival(now)];
+  // Another file under the same name: to whoever watches the name, its content was written.
+  const isReplaced = now.inode !== before.inode || now.born !== before.born;
+  if (isReplaced) return hints.has('rename') || now.kind === 'file' ? [now.kind === 'file' ? 'write' : 'create'] : [];
+  if (!hints.has('change')) return [];
+  // A directory's own time changes with its entries, which are told by themselves.
+  if (now.kind === 'directory') return ['chmod'];
+  const changes: ChangeType[] = [];
+  const isWritten = now.modified !== before.modified || now.size !== before.size;
+  if (isWritten) changes.push('write');
+  if (now.mode !== before.mode || now.owner !== before.owner) changes.push('chmod');
+  if (changes.length > 0) return changes;
+  // Two writes may share one tick of the clock: better one event too many than one too few.
+  return now.changed === before.changed ? ['write'] : ['chmod'];
+}

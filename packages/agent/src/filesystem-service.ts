@@ -1,0 +1,114 @@
+/** The RPCs on files. Whose rights they use is settled before they are called: they run as that user. */
+import { cp, lstat, mkdir, rename, rm, stat } from 'node:fs/promises';
+import { dirname } from 'node:path';
+import { Code, ConnectError, type HandlerContext, type ServiceImpl } from '@connectrpc/connect';
+import type { Filesystem } from '@torpor/envd';
+import { TorporError } from '@torpor/protocol';
+import { errnoOf, onPath } from './agent-failures.ts';
+import { listDirectory } from './directory-listing.ts';
+import { describeEntry, type EntryParts } from './entries.ts';
+import { keepaliveMs, withKeepalive } from './keepalive.ts';
+import type { FileContext, Place } from './paths.ts';
+import { openWatch, PolledWatches } from './watchers.ts';
+
+export function filesystemService(
+  parts: EntryParts,
+  contextOf: (call: HandlerContext) => FileContext,
+  newId: () => string,
+): ServiceImpl<typeof Filesystem> {
+  const polled = new PolledWatches(newId);
+  return {
+    async stat({ path }, call) {
+      const place = await parts.paths.entry(path, contextOf(call));
+      return { entry: await describeEntry(place, parts) };
+    },
+
+    async makeDir({ path }, call) {
+      const place = await parts.paths.target(path, contextOf(call));
+      await makeDirectory(place);
+      return { entry: await describeEntry(place, parts) };
+    },
+
+    async move({ source, destination }, call) {
+      const from = await parts.paths.entry(source, contextOf(call));
+      const to = await parts.paths.entry(destination, contextOf(call));
+      refuseTop(from, parts);
+      await move(from, to);
+      await parts.metadata.moved(from.real, to.real);
+      return { entry: await describeEntry(to, parts) };
+    },
+
+    async listDir({ path, depth }, call) {
+      const place = await parts.paths.target(path, contextOf(call));
+      return { entries: await listDirectory(place, depth || 1, parts) };
+    },
+
+    async remove({ path }, call) {
+      const place = await parts.paths.entry(path, contextOf(call));
+      refuseTop(place, parts);
+      await onPath(place.path, () => rm(place.real, { recursive: true, force: true }));
+      await parts.metadata.moved(place.real, undefined);
+      return {};
+    },
+
+    async *watchDir(request, call) {
+      const watch = await openWatch(request, contextOf(call), parts);
+      // As with processes: a client that vanished must not keep the watch open.
+      call.signal.addEventListener('abort', () => watch.close(), { once: true });
+      try {
+        yield { event: { case: 'start', value: {} } };
+        yield* withKeepalive(
+          async () => ({
+            event: { case: 'filesystem' as const, value: await watch.events.next(call.signal) },
+          }),
+          () => ({ event: { case: 'keepalive' as const, value: {} } }),
+          keepaliveMs(call.requestHeader),
+        );
+      } finally {
+        watch.close();
+      }
+    },
+
+    async createWatcher(request, call) {
+      return { watcherId: polled.add(await openWatch(request, contextOf(call), parts)) };
+    },
+
+    getWatcherEvents: ({ watcherId }) => ({ events: polled.drain(watcherId) }),
+
+    removeWatcher({ watcherId }) {
+      polled.remove(watcherId);
+      return {};
+    },
+  };
+}
+
+async function makeDirectory(place: Place): Promise<void> {
+  const existing = await stat(place.real).catch(() => undefined);
+  if (existing?.isDirectory()) {
+    // Our own errors know no such code, and clients tell by it that nothing had to be done.
+    throw new ConnectError(`${place.path} already exists`, Code.AlreadyExists);
+  }
+  if (existing !== undefined) throw new TorporError('invalid_request', `${place.path} is not a directory.`);
+  await onPath(place.path, () => mkdir(place.real, { recursive: true }));
+}
+
+async function move(from: Place, to: Place): Promise<void> {
+  await onPath(from.path, () => lstat(from.real));
+  await onPath(to.path, () => mkdir(dirname(to.real), { recursive: true }));
+  try {
+    await rename(from.real, to.real);
+  } catch (thrown) {
+    if (errnoOf(thrown) !== 'EXDEV') return onPath(from.path, () => Promise.reject(thrown));
+    // Another filesystem: the same in two steps, and nothing is removed before it stands elsewhere.
+    await onPath(to.path, () =>
+      cp(from.real, to.real, { recursive: true, preserveTimestamps: true, verbatimSymlinks: true }),
+    );
+    await onPath(from.path, () => rm(from.real, { recursive: true }));
+  }
+}
+
+function refuseTop(place: Place, { paths }: EntryParts): void {
+  if (place.real === '/' || place.real === paths.root) {
+    throw new TorporError('invalid_request', `${place.path} is the sandbox itself.`);
+  }
+}

@@ -1,0 +1,63 @@
+/** Small things every plain HTTP handler needs: JSON out, bounded JSON in, errors as clients expect them. */
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { Http2ServerRequest, Http2ServerResponse } from 'node:http2';
+import { factsOf, TorporError } from '@torpor/protocol';
+
+/** The agent's own port speaks HTTP/1.1; the one between agent and file worker HTTP/2. */
+export type Request = IncomingMessage | Http2ServerRequest;
+export type Response = ServerResponse | Http2ServerResponse;
+
+const MAX_BODY_BYTES = 1024 * 1024;
+
+export function answerJson(response: Response, status: number, body: unknown): void {
+  const text = Buffer.from(JSON.stringify(body));
+  response.writeHead(status, { 'content-type': 'application/json', 'content-length': text.length });
+  (response as ServerResponse).end(text);
+}
+
+/** A failure after the first byte can only be told by breaking off. */
+export function answerFailure(response: Response, thrown: unknown): void {
+  if (response.headersSent || response.destroyed) {
+    response.destroy();
+    return;
+  }
+  const error = TorporError.from(thrown);
+  const status = factsOf(error.code).http;
+  answerJson(response, status, { code: status, message: error.message });
+}
+
+/** For the paths of RPCs, whose clients look for Connect's words. */
+export function answerRpcFailure(response: Response, thrown: unknown): void {
+  const error = TorporError.from(thrown);
+  const { http, connect } = factsOf(error.code);
+  answerJson(response, http, { code: connect, message: error.message });
+}
+
+export async function readBody(request: Request): Promise<Buffer> {
+  const chunks: Buffer[] = [];
+  let size = 0;
+  for await (const chunk of request as AsyncIterable<Buffer>) {
+    size += chunk.length;
+    if (size > MAX_BODY_BYTES) throw new TorporError('invalid_request', 'The body is too large.');
+    chunks.push(chunk);
+  }
+  return Buffer.concat(chunks);
+}
+
+export function parseJson(body: Buffer): unknown {
+  try {
+    return JSON.parse(body.toString('utf8'));
+  } catch (cause) {
+    throw new TorporError('invalid_request', 'The body is not JSON.', { cause });
+  }
+}
+
+export function queryOf(request: Request): URLSearchParams {
+  const url = request.url ?? '';
+  const mark = url.indexOf('?');
+  return new URLSearchParams(mark === -1 ? '' : url.slice(mark + 1));
+}
+
+export function pathOf(request: Request): string {
+  return (request.url ?? '').split('?', 1)[0] ?? '';
+}

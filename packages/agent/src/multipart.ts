@@ -1,0 +1,57 @@
+/** Uploads as a form: each part named `file` is one file, and its file name is where it goes. */
+import type { Readable } from 'node:stream';
+import { pipeline } from 'node:stream/promises';
+import { Busboy, type BusboyHeaders } from '@fastify/busboy';
+import { TorporError } from '@torpor/protocol';
+
+export interface FormFile {
+  readonly name: string;
+  readonly content: Readable;
+}
+
+/** Hands over the files one after the other; the next part is read only when the last was taken. */
+export async function readForm(
+  body: Readable,
+  headers: BusboyHeaders,
+  take: (file: FormFile) => Promise<void>,
+): Promise<void> {
+  const form = openForm(headers);
+  const open = new Set<Readable>();
+  let taken: Promise<void> = Promise.resolve();
+  let failure: unknown;
+  form.on('file', (field, content, name) => {
+    // A broken form is told by the pipeline; a part that nobody reads any more must not throw it again.
+    content.on('error', () => {});
+    if (field !== 'file' || failure !== undefined) return void content.resume();
+    open.add(content);
+    taken = taken
+      .then(() => take({ name: decodeName(name), content }))
+      .catch((thrown) => {
+        failure ??= thrown;
+        content.resume();
+      })
+      .finally(() => open.delete(content));
+  });
+  try {
+    await pipeline(body, form);
+  } catch (cause) {
+    const error = new TorporError('invalid_request', 'The form is broken off or not well formed.', { cause });
+    for (const content of open) content.destroy(error);
+    failure ??= error;
+  }
+  await taken;
+  if (failure !== undefined) throw failure;
+}
+
+function openForm(headers: BusboyHeaders): InstanceType<typeof Busboy> {
+  try {
+    return new Busboy({ headers, preservePath: true });
+  } catch (cause) {
+    throw new TorporError('invalid_request', 'The form names no boundary.', { cause });
+  }
+}
+
+/** The three characters that forms cannot carry in a file name, as browsers and `fetch` write them. */
+function decodeName(name: string | undefined): string {
+  return (name ?? '').replace(/%(22|0A|0D)/gi, (_, code: string) => String.fromCharCode(Number.parseInt(code, 16)));
+}

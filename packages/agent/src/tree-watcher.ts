@@ -1,0 +1,192 @@
+/** Watches a directory, and on request all below it, and tells what happens there as typed changes. */
+import { type FSWatcher, watch } from 'node:fs';
+import { lstat, readdir } from 'node:fs/promises';
+import { basename, dirname, join } from 'node:path';
+import { TorporError } from '@torpor/protocol';
+import { errnoOf, fileFailure } from './agent-failures.ts';
+import { arrival, type ChangeType, changesOf, type Hint, type Seen, seen } from './entry-changes.ts';
+import { isInside } from './paths.ts';
+import { isUploadInProgress } from './upload-names.ts';
+
+export interface Change {
+  /** Relative to the watched directory. */
+  readonly name: string;
+  readonly type: ChangeType;
+}
+
+export interface TreeWatcherOptions {
+  readonly recursive: boolean;
+  readonly onChanges: (changes: readonly Change[]) => void;
+  /** Watching has ended by itself: the directory is gone, or the system cannot watch so much. */
+  readonly onFailure: (error: TorporError) => void;
+}
+
+/** What happens within so short a time is looked at together, so that moves find both their ends. */
+const GATHER_MS = 15;
+
+interface WatchedDirectory {
+  readonly watcher: FSWatcher;
+  readonly entries: Map<string, Seen>;
+}
+
+interface Arrived {
+  readonly name: string;
+  readonly now: Seen;
+}
+
+export class TreeWatcher {
+  private readonly top: string;
+  private readonly options: TreeWatcherOptions;
+  private readonly directories = new Map<string, WatchedDirectory>();
+  private hints = new Map<string, Set<Hint>>();
+  private timer: NodeJS.Timeout | undefined;
+  private working = false;
+  private closed = false;
+
+  private constructor(top: string, options: TreeWatcherOptions) {
+    this.top = top;
+    this.options = options;
+  }
+
+  /** Resolves when nothing can be missed any more. */
+  static async open(top: string, options: TreeWatcherOptions): Promise<TreeWatcher> {
+    const watcher = new TreeWatcher(top, options);
+    try {
+      await watcher.add('', undefined);
+    } catch (thrown) {
+      watcher.close();
+      throw fileFailure(thrown, top);
+    }
+    return watcher;
+  }
+
+  close(): void {
+    this.closed = true;
+    clearTimeout(this.timer);
+    for (const { watcher } of this.directories.values()) watcher.close();
+    this.directories.clear();
+  }
+
+  /** `found` collects what is in a directory that came while we watched; the first snapshot is no news. */
+  private async add(directory: string, found: Change[] | undefined): Promise<void> {
+    const path = join(this.top, directory);
+    const watcher = watch(path, (hint, name) => this.note(directory, name, hint));
+    watcher.on('error', () => this.forget(directory));
+    const entries = new Map<string, Seen>();
+    this.directories.set(directory, { watcher, entries });
+    for (const name of await readdir(path)) {
+      const now = isUploadInProgress(name) ? undefined : await look(join(path, name));
+      if (now === undefined) continue;
+      entries.set(name, now);
+      const relative = join(directory, name);
+      found?.push(...arrival(now).map((type) => ({ name: relative, type })));
+      if (this.options.recursive && now.kind === 'directory') await this.addBelow(relative, found);
+    }
+    if (this.closed) watcher.close();
+  }
+
+  /** A directory below may be gone again, or closed to us. Only exhaustion is a reason to give up. */
+  private async addBelow(directory: string, found: Change[] | undefined): Promise<void> {
+    try {
+      await this.add(directory, found);
+    } catch (thrown) {
+      this.forget(directory);
+      if (errnoOf(thrown) === 'ENOSPC' || errnoOf(thrown) === 'EMFILE') {
+        throw new TorporError('capacity', 'The system cannot watch so many directories.', { cause: thrown });
+      }
+    }
+  }
+
+  private note(directory: string, name: string | null, hint: Hint): void {
+    if (this.closed || name === null || isUploadInProgress(name)) return;
+    const relative = join(directory, name);
+    const hints = this.hints.get(relative) ?? new Set();
+    this.hints.set(relative, hints.add(hint));
+    if (!this.working) this.timer ??= setTimeout(() => void this.work(), GATHER_MS);
+  }
+
+  private async work(): Promise<void> {
+    this.working = true;
+    this.timer = undefined;
+    try {
+      while (this.hints.size > 0 && !this.closed) {
+        const hints = this.hints;
+        this.hints = new Map();
+        const changes = await this.examine(hints);
+        if (changes.length > 0 && !this.closed) this.options.onChanges(changes);
+      }
+      if (!this.closed && (await look(this.top)) === undefined) {
+        throw new TorporError('not_found', `${this.top} does not exist any more.`);
+      }
+    } catch (thrown) {
+      this.close();
+      this.options.onFailure(fileFailure(thrown, this.top));
+    } finally {
+      this.working = false;
+    }
+  }
+
+  private async examine(hints: ReadonlyMap<string, ReadonlySet<Hint>>): Promise<Change[]> {
+    const gone: Arrived[] = [];
+    const arrived: Arrived[] = [];
+    const changed: Change[] = [];
+    // The deepest first: a directory is forgotten only after what was in it has been told.
+    for (const [name, kinds] of [...hints].sort(([a], [b]) => b.length - a.length)) {
+      const entries = this.directories.get(directoryOf(name))?.entries;
+      if (entries === undefined) continue;
+      const before = entries.get(basename(name));
+      const now = await look(join(this.top, name));
+      if (now === undefined) {
+        entries.delete(basename(name));
+        if (before !== undefined) gone.push({ name, now: before });
+        continue;
+      }
+      entries.set(basename(name), now);
+      if (before === undefined) arrived.push({ name, now });
+      else changed.push(...changesOf(before, now, kinds).map((type) => ({ name, type })));
+    }
+    return [...this.tellGone(gone, arrived), ...(await this.tellArrived(gone, arrived)), ...changed];
+  }
+
+  private tellGone(gone: readonly Arrived[], arrived: readonly Arrived[]): Change[] {
+    for (const { name, now } of gone) if (now.kind === 'directory') this.forget(name);
+    return gone.map((left) => ({ name: left.name, type: isAmong(arrived, left) ? 'rename' : 'remove' }));
+  }
+
+  private async tellArrived(gone: readonly Arrived[], arrived: readonly Arrived[]): Promise<Change[]> {
+    const changes: Change[] = [];
+    for (const came of arrived) {
+      const isMoved = isAmong(gone, came);
+      const types = isMoved ? (['create'] as const) : arrival(came.now);
+      changes.push(...types.map((type) => ({ name: came.name, type })));
+      if (!this.options.recursive || came.now.kind !== 'directory' || this.directories.has(came.name)) continue;
+      await this.addBelow(came.name, isMoved ? undefined : changes);
+    }
+    return changes;
+  }
+
+  private forget(directory: string): void {
+    for (const [name, { watcher }] of this.directories) {
+      if (directory !== '' && !isInside(name, directory)) continue;
+      watcher.close();
+      this.directories.delete(name);
+    }
+  }
+}
+
+function directoryOf(name: string): string {
+  const directory = dirname(name);
+  return directory === '.' ? '' : directory;
+}
+
+function isAmong(entries: readonly Arrived[], entry: Arrived): boolean {
+  return entries.some(({ now }) => now.inode === entry.now.inode && now.born === entry.now.born);
+}
+
+async function look(path: string): Promise<Seen | undefined> {
+  try {
+    return seen(await lstat(path, { bigint: true }));
+  } catch {
+    return undefined;
+  }
+}

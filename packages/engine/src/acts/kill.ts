@@ -1,0 +1,41 @@
+/** Ending a sandbox: everything it runs is destroyed, then it is `killed`. */
+import { TorporError } from '@torpor/protocol';
+import { type Context, runtimeOf, take } from '../context.ts';
+import { commit, type Held, pass } from '../operations/held.ts';
+import { endOperation, FenceLost } from '../operations/operation.ts';
+import type { Sandbox } from '../sandbox.ts';
+import { within } from '../within.ts';
+
+/**
+ * Drives a sandbox that is `killing`. When the runtime does not do it, the sandbox stays `killing` and the
+ * reconciler asks again: a failed stop never makes the row say that it is gone (R81).
+ */
+export async function kill(ctx: Context, held: Held, sandbox: Sandbox): Promise<void> {
+  const { operation, signal } = held;
+  try {
+    await pass(ctx, operation, 'kill-claimed');
+    const upTo = { sandboxId: sandbox.id, generation: sandbox.generation };
+    await within(
+      ctx.clock,
+      ctx.settings.callMs,
+      'Destroying',
+      (own) => runtimeOf(ctx, sandbox).destroy(upTo, own),
+      signal,
+    );
+    await pass(ctx, operation, 'kill-destroyed');
+  } catch (thrown) {
+    if (thrown instanceof FenceLost) throw thrown;
+    const error = TorporError.from(thrown);
+    await commit(ctx, operation, (tx) => endOperation(tx, operation, ctx.clock.now(), { outcome: 'failed', error }));
+    return;
+  }
+  await commit(ctx, operation, async (tx, locked) => {
+    const now = ctx.clock.now();
+    await endOperation(tx, operation, now, { outcome: 'succeeded', result: {} });
+    const change = { endsAt: null, evidence: 'ledger', observedAt: now } as const;
+    const head = { operationId: operation.id, baseId: null, checkpointId: null, change };
+    await take(ctx, tx, locked, 'destroyed', 'sandbox.killed', {}, head);
+  });
+  await pass(ctx, operation, 'kill-committed');
+  await ctx.gate.open(sandbox.id);
+}

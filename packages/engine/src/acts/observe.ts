@@ -1,0 +1,17 @@
+/** Asking the runtime how a sandbox really is. */
+import { TorporError } from '@torpor/protocol';
+import { type Context, runtimeOf } from '../context.ts';
+import type { Observation } from '../ports/runtime.ts';
+import type { Sandbox } from '../sandbox.ts';
+import { within } from '../within.ts';
+
+/** Never throws: not being able to ask is an answer. */
+export async function observe(ctx: Context, sandbox: Sandbox): Promise<Observation> {
+  const instance = { sandboxId: sandbox.id, generation: sandbox.generation };
+  try {
+    const runtime = runtimeOf(ctx, sandbox);
+    return await within(ctx.clock, ctx.settings.observeMs, 'Observing', (signal) => runtime.observe(instance, signal));
+  } catch (thrown) {
+    return { is: 'unknown', why: TorporError.from(thrown).message };
+  }
+}

@@ -1,0 +1,157 @@
+/**
+ * Bringing back what a dead instance left: its writable files become a checkpoint marked `recovered` and
+ * the sandbox is paused. Only when nothing usable of its own is left is it lost.
+ */
+import { type CheckpointId, type Loss, type SandboxState, TorporError } from '@torpor/protocol';
+import { findCheckpoint, findWriting, markDeleted, markSealed, type Sealed } from '../checkpoints/checkpoint.ts';
+import { type Context, runtimeOf, take } from '../context.ts';
+import { commit, type Held } from '../operations/held.ts';
+import { endOperation, FenceLost, type Operation } from '../operations/operation.ts';
+import type { Transaction } from '../ports/database.ts';
+import type { Observation } from '../ports/runtime.ts';
+import type { Sandbox } from '../sandbox.ts';
+import { within } from '../within.ts';
+import { reserve, sealCaptured } from './seal.ts';
+
+type Gone = Extract<Observation, { is: 'gone' }>;
+
+/** For a sandbox that should run and whose instance was proved gone. Ends the operation. */
+export async function recover(ctx: Context, held: Held, sandbox: Sandbox, found: Gone): Promise<void> {
+  const { operation } = held;
+  let salvaged: { readonly id: CheckpointId; readonly sealed: Sealed } | null = null;
+  if (found.files) {
+    try {
+      salvaged = await salvage(ctx, held, sandbox);
+    } catch (thrown) {
+      if (thrown instanceof FenceLost) throw thrown;
+      const error = TorporError.from(thrown);
+      // The files are there and could not be sealed just now: nothing is given up, the next round tries again.
+      if (error.code !== 'checkpoint_missing') {
+        await commit(ctx, operation, async (tx, locked) => {
+          await dropUnfinished(ctx, tx, operation);
+          await endOperation(tx, operation, ctx.clock.now(), { outcome: 'failed', error });
+          if (locked.state === 'pausing') await backToRunning(ctx, tx, locked, operation, error);
+        });
+        return;
+      }
+    }
+  }
+  await commit(ctx, operation, async (tx, locked) => {
+    const now = ctx.clock.now();
+    const outcome = { outcome: 'succeeded', result: { checkpointId: salvaged?.id ?? locked.checkpointId } } as const;
+    if (salvaged !== null) {
+      await markSealed(tx, salvaged.id, salvaged.sealed, { recovered: true, expiresAt: null }, now);
+      await end(ctx, tx, operation, outcome);
+      await stepRecovered(ctx, tx, locked, operation, found, salvaged.id, ['processes', 'connections']);
+      return;
+    }
+    await dropUnfinished(ctx, tx, operation);
+    await end(ctx, tx, operation, outcome);
+    if (locked.checkpointId === null) {
+      const reason = `${found.why}, nothing of its files is left and it was never paused`;
+      const change = { reason, lost: ['processes', 'files'], evidence: 'gone', observedAt: now } as const;
+      const data = { reason, previousState: locked.state };
+      await take(ctx, tx, locked, 'lost', 'sandbox.lost', data, { operationId: operation.id, baseId: null, change });
+      return;
+    }
+    await stepRecovered(ctx, tx, locked, operation, found, locked.checkpointId, ['processes', 'files', 'connections']);
+  });
+  await ctx.gate.open(sandbox.id);
+}
+
+/** The operation that found the loss may have been a pause; it ends as failed then, because nobody was asked. */
+async function end(
+  ctx: Context,
+  tx: Transaction,
+  operation: Operation,
+  outcome: { readonly outcome: 'succeeded'; readonly result: Readonly<Record<string, unknown>> },
+): Promise<void> {
+  if (operation.kind === 'recover') return endOperation(tx, operation, ctx.clock.now(), outcome);
+  const error = new TorporError('conflict', `The sandbox's processes were gone before the ${operation.kind} was done.`);
+  return endOperation(tx, operation, ctx.clock.now(), { outcome: 'failed', error });
+}
+
+async function salvage(
+  ctx: Context,
+  held: Held,
+  sandbox: Sandbox,
+): Promise<{ readonly id: CheckpointId; readonly sealed: Sealed }> {
+  const id = ctx.ids.next('ckpt');
+  const instance = { sandboxId: sandbox.id, generation: sandbox.generation };
+  await commit(ctx, held.operation, async (tx, locked) => {
+    await dropUnfinished(ctx, tx, held.operation);
+    await reserve(ctx, tx, locked, held.operation, id);
+  });
+  const sealed = await within(
+    ctx.clock,
+    ctx.settings.callMs,
+    'Salvaging',
+    async (own) => {
+      const staging = await ctx.store.stage(id, own);
+      const captured = await runtimeOf(ctx, sandbox).salvage(instance, staging, own);
+      return sealCaptured(ctx, staging, captured, sandbox, own);
+    },
+    held.signal,
+  );
+  return { id, sealed };
+}
+
+async function dropUnfinished(ctx: Context, tx: Transaction, operation: Operation): Promise<void> {
+  for (const unfinished of await findWriting(tx, operation.id)) await markDeleted(tx, unfinished.id, ctx.clock.now());
+}
+
+async function stepRecovered(
+  ctx: Context,
+  tx: Transaction,
+  sandbox: Sandbox,
+  operation: Operation,
+  found: Gone,
+  checkpointId: CheckpointId,
+  lost: Loss[],
+): Promise<void> {
+  const checkpoint = await findCheckpoint(tx, checkpointId);
+  const previousState: SandboxState = sandbox.state;
+  await take(
+    ctx,
+    tx,
+    sandbox,
+    'recovered',
+    'sandbox.recovered',
+    {
+      reason: 'reconcile',
+      found: found.why,
+      previousState,
+      parentId: checkpoint?.parentId ?? null,
+      location: checkpoint?.location ?? '',
+      bytes: checkpoint?.bytes ?? 0,
+      parts: checkpoint?.parts ?? { files: true, memory: false },
+      lost,
+    },
+    {
+      operationId: operation.id,
+      checkpointId,
+      baseId: checkpointId,
+      change: { endsAt: null, lost, reason: found.why, evidence: 'gone', observedAt: ctx.clock.now() },
+    },
+  );
+}
+
+async function backToRunning(
+  ctx: Context,
+  tx: Transaction,
+  sandbox: Sandbox,
+  operation: Operation,
+  error: TorporError,
+): Promise<void> {
+  const { code, message } = error;
+  const change = { evidence: 'gone', observedAt: ctx.clock.now() } as const;
+  await take(
+    ctx,
+    tx,
+    sandbox,
+    'seal_failed',
+    'sandbox.pause_failed',
+    { error: { code, message } },
+    { operationId: operation.id, change },
+  );
+}

@@ -1,0 +1,36 @@
+/**
+ * Making a sandbox that should run do so, or saying why it does not. It is an operation like any other,
+ * so that nothing it finds can be the middle of somebody else's.
+ */
+import { TorporError } from '@torpor/protocol';
+import { type Context, note } from '../context.ts';
+import { commit, type Held } from '../operations/held.ts';
+import { type Ending, endOperation } from '../operations/operation.ts';
+import type { Sandbox } from '../sandbox.ts';
+import { observe } from './observe.ts';
+import { recover } from './recover.ts';
+import { thaw } from './thaw.ts';
+
+export async function repair(ctx: Context, held: Held, sandbox: Sandbox): Promise<void> {
+  const { operation } = held;
+  const found = await observe(ctx, sandbox);
+  if (found.is === 'gone') return recover(ctx, held, sandbox, found);
+  const thawed = found.is === 'frozen' && (await thaw(ctx, sandbox));
+  if (thawed) await ctx.gate.open(sandbox.id);
+  const well = found.is === 'running' || thawed;
+  const why = 'why' in found ? found.why : 'it could not be thawed';
+  const ending: Ending = well
+    ? { outcome: 'succeeded', result: {} }
+    : { outcome: 'failed', error: new TorporError('unreachable', `The sandbox is ${found.is}: ${why}.`) };
+  await commit(ctx, operation, async (tx, locked) => {
+    await endOperation(tx, operation, ctx.clock.now(), ending);
+    if (!thawed) return;
+    const data = {
+      found: 'it was frozen and nobody was sealing it',
+      did: 'thawed it',
+      previousState: locked.state,
+    };
+    const change = { evidence: 'running', observedAt: ctx.clock.now() } as const;
+    await note(ctx, tx, locked, 'reconcile.repaired', data, { operationId: operation.id, change });
+  });
+}

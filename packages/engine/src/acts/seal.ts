@@ -1,0 +1,238 @@
+/**
+ * Sealing a checkpoint of a running sandbox: the one act behind pause, snapshot, fork and rollback.
+ *
+ * Until the commit any failure leaves the sandbox running with everything it had except its outside
+ * connections. After the commit of a pause the frozen instance may only be killed.
+ */
+import { type CheckpointId, type Loss, type Reason, TorporError } from '@torpor/protocol';
+import {
+  findCheckpoint,
+  findWriting,
+  insertWriting,
+  markDeleted,
+  markSealed,
+  type Sealed,
+} from '../checkpoints/checkpoint.ts';
+import { type Context, note, runtimeOf, take } from '../context.ts';
+import { commit, commitForSure, type Held, pass, phase, Undecided } from '../operations/held.ts';
+import { endOperation, FenceLost, type Operation } from '../operations/operation.ts';
+import type { Staging } from '../ports/checkpoint-store.ts';
+import type { Transaction } from '../ports/database.ts';
+import type { Instance, Runtime } from '../ports/runtime.ts';
+import type { Sandbox } from '../sandbox.ts';
+import { within } from '../within.ts';
+import { thaw } from './thaw.ts';
+
+export interface SealPlan {
+  readonly checkpointId: CheckpointId;
+  readonly mode: 'memory' | 'files';
+  readonly reason: Reason;
+  /** `pause` leaves the sandbox paused; `continue` lets the same processes go on. */
+  readonly then: 'pause' | 'continue';
+  readonly name: string | null;
+  readonly expiresAt: number | null;
+  /** What else becomes true with the checkpoint, in the same transaction, before its event. */
+  readonly also?: (tx: Transaction, sandbox: Sandbox, operation: Operation) => Promise<void>;
+  /** Whether the operation is over with this. */
+  readonly last: boolean;
+}
+
+/** The row of a checkpoint that is about to be written; part of the transaction that accepts the operation. */
+export async function reserve(
+  ctx: Context,
+  tx: Transaction,
+  sandbox: Sandbox,
+  operation: Operation,
+  checkpointId: CheckpointId,
+): Promise<void> {
+  await insertWriting(
+    tx,
+    {
+      id: checkpointId,
+      org: sandbox.org,
+      sandboxId: sandbox.id,
+      generation: sandbox.generation,
+      parentId: sandbox.baseId,
+      runtime: sandbox.runtime,
+      operationId: operation.id,
+    },
+    ctx.clock.now(),
+  );
+}
+
+export async function seal(ctx: Context, held: Held, sandbox: Sandbox, plan: SealPlan): Promise<void> {
+  const { operation, signal } = held;
+  const runtime = runtimeOf(ctx, sandbox);
+  const instance: Instance = { sandboxId: sandbox.id, generation: sandbox.generation };
+  const began = ctx.clock.monotonic();
+  try {
+    await pass(ctx, operation, 'seal-claimed');
+    await quieten(ctx, held, runtime, instance);
+    const sealed = await write(ctx, held, runtime, instance, sandbox, plan);
+    await pass(ctx, operation, 'seal-sealed');
+    signal.throwIfAborted();
+    const durationMs = Math.round(ctx.clock.monotonic() - began);
+    await commitSealed(ctx, operation, plan, sealed, durationMs);
+  } catch (thrown) {
+    if (thrown instanceof FenceLost || thrown instanceof Undecided) throw thrown;
+    await undoSeal(ctx, operation, sandbox, TorporError.from(thrown));
+    throw new SealFailed();
+  }
+  await pass(ctx, operation, 'seal-committed');
+  if (plan.then === 'continue') await thaw(ctx, { ...sandbox, checkpointId: plan.checkpointId });
+  await pass(ctx, operation, 'seal-thawed');
+  // What is to run again at once keeps its door closed until it does.
+  if (plan.last) await ctx.gate.open(sandbox.id);
+}
+
+/** The seal failed, the sandbox runs again and the operation has ended with the cause. */
+export class SealFailed extends Error {
+  override readonly name = 'SealFailed';
+}
+
+/** Holds new requests, lets those in flight finish within a bound, freezes, and resets what is still open. */
+async function quieten(ctx: Context, held: Held, runtime: Runtime, instance: Instance): Promise<void> {
+  const { operation, signal } = held;
+  const { callMs, drainMs } = ctx.settings;
+  const { sandboxId } = instance;
+  const call = <T>(what: string, work: (own: AbortSignal) => Promise<T>) =>
+    within(ctx.clock, callMs, what, work, signal);
+
+  await call('Closing the door', () => ctx.gate.close(sandboxId));
+  await pass(ctx, operation, 'seal-closed');
+  await within(ctx.clock, drainMs, 'Draining', (own) => ctx.gate.drain(sandboxId, own), signal).catch((thrown) => {
+    // Past the bound the rest is cut below; only losing the operation is a reason to stop here.
+    signal.throwIfAborted();
+    ctx.report('drain cut short', { sandboxId, error: thrown });
+  });
+  await call('Writing dirty data back', (own) => runtime.presync(instance, own));
+  await pass(ctx, operation, 'seal-synced');
+  await call('Freezing', (own) => runtime.freeze(instance, own));
+  await phase(ctx, operation, 'frozen');
+  await pass(ctx, operation, 'seal-frozen');
+  await call('Resetting connections', () => ctx.gate.cut(sandboxId));
+  await pass(ctx, operation, 'seal-cut');
+}
+
+/** Brings the frozen instance's bytes into the store, durably. */
+async function write(
+  ctx: Context,
+  held: Held,
+  runtime: Runtime,
+  instance: Instance,
+  sandbox: Sandbox,
+  plan: SealPlan,
+): Promise<Sealed> {
+  const call = <T>(what: string, work: (own: AbortSignal) => Promise<T>) =>
+    within(ctx.clock, ctx.settings.callMs, what, work, held.signal);
+  const staging = await call('Staging the checkpoint', (own) => ctx.store.stage(plan.checkpointId, own));
+  const captured = await call('Capturing', (own) => runtime.capture(instance, plan.mode, staging, own));
+  await phase(ctx, held.operation, 'captured');
+  await pass(ctx, held.operation, 'seal-captured');
+  return sealCaptured(ctx, staging, captured, sandbox, held.signal);
+}
+
+/** Makes captured bytes durable and checks that they are what was meant: an empty checkpoint is a failure (R94). */
+export async function sealCaptured(
+  ctx: Context,
+  staging: Staging,
+  captured: Sealed['captured'],
+  origin: { readonly id: Sandbox['id'] | null; readonly baseId: Sandbox['baseId']; readonly runtime: string },
+  signal: AbortSignal,
+): Promise<Sealed> {
+  if (!captured.parts.files) {
+    throw new TorporError('checkpoint_corrupt', 'The runtime captured no files; such a checkpoint is not sealed.', {
+      checkpointId: staging.checkpointId,
+    });
+  }
+  if (captured.external !== null) {
+    return { captured, location: captured.external.location, bytes: captured.external.bytes ?? 0 };
+  }
+  const { bytes } = await within(
+    ctx.clock,
+    ctx.settings.callMs,
+    'Sealing the checkpoint',
+    (own) =>
+      ctx.store.seal(
+        staging,
+        {
+          checkpointId: staging.checkpointId,
+          sandboxId: origin.id,
+          parentId: origin.baseId,
+          runtime: origin.runtime,
+          createdAt: ctx.clock.now(),
+          parts: captured.parts,
+          needs: captured.needs,
+        },
+        own,
+      ),
+    signal,
+  );
+  return { captured, location: ctx.store.location(staging.checkpointId), bytes };
+}
+
+/** One transaction: the checkpoint is sealed, the sandbox says so, the event tells it. */
+async function commitSealed(
+  ctx: Context,
+  operation: Operation,
+  plan: SealPlan,
+  sealed: Sealed,
+  durationMs: number,
+): Promise<void> {
+  const { checkpointId } = plan;
+  const lost: Loss[] = sealed.captured.parts.memory ? ['connections'] : ['processes', 'connections'];
+  const about = {
+    reason: plan.reason,
+    location: sealed.location,
+    bytes: sealed.bytes,
+    parts: sealed.captured.parts,
+    durationMs,
+  };
+  await commitForSure(
+    ctx,
+    operation,
+    async (tx, sandbox) => {
+      const now = ctx.clock.now();
+      await markSealed(tx, checkpointId, sealed, { recovered: false, expiresAt: plan.expiresAt }, now);
+      await plan.also?.(tx, sandbox, operation);
+      if (plan.last) await endOperation(tx, operation, now, { outcome: 'succeeded', result: { checkpointId } });
+      const head = { operationId: operation.id, checkpointId, baseId: checkpointId };
+      const data = { ...about, parentId: sandbox.baseId };
+      if (plan.then === 'continue') {
+        await take(ctx, tx, sandbox, 'snapshotted', 'checkpoint.sealed', { ...data, name: plan.name }, head);
+      } else {
+        const change = { endsAt: null, lost, reason: null, evidence: 'ledger', observedAt: now } as const;
+        await take(ctx, tx, sandbox, 'sealed', 'sandbox.paused', { ...data, lost }, { ...head, change });
+      }
+    },
+    async (tx) => (await findCheckpoint(tx, checkpointId))?.state === 'sealed',
+  );
+}
+
+/**
+ * Thaws, opens the door and ends the operation with the cause; also for a seal whose server died before
+ * the commit. Nothing has changed but the outside connections.
+ */
+export async function undoSeal(
+  ctx: Context,
+  operation: Operation,
+  sandbox: Sandbox,
+  error: TorporError,
+): Promise<void> {
+  const thawed = await thaw(ctx, sandbox);
+  await ctx.gate.open(sandbox.id);
+  await commit(ctx, operation, async (tx, locked) => {
+    const now = ctx.clock.now();
+    for (const unfinished of await findWriting(tx, operation.id)) await markDeleted(tx, unfinished.id, now);
+    await endOperation(tx, operation, now, { outcome: 'failed', error });
+    const evidence = thawed ? 'running' : 'unknown';
+    const extras = { operationId: operation.id, change: { evidence, observedAt: now } } as const;
+    if (locked.state === 'pausing') {
+      const { code, message } = error;
+      await take(ctx, tx, locked, 'seal_failed', 'sandbox.pause_failed', { error: { code, message } }, extras);
+    } else {
+      const data = { kind: operation.kind, phase: 'rolled back', detail: error.message };
+      await note(ctx, tx, locked, 'operation.phase', data, extras);
+    }
+  });
+}

@@ -1,0 +1,90 @@
+/**
+ * What a sandbox may be started from, best first. Only what the caller's policy allows is in the list:
+ * falling back further than that is a decision that is not ours.
+ */
+import { type Fallback, type Loss, type SourceKind, TorporError } from '@torpor/protocol';
+import { type Checkpoint, findCheckpoint, getSealed } from '../checkpoints/checkpoint.ts';
+import type { Context } from '../context.ts';
+import type { Operation } from '../operations/operation.ts';
+import type { Sandbox } from '../sandbox.ts';
+import { templateCheckpoint } from '../templates.ts';
+
+export interface Source {
+  readonly checkpoint: Checkpoint;
+  readonly use: 'memory' | 'files';
+  readonly kind: SourceKind;
+  /** What is lost by using this one, beside what the runtime says. */
+  readonly lost: readonly Loss[];
+}
+
+/** A safeguard against a damaged chain, far above what merging leaves. */
+const LONGEST_CHAIN = 64;
+
+export async function sourcesOf(ctx: Context, sandbox: Sandbox, operation: Operation): Promise<Source[]> {
+  const wanted = await wantedCheckpoint(ctx, sandbox, operation);
+  const policy = (operation.request['fallback'] as readonly Fallback[] | undefined) ?? sandbox.config.fallback;
+  if (sandbox.state === 'creating') {
+    const kind = wanted.sandboxId === null ? 'template' : undefined;
+    return waysToUse(wanted, policy, [], kind);
+  }
+  // The files of the last run are gone already; going on without them needs the caller's leave.
+  const behind: Loss[] = operation.request['from'] === undefined && sandbox.lost.includes('files') ? ['files'] : [];
+  if (behind.length > 0 && !policy.includes('previous')) {
+    throw new TorporError(
+      'checkpoint_missing',
+      `What the sandbox had written since checkpoint ${wanted.id} is gone: ${sandbox.reason ?? 'its files were lost'}.`,
+      {
+        sandboxId: sandbox.id,
+        checkpointId: wanted.id,
+        hint: 'Allow the fallback "previous" to go on from that checkpoint.',
+      },
+    );
+  }
+  const sources = waysToUse(wanted, policy, behind);
+  if (policy.includes('previous')) {
+    for (const earlier of await ancestors(ctx, wanted)) {
+      if (earlier.sandboxId === sandbox.id) sources.push(...waysToUse(earlier, ['files'], ['files']));
+    }
+  }
+  if (policy.includes('template')) {
+    const template = await templateCheckpoint(ctx, sandbox.runtime, sandbox.template ?? 'base');
+    sources.push(...waysToUse(template, ['files'], ['files', 'processes'], 'template'));
+  }
+  return sources;
+}
+
+async function wantedCheckpoint(ctx: Context, sandbox: Sandbox, operation: Operation): Promise<Checkpoint> {
+  const named = operation.request['from'] as Checkpoint['id'] | undefined;
+  const id = named ?? (sandbox.state === 'creating' ? sandbox.baseId : sandbox.checkpointId);
+  if (id === null) throw nothingToStartFrom(sandbox);
+  return getSealed(ctx.db, id, sandbox.org);
+}
+
+export function nothingToStartFrom(sandbox: Sandbox): TorporError {
+  return new TorporError('internal', `Sandbox ${sandbox.id} has nothing to start from.`, { sandboxId: sandbox.id });
+}
+
+function waysToUse(
+  checkpoint: Checkpoint,
+  policy: readonly Fallback[],
+  lost: readonly Loss[],
+  kind?: SourceKind,
+): Source[] {
+  const files: Source = { checkpoint, use: 'files', kind: kind ?? 'files', lost };
+  if (!checkpoint.parts.memory) return [files];
+  const memory: Source = { checkpoint, use: 'memory', kind: kind ?? 'memory', lost };
+  return policy.includes('files') ? [memory, files] : [memory];
+}
+
+/** The sealed checkpoints before this one, nearest first. */
+export async function ancestors(ctx: Context, checkpoint: Checkpoint): Promise<Checkpoint[]> {
+  const chain: Checkpoint[] = [];
+  let id = checkpoint.parentId;
+  for (let i = 0; id !== null && i < LONGEST_CHAIN; i++) {
+    const parent = await findCheckpoint(ctx.db, id);
+    if (parent === undefined) break;
+    if (parent.state === 'sealed') chain.push(parent);
+    id = parent.parentId;
+  }
+  return chain;
+}

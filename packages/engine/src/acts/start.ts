@@ -1,0 +1,247 @@
+/**
+ * Starting a sandbox from a checkpoint: the one act behind create, resume, fork and rollback.
+ *
+ * It tries the sources its policy allows, best first, each under a generation of its own. A failure that
+ * may pass stops it at once; only a checkpoint that is itself at fault leads to the next source.
+ */
+import { type ErrorCode, type Loss, type SourceKind, TorporError } from '@torpor/protocol';
+import { findCheckpoint, forRuntime, listCheckpoints, markDeleted } from '../checkpoints/checkpoint.ts';
+import { inspectCheckpoint, provesDamage, recordHealth } from '../checkpoints/soundness.ts';
+import { type Context, note, runtimeOf, take } from '../context.ts';
+import { touch } from '../idleness.ts';
+import { commit, commitForSure, type Held, pass, Undecided } from '../operations/held.ts';
+import { endOperation, FenceLost, type Operation, setPhase } from '../operations/operation.ts';
+import type { Transaction } from '../ports/database.ts';
+import type { Instance, Started } from '../ports/runtime.ts';
+import type { Sandbox } from '../sandbox.ts';
+import { within } from '../within.ts';
+import { observe } from './observe.ts';
+import { nothingToStartFrom, type Source, sourcesOf } from './sources.ts';
+
+/** Faults of one source, for which the next may be tried. */
+const SOURCE_FAULTS: ReadonlySet<ErrorCode> = new Set([
+  'checkpoint_missing',
+  'checkpoint_corrupt',
+  'checkpoint_incompatible',
+]);
+
+function isSourceFault(thrown: unknown): thrown is TorporError {
+  return thrown instanceof TorporError && SOURCE_FAULTS.has(thrown.code);
+}
+
+/** Drives a sandbox that is `creating` or `resuming` to `running`, or back, and ends the operation. */
+export async function start(ctx: Context, held: Held, claimed: Sandbox): Promise<void> {
+  const { operation } = held;
+  let sandbox = claimed;
+  let firstFault: TorporError | undefined;
+  let started = false;
+  try {
+    await pass(ctx, operation, 'start-claimed');
+    await clear(ctx, held, sandbox, sandbox.generation - 1);
+    await pass(ctx, operation, 'start-cleared');
+    for (const source of await sourcesOf(ctx, sandbox, operation)) {
+      sandbox = await aim(ctx, operation, sandbox, source, firstFault);
+      try {
+        await startFrom(ctx, held, sandbox, source);
+        started = true;
+        break;
+      } catch (thrown) {
+        if (thrown instanceof FenceLost || thrown instanceof Undecided) throw thrown;
+        await clear(ctx, { operation, signal: new AbortController().signal }, sandbox, sandbox.generation).catch(
+          (cause: unknown) => ctx.report('clearing a failed start failed', { sandboxId: sandbox.id, error: cause }),
+        );
+        if (!isSourceFault(thrown)) throw thrown;
+        if (provesDamage(thrown)) await recordHealth(ctx, source.checkpoint, 'damaged', thrown, ctx.clock.now());
+        firstFault ??= thrown;
+      }
+    }
+    if (!started) throw firstFault ?? nothingToStartFrom(sandbox);
+  } catch (thrown) {
+    if (thrown instanceof FenceLost || thrown instanceof Undecided) throw thrown;
+    await giveUp(ctx, operation, sandbox, TorporError.from(thrown));
+  }
+  if (started) await pass(ctx, operation, 'start-committed');
+  await ctx.gate.open(sandbox.id);
+}
+
+/**
+ * For a start whose server died and whose checkpoint may be used up: if the instance runs, it is the
+ * sandbox. When it cannot be asked the operation stays open, because a wrong guess would lose it.
+ */
+export async function adopt(ctx: Context, held: Held, sandbox: Sandbox): Promise<void> {
+  const found = await observe(ctx, sandbox);
+  if (found.is === 'unknown') throw new Error(`The start of ${sandbox.id} cannot be judged: ${found.why}`);
+  const [source] = found.is === 'running' ? await sourcesOf(ctx, sandbox, held.operation) : [];
+  if (source === undefined) return start(ctx, held, sandbox);
+  const { memory } = source.checkpoint.parts;
+  const started: Started = memory ? { kind: 'memory', lost: [] } : { kind: 'files', lost: ['processes'] };
+  await commitStarted(ctx, held.operation, source, started, sandbox.generation, 0);
+  await ctx.gate.open(sandbox.id);
+}
+
+/** Waits until whatever ran before is dead and its mounts are gone. */
+async function clear(ctx: Context, held: Held, sandbox: Sandbox, generation: number): Promise<void> {
+  if (generation < 1) return;
+  const upTo: Instance = { sandboxId: sandbox.id, generation };
+  await within(
+    ctx.clock,
+    ctx.settings.callMs,
+    'Clearing the last run',
+    (own) => runtimeOf(ctx, sandbox).destroy(upTo, own),
+    held.signal,
+  );
+}
+
+/** Makes a source the base of the coming run, so that nobody collects it, under a generation of its own. */
+async function aim(
+  ctx: Context,
+  operation: Operation,
+  sandbox: Sandbox,
+  source: Source,
+  fault: TorporError | undefined,
+): Promise<Sandbox> {
+  const baseId = source.checkpoint.id;
+  if (fault === undefined && sandbox.baseId === baseId) return sandbox;
+  const generation = fault === undefined ? sandbox.generation : sandbox.generation + 1;
+  const name = fault === undefined ? 'source chosen' : 'falling back';
+  const detail = `${source.kind} of ${baseId}${fault === undefined ? '' : `, because ${fault.message}`}`;
+  return commit(ctx, operation, async (tx, locked) => {
+    await setPhase(tx, operation, name);
+    const data = { kind: operation.kind, phase: name, detail };
+    return note(ctx, tx, locked, 'operation.phase', data, { operationId: operation.id, generation, baseId });
+  });
+}
+
+async function startFrom(ctx: Context, held: Held, sandbox: Sandbox, source: Source): Promise<void> {
+  const { operation, signal } = held;
+  const runtime = runtimeOf(ctx, sandbox);
+  const instance: Instance = { sandboxId: sandbox.id, generation: sandbox.generation };
+  const began = ctx.clock.monotonic();
+  const call = <T>(what: string, work: (own: AbortSignal) => Promise<T>) =>
+    within(ctx.clock, ctx.settings.callMs, what, work, signal);
+
+  const verdict = await inspectCheckpoint(ctx, source.checkpoint, signal);
+  if (source.use === 'memory' && !verdict.usable) {
+    throw new TorporError('checkpoint_incompatible', `The memory of ${source.checkpoint.id}: ${verdict.why}.`, {
+      checkpointId: source.checkpoint.id,
+    });
+  }
+  await pass(ctx, operation, 'start-inspected');
+  const { env, services, network, resources } = sandbox.config;
+  const started = await call('Starting', (own) =>
+    runtime.start(
+      instance,
+      forRuntime(ctx.store, source.checkpoint),
+      source.use,
+      { env, services, network, resources },
+      own,
+    ),
+  );
+  await pass(ctx, operation, 'start-started');
+  // A runtime that says "started" and did nothing is found out here, not by the user (R70).
+  const observed = await call('Observing', (own) => runtime.observe(instance, own));
+  if (observed.is !== 'running') {
+    const why = 'why' in observed ? `: ${observed.why}` : '';
+    throw new TorporError('unreachable', `The sandbox was started but is seen ${observed.is}${why}.`, {
+      sandboxId: sandbox.id,
+    });
+  }
+  await pass(ctx, operation, 'start-observed');
+  signal.throwIfAborted();
+  await commitStarted(ctx, operation, source, started, instance.generation, Math.round(ctx.clock.monotonic() - began));
+}
+
+/** One transaction: the sandbox runs, its new lifetime is set, the event says what it came from. */
+async function commitStarted(
+  ctx: Context,
+  operation: Operation,
+  source: Source,
+  started: Started,
+  generation: number,
+  durationMs: number,
+): Promise<void> {
+  const { checkpoint } = source;
+  const lost = unite(source.lost, started.lost);
+  const kind: SourceKind = source.kind === 'template' ? 'template' : started.kind;
+  await commitForSure(
+    ctx,
+    operation,
+    async (tx, sandbox) => {
+      const now = ctx.clock.now();
+      const seconds = operation.request['timeoutSeconds'] as number | undefined;
+      const lifetime = seconds === undefined ? sandbox.timeoutMs : seconds * 1_000;
+      const endsAt = lifetime === null ? null : now + lifetime;
+      const result = { source: { checkpointId: checkpoint.id, kind }, lost };
+      await touch(tx, sandbox.id, now);
+      await endOperation(tx, operation, now, {
+        outcome: 'succeeded',
+        result: operation.kind === 'snapshot' ? { ...result, checkpointId: checkpoint.id } : result,
+      });
+      const after = await take(
+        ctx,
+        tx,
+        sandbox,
+        'started',
+        sandbox.state === 'creating' ? 'sandbox.started' : 'sandbox.resumed',
+        { ...result, endsAt, durationMs },
+        {
+          operationId: operation.id,
+          baseId: checkpoint.replayable ? checkpoint.id : null,
+          ...(checkpoint.sandboxId === sandbox.id ? { checkpointId: checkpoint.replayable ? checkpoint.id : null } : {}),
+          change: { endsAt, lost, reason: null, evidence: 'running', observedAt: now, startedAt: now },
+        },
+      );
+      // The provider used it up; from here on it is not there for anybody.
+      if (!checkpoint.replayable) await consume(ctx, tx, after, checkpoint.id);
+    },
+    async (_, sandbox) => sandbox.state === 'running' && sandbox.generation === generation,
+  );
+}
+
+async function consume(ctx: Context, tx: Transaction, sandbox: Sandbox, id: Source['checkpoint']['id']): Promise<void> {
+  await tx.query('DELETE FROM checkpoint_names WHERE checkpoint_id = $1', [id]);
+  await markDeleted(tx, id, ctx.clock.now());
+  await tx.query('UPDATE checkpoints SET removed_at = $2 WHERE id = $1', [id, ctx.clock.now()]);
+  await note(ctx, tx, sandbox, 'checkpoint.deleted', { checkpointId: id, why: 'consumed' }, { operationId: null });
+}
+
+function unite(a: readonly Loss[], b: readonly Loss[]): Loss[] {
+  return [...new Set([...a, ...b])];
+}
+
+/** Back to where it was: a sandbox that never ran has failed, any other is paused, or lost when nothing is left. */
+async function giveUp(ctx: Context, operation: Operation, sandbox: Sandbox, error: TorporError): Promise<void> {
+  const nothingLeft =
+    sandbox.state === 'resuming' && isSourceFault(error) && !(await hasUsableCheckpoint(ctx, sandbox));
+  await commit(ctx, operation, async (tx, locked) => {
+    const now = ctx.clock.now();
+    const { code, message } = error;
+    const ids = { operationId: operation.id, baseId: locked.checkpointId };
+    const failed = nothingLeft ? new TorporError('lost', `Nothing usable is left: ${message}`, { cause: error }) : error;
+    await endOperation(tx, operation, now, { outcome: 'failed', error: failed });
+    if (nothingLeft) {
+      const reason = `no usable checkpoint is left: ${message}`;
+      const change = { reason, lost: ['processes', 'files'], evidence: 'ledger', observedAt: now } as const;
+      await take(ctx, tx, locked, 'lost', 'sandbox.lost', { reason, previousState: 'resuming' }, { ...ids, change });
+      return;
+    }
+    const event = locked.state === 'creating' ? 'sandbox.failed' : 'sandbox.resume_failed';
+    const reason = locked.state === 'creating' ? message : locked.reason;
+    const change = { reason, evidence: 'ledger', observedAt: now } as const;
+    await take(ctx, tx, locked, 'start_failed', event, { error: { code, message } }, { ...ids, change });
+  });
+}
+
+/** Whether anything of the sandbox's own could still be started, by whatever policy. Doubt counts as yes. */
+async function hasUsableCheckpoint(ctx: Context, sandbox: Sandbox): Promise<boolean> {
+  const own = await listCheckpoints(ctx.db, sandbox.id, null, 64);
+  const attached = sandbox.checkpointId === null ? undefined : await findCheckpoint(ctx.db, sandbox.checkpointId);
+  for (const checkpoint of attached === undefined ? own : [attached, ...own]) {
+    const usable = await inspectCheckpoint(ctx, checkpoint).then(
+      () => true,
+      (thrown: unknown) => !provesDamage(thrown),
+    );
+    if (usable) return true;
+  }
+  return false;
+}

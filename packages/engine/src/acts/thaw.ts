@@ -1,0 +1,24 @@
+/** Letting a frozen sandbox go on, over the right ground. */
+import { findCheckpoint } from '../checkpoints/checkpoint.ts';
+import { type Context, runtimeOf } from '../context.ts';
+import type { Sandbox } from '../sandbox.ts';
+import { within } from '../within.ts';
+
+/**
+ * Says whether it worked; when not, the reconciler finds the frozen instance and tries again.
+ * A checkpoint sealed by this very run is ground that must not change any more.
+ */
+export async function thaw(ctx: Context, sandbox: Sandbox): Promise<boolean> {
+  const instance = { sandboxId: sandbox.id, generation: sandbox.generation };
+  try {
+    const last = sandbox.checkpointId === null ? undefined : await findCheckpoint(ctx.db, sandbox.checkpointId);
+    const sealed = last?.generation === sandbox.generation ? last.id : null;
+    await within(ctx.clock, ctx.settings.callMs, 'Thawing', (own) =>
+      runtimeOf(ctx, sandbox).thaw(instance, sealed, own),
+    );
+    return true;
+  } catch (thrown) {
+    ctx.report('thaw failed', { ...instance, error: thrown });
+    return false;
+  }
+}

@@ -1,0 +1,33 @@
+/** Writes that survive a loss of power once their promise has resolved. */
+import { constants } from 'node:fs';
+import { dirname } from 'node:path';
+import { READ_PLAIN, type StoreFs, withFile } from './store-fs.ts';
+
+const { O_WRONLY, O_CREAT, O_TRUNC, O_NOFOLLOW, O_DIRECTORY } = constants;
+
+/** The file's content is durable; its name is only once its directory is synced. */
+export async function writeSynced(fs: StoreFs, path: string, text: string): Promise<void> {
+  await withFile(fs, path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, async (file) => {
+    await file.writeFile(text);
+    await file.sync();
+  });
+}
+
+export async function syncFile(fs: StoreFs, path: string | Buffer): Promise<void> {
+  await withFile(fs, path, READ_PLAIN, (file) => file.sync());
+}
+
+/** Makes the names in a directory durable: what was created in it, renamed into it or out of it. */
+export async function syncDirectory(fs: StoreFs, path: string | Buffer): Promise<void> {
+  await withFile(fs, path, READ_PLAIN | O_DIRECTORY, (directory) => directory.sync());
+}
+
+/** Makes a directory and those above it; the names of all that were made are durable. */
+export async function makeDirectory(fs: StoreFs, path: string): Promise<void> {
+  const first = await fs.mkdir(path, { recursive: true, mode: 0o700 });
+  if (first === undefined) return;
+  for (let made = path; ; made = dirname(made)) {
+    await syncDirectory(fs, dirname(made));
+    if (made === first) return;
+  }
+}

@@ -1,0 +1,43 @@
+/**
+ * Reading the store's own small JSON files, of which nothing is believed before it is checked: not their
+ * size, not that they are JSON, not that they are of a version we know.
+ */
+import { createHash } from 'node:crypto';
+import { TorporError } from '@torpor/protocol';
+import { corrupt, type Place, reading } from './storage-error.ts';
+import { READ_PLAIN, type StoreFs, withFile } from './store-fs.ts';
+
+/** Reads a file that may not be larger than `limit`: its size is looked at before it is taken into memory. */
+export function readLimited(fs: StoreFs, path: string, limit: number, place: Place): Promise<Buffer> {
+  return reading(place, () =>
+    withFile(fs, path, READ_PLAIN, async (file) => {
+      const { size } = await file.stat();
+      if (size > limit) throw corrupt(place, 'record');
+      return file.readFile();
+    }),
+  );
+}
+
+export function parse(text: Buffer | string, place: Place): Record<string, unknown> {
+  let value: unknown;
+  try {
+    value = JSON.parse(text.toString());
+  } catch (error) {
+    throw corrupt(place, 'record', error);
+  }
+  if (typeof value !== 'object' || value === null) throw corrupt(place, 'record');
+  return value as Record<string, unknown>;
+}
+
+export function refuseOtherVersions(record: Record<string, unknown>, place: Place): void {
+  if (record['version'] === 1) return;
+  if (typeof record['version'] !== 'number') throw corrupt(place, 'record');
+  throw new TorporError('version_unsupported', `${place.record} is of version ${record['version']}.`, {
+    ...(place.checkpointId === undefined ? {} : { checkpointId: place.checkpointId }),
+    details: { location: place.location, record: place.record },
+  });
+}
+
+export function sha256Of(text: Buffer | string): string {
+  return createHash('sha256').update(text).digest('hex');
+}

@@ -1,0 +1,235 @@
+/** Checkpoints as the database has them. */
+import {
+  type CheckpointHealth,
+  type CheckpointId,
+  type CheckpointState,
+  type OperationId,
+  type SandboxId,
+  TorporError,
+} from '@torpor/protocol';
+import type { CheckpointStore } from '../ports/checkpoint-store.ts';
+import type { Queryable, Row, Transaction } from '../ports/database.ts';
+import type { Captured, SealedCheckpoint } from '../ports/runtime.ts';
+
+export interface Checkpoint {
+  readonly id: CheckpointId;
+  readonly org: string;
+  readonly sandboxId: SandboxId | null;
+  /** The start whose files it sealed; null for a template's. */
+  readonly generation: number | null;
+  readonly parentId: CheckpointId | null;
+  readonly runtime: string;
+  readonly operationId: OperationId | null;
+  readonly state: CheckpointState;
+  readonly parts: { readonly files: boolean; readonly memory: boolean };
+  readonly needs: Readonly<Record<string, unknown>>;
+  readonly external: boolean;
+  readonly replayable: boolean;
+  readonly recovered: boolean;
+  readonly location: string | null;
+  readonly bytes: number | null;
+  readonly health: CheckpointHealth;
+  readonly healthCode: string | null;
+  readonly healthDetail: string | null;
+  readonly verifiedAt: number | null;
+  readonly createdAt: number;
+  readonly sealedAt: number | null;
+  readonly expiresAt: number | null;
+}
+
+export const CHECKPOINT_COLUMNS = `id, org, sandbox_id, generation, parent_id, runtime, operation_id, state, has_files,
+  has_memory, needs, external, replayable, recovered, location, bytes, health, health_code, health_detail,
+  verified_at, created_at, sealed_at, expires_at`;
+
+export function toCheckpoint(row: Row): Checkpoint {
+  return {
+    id: row['id'],
+    org: row['org'],
+    sandboxId: row['sandbox_id'],
+    generation: row['generation'],
+    parentId: row['parent_id'],
+    runtime: row['runtime'],
+    operationId: row['operation_id'],
+    state: row['state'],
+    parts: { files: row['has_files'] === 1, memory: row['has_memory'] === 1 },
+    needs: JSON.parse(String(row['needs'])),
+    external: row['external'] === 1,
+    replayable: row['replayable'] === 1,
+    recovered: row['recovered'] === 1,
+    location: row['location'],
+    bytes: row['bytes'],
+    health: row['health'],
+    healthCode: row['health_code'],
+    healthDetail: row['health_detail'],
+    verifiedAt: row['verified_at'],
+    createdAt: row['created_at'],
+    sealedAt: row['sealed_at'],
+    expiresAt: row['expires_at'],
+  } as Checkpoint;
+}
+
+export function noSuchCheckpoint(id: string): TorporError {
+  return new TorporError('not_found', `There is no checkpoint ${id}.`, { checkpointId: id });
+}
+
+export async function findCheckpoint(db: Queryable, id: CheckpointId): Promise<Checkpoint | undefined> {
+  const [row] = await db.query(`SELECT ${CHECKPOINT_COLUMNS} FROM checkpoints WHERE id = $1`, [id]);
+  return row === undefined ? undefined : toCheckpoint(row);
+}
+
+/** Templates belong to everybody; anything else only to its organisation (R104). */
+export async function getCheckpoint(db: Queryable, id: CheckpointId, org: string): Promise<Checkpoint> {
+  const checkpoint = await findCheckpoint(db, id);
+  if (checkpoint === undefined || (checkpoint.org !== org && checkpoint.sandboxId !== null)) {
+    throw noSuchCheckpoint(id);
+  }
+  return checkpoint;
+}
+
+/** A sealed one to start from; anything else is refused with what it is. */
+export async function getSealed(db: Queryable, id: CheckpointId, org: string): Promise<Checkpoint> {
+  const checkpoint = await getCheckpoint(db, id, org);
+  if (checkpoint.state === 'deleted') {
+    throw new TorporError('expired', `Checkpoint ${id} was deleted.`, { checkpointId: id });
+  }
+  if (checkpoint.state === 'writing') {
+    throw new TorporError('conflict', `Checkpoint ${id} is still being written.`, { checkpointId: id });
+  }
+  return checkpoint;
+}
+
+/** Written before a byte of it exists, so that whatever is found in the store has a row that explains it. */
+export async function insertWriting(
+  tx: Transaction,
+  checkpoint: Pick<Checkpoint, 'id' | 'org' | 'sandboxId' | 'generation' | 'parentId' | 'runtime' | 'operationId'>,
+  now: number,
+): Promise<void> {
+  await tx.query(
+    `INSERT INTO checkpoints (id, org, sandbox_id, generation, parent_id, runtime, operation_id, state, sealed,
+       has_files, has_memory, needs, external, replayable, recovered, health, created_at)
+     VALUES ($1, $2, $3, $4, $5, $6, $7, 'writing', 0, 0, 0, '{}', 0, 1, 0, 'unknown', $8)`,
+    [
+      checkpoint.id,
+      checkpoint.org,
+      checkpoint.sandboxId,
+      checkpoint.generation,
+      checkpoint.parentId,
+      checkpoint.runtime,
+      checkpoint.operationId,
+      now,
+    ],
+  );
+}
+
+/** What is known of a checkpoint's bytes once they are durable. */
+export interface Sealed {
+  readonly captured: Captured;
+  readonly location: string;
+  readonly bytes: number;
+}
+
+/** The bytes are durable already; from this commit on the checkpoint exists. */
+export async function markSealed(
+  tx: Transaction,
+  id: CheckpointId,
+  sealed: Sealed,
+  extra: { readonly recovered: boolean; readonly expiresAt: number | null },
+  now: number,
+): Promise<void> {
+  const { captured } = sealed;
+  await tx.query(
+    `UPDATE checkpoints SET state = 'sealed', sealed = 1, has_files = $2, has_memory = $3, needs = $4, external = $5,
+       replayable = $6, recovered = $7, location = $8, bytes = $9, health = 'ok', sealed_at = $10, expires_at = $11
+     WHERE id = $1 AND state = 'writing'`,
+    [
+      id,
+      captured.parts.files ? 1 : 0,
+      captured.parts.memory ? 1 : 0,
+      JSON.stringify(captured.needs),
+      captured.external === null ? 0 : 1,
+      captured.external === null || captured.external.replayable ? 1 : 0,
+      extra.recovered ? 1 : 0,
+      sealed.location,
+      sealed.bytes,
+      now,
+      extra.expiresAt,
+    ],
+  );
+  for (const other of captured.standsOn) {
+    await tx.query('INSERT INTO checkpoint_stands_on (checkpoint_id, other_id) VALUES ($1, $2)', [id, other]);
+  }
+}
+
+/** Gives it up. Foreign keys refuse this for one that anything refers to. The bytes are removed afterwards. */
+export async function markDeleted(tx: Transaction, id: CheckpointId, now: number): Promise<void> {
+  await tx.query('DELETE FROM checkpoint_stands_on WHERE checkpoint_id = $1', [id]);
+  await tx.query("UPDATE checkpoints SET state = 'deleted', sealed = 0, deleted_at = $2 WHERE id = $1", [id, now]);
+}
+
+/** What an unfinished operation was writing. */
+export async function findWriting(db: Queryable, operationId: OperationId): Promise<Checkpoint[]> {
+  const rows = await db.query(
+    `SELECT ${CHECKPOINT_COLUMNS} FROM checkpoints WHERE operation_id = $1 AND state = 'writing'`,
+    [operationId],
+  );
+  return rows.map(toCheckpoint);
+}
+
+export async function refuseTakenName(tx: Transaction, sandboxId: SandboxId, name: string): Promise<void> {
+  const [taken] = await tx.query<{ checkpoint_id: string }>(
+    'SELECT checkpoint_id FROM checkpoint_names WHERE sandbox_id = $1 AND name = $2',
+    [sandboxId, name],
+  );
+  if (taken === undefined) return;
+  throw new TorporError('conflict', `The sandbox has a checkpoint named "${name}" already.`, {
+    sandboxId,
+    checkpointId: taken.checkpoint_id,
+    hint: 'Choose another name, or delete the checkpoint that has it.',
+  });
+}
+
+export async function nameCheckpoint(
+  tx: Transaction,
+  sandboxId: SandboxId,
+  checkpointId: CheckpointId,
+  name: string,
+  now: number,
+): Promise<void> {
+  await refuseTakenName(tx, sandboxId, name);
+  await tx.query('INSERT INTO checkpoint_names (sandbox_id, name, checkpoint_id, created_at) VALUES ($1, $2, $3, $4)', [
+    sandboxId,
+    name,
+    checkpointId,
+    now,
+  ]);
+}
+
+export async function namesOf(db: Queryable, id: CheckpointId): Promise<string[]> {
+  const rows = await db.query<{ name: string }>(
+    'SELECT name FROM checkpoint_names WHERE checkpoint_id = $1 ORDER BY name',
+    [id],
+  );
+  return rows.map((row) => row.name);
+}
+
+/** Newest first, by the order in which they were sealed; the unfinished and the deleted are left out. */
+export async function listCheckpoints(
+  db: Queryable,
+  sandboxId: SandboxId,
+  after: { readonly createdAt: number; readonly id: string } | null,
+  limit: number,
+): Promise<Checkpoint[]> {
+  const rows = await db.query(
+    `SELECT ${CHECKPOINT_COLUMNS} FROM checkpoints
+     WHERE sandbox_id = $1 AND state = 'sealed'
+       AND ($2 = 0 OR created_at < $3 OR (created_at = $3 AND id < $4))
+     ORDER BY created_at DESC, id DESC LIMIT $5`,
+    [sandboxId, after === null ? 0 : 1, after?.createdAt ?? 0, after?.id ?? '', limit],
+  );
+  return rows.map(toCheckpoint);
+}
+
+export function forRuntime(store: CheckpointStore, checkpoint: Checkpoint): SealedCheckpoint {
+  const { id, parts, needs, external } = checkpoint;
+  return { id, parts, needs, path: external ? null : store.path(id) };
+}

@@ -1,0 +1,200 @@
+/**
+ * Which checkpoints go. Nothing that anything refers to is ever collected: the foreign keys would refuse
+ * it, and the queries here look for what they would allow.
+ *
+ * A checkpoint is first given up in the database, then its bytes are removed; a crash in between leaves
+ * bytes that the next round finds by their row.
+ */
+import { type CheckpointId, type EventData, type SandboxId, TorporError } from '@torpor/protocol';
+import { type Context, note, runtimeOf } from '../context.ts';
+import { ConstraintViolation, type Queryable, type Transaction } from '../ports/database.ts';
+import { findSandbox, lockSandbox } from '../sandbox.ts';
+import { within } from '../within.ts';
+import {
+  CHECKPOINT_COLUMNS,
+  type Checkpoint,
+  findCheckpoint,
+  forRuntime,
+  getCheckpoint,
+  markDeleted,
+  toCheckpoint,
+} from './checkpoint.ts';
+
+/** What must stay: templates, names, whatever a sandbox or another checkpoint stands on. */
+const UNREFERENCED = `
+  NOT EXISTS (SELECT 1 FROM sandboxes s WHERE s.checkpoint_id = c.id)
+  AND NOT EXISTS (SELECT 1 FROM sandboxes s WHERE s.base_id = c.id)
+  AND NOT EXISTS (SELECT 1 FROM checkpoint_stands_on o WHERE o.other_id = c.id)
+  AND NOT EXISTS (SELECT 1 FROM templates t WHERE t.checkpoint_id = c.id)`;
+
+const UNNAMED = 'NOT EXISTS (SELECT 1 FROM checkpoint_names n WHERE n.checkpoint_id = c.id)';
+
+/** A live sandbox keeps some of its earlier checkpoints, so that "previous" has something to fall back to. */
+export async function listCollectable(
+  db: Queryable,
+  keepPrevious: number,
+  after: string,
+  limit: number,
+): Promise<Checkpoint[]> {
+  const rows = await db.query(
+    `SELECT ${CHECKPOINT_COLUMNS} FROM checkpoints c
+     WHERE c.state = 'sealed' AND c.expires_at IS NULL AND c.id > $2 AND ${UNREFERENCED} AND ${UNNAMED}
+       AND (
+         NOT EXISTS (
+           SELECT 1 FROM sandboxes s
+           WHERE s.id = c.sandbox_id AND s.state NOT IN ('killed', 'failed', 'lost')
+         )
+         OR $1 <= (
+           SELECT COUNT(*) FROM checkpoints newer
+           WHERE newer.sandbox_id = c.sandbox_id AND newer.state = 'sealed'
+             AND (newer.created_at > c.created_at OR (newer.created_at = c.created_at AND newer.id > c.id))
+             AND NOT EXISTS (SELECT 1 FROM sandboxes s WHERE s.checkpoint_id = newer.id)
+         )
+       )
+     ORDER BY c.id LIMIT $3`,
+    [keepPrevious, after, limit],
+  );
+  return rows.map(toCheckpoint);
+}
+
+/** Gives one up, if nothing refers to it at this moment. Says whether it did. */
+export async function giveUp(
+  ctx: Context,
+  id: CheckpointId,
+  why: EventData<'checkpoint.deleted'>['why'],
+): Promise<boolean> {
+  const checkpoint = await findCheckpoint(ctx.db, id);
+  if (checkpoint === undefined || checkpoint.state === 'deleted') return false;
+  try {
+    await ctx.db.transaction(async (tx) => {
+      const owner = await lockOwner(tx, checkpoint.sandboxId);
+      if (why !== 'unreferenced') await tx.query('DELETE FROM checkpoint_names WHERE checkpoint_id = $1', [id]);
+      await markDeleted(tx, id, ctx.clock.now());
+      if (owner === undefined) return;
+      await note(ctx, tx, owner, 'checkpoint.deleted', { checkpointId: id, why }, { operationId: null });
+    });
+    return true;
+  } catch (thrown) {
+    // Somebody started from it, named it or stood on it since it was found: then it stays.
+    if (thrown instanceof ConstraintViolation) return false;
+    throw thrown;
+  }
+}
+
+async function lockOwner(tx: Transaction, id: SandboxId | null) {
+  if (id === null || (await findSandbox(tx, id)) === undefined) return undefined;
+  return lockSandbox(tx, id);
+}
+
+/** On request: refused, with who needs it, when anything does. */
+export async function deleteCheckpoint(ctx: Context, org: string, id: CheckpointId): Promise<void> {
+  const checkpoint = await getCheckpoint(ctx.db, id, org);
+  if (checkpoint.state === 'deleted') return;
+  if (checkpoint.org === org && checkpoint.state === 'sealed' && (await giveUp(ctx, id, 'request'))) {
+    ctx.background.run(`removing checkpoint ${id}`, () => removeBytes(ctx, { ...checkpoint, state: 'deleted' }));
+    return;
+  }
+  const users = await ctx.db.query<{ id: string }>(
+    'SELECT id FROM sandboxes WHERE checkpoint_id = $1 OR base_id = $1 ORDER BY id LIMIT 10',
+    [id],
+  );
+  throw new TorporError('conflict', `Checkpoint ${id} is in use and stays.`, {
+    checkpointId: id,
+    details: { usedBy: users.map((row) => row.id), state: checkpoint.state },
+    hint: 'Kill or move on the sandboxes that stand on it first.',
+  });
+}
+
+/** Removes the bytes of one that was given up, wherever they are. May be repeated. */
+export async function removeBytes(ctx: Context, checkpoint: Checkpoint): Promise<void> {
+  await within(ctx.clock, ctx.settings.callMs, `Removing checkpoint ${checkpoint.id}`, async (signal) => {
+    await runtimeOf(ctx, checkpoint).discard(forRuntime(ctx.store, checkpoint), signal);
+    await ctx.store.remove(checkpoint.id);
+  });
+  await ctx.db.transaction((tx) =>
+    tx.query('UPDATE checkpoints SET removed_at = $2 WHERE id = $1', [checkpoint.id, ctx.clock.now()]),
+  );
+}
+
+export async function listToRemove(db: Queryable, after: string, limit: number): Promise<Checkpoint[]> {
+  const rows = await db.query(
+    `SELECT ${CHECKPOINT_COLUMNS} FROM checkpoints
+     WHERE state = 'deleted' AND removed_at IS NULL AND id > $1 ORDER BY id LIMIT $2`,
+    [after, limit],
+  );
+  return rows.map(toCheckpoint);
+}
+
+/** Rows of checkpoints whose operation has ended, or whose server died while making a template. */
+export async function listUnfinished(
+  db: Queryable,
+  now: number,
+  abandonedAfterMs: number,
+  after: string,
+  limit: number,
+): Promise<Checkpoint[]> {
+  const rows = await db.query(
+    `SELECT ${CHECKPOINT_COLUMNS} FROM checkpoints c
+     WHERE c.state = 'writing' AND c.id > $1
+       AND NOT EXISTS (SELECT 1 FROM operations o WHERE o.id = c.operation_id AND o.ended_at IS NULL)
+       AND (c.operation_id IS NOT NULL OR c.created_at + $3 < $4)
+     ORDER BY c.id LIMIT $2`,
+    [after, limit, abandonedAfterMs, now],
+  );
+  return rows.map(toCheckpoint);
+}
+
+/** Sealed ones with an end: first those to announce, then those whose time has come. */
+export async function listExpiring(db: Queryable, before: number, limit: number): Promise<Checkpoint[]> {
+  const rows = await db.query(
+    `SELECT ${CHECKPOINT_COLUMNS} FROM checkpoints
+     WHERE state = 'sealed' AND expires_at IS NOT NULL AND expires_at <= $1 AND expiry_announced_at IS NULL
+     ORDER BY expires_at LIMIT $2`,
+    [before, limit],
+  );
+  return rows.map(toCheckpoint);
+}
+
+/** An expiry takes effect only after it was announced, and never under a sandbox that stands on it. */
+export async function listExpired(db: Queryable, now: number, limit: number): Promise<Checkpoint[]> {
+  const rows = await db.query(
+    `SELECT ${CHECKPOINT_COLUMNS} FROM checkpoints c
+     WHERE c.state = 'sealed' AND c.expires_at IS NOT NULL AND c.expires_at <= $1
+       AND c.expiry_announced_at IS NOT NULL AND ${UNREFERENCED}
+     ORDER BY c.expires_at LIMIT $2`,
+    [now, limit],
+  );
+  return rows.map(toCheckpoint);
+}
+
+export async function announceExpiry(ctx: Context, checkpoint: Checkpoint): Promise<void> {
+  const { id, expiresAt } = checkpoint;
+  if (expiresAt === null) return;
+  await ctx.db.transaction(async (tx) => {
+    const owner = await lockOwner(tx, checkpoint.sandboxId);
+    await tx.query('UPDATE checkpoints SET expiry_announced_at = $2 WHERE id = $1', [id, ctx.clock.now()]);
+    if (owner === undefined) return;
+    await note(ctx, tx, owner, 'checkpoint.expiring', { checkpointId: id, expiresAt }, { operationId: null });
+  });
+}
+
+/** Sealed longest ago without anybody having read its contents since. */
+export async function listToScrub(db: Queryable, before: number, limit: number): Promise<Checkpoint[]> {
+  const rows = await db.query(
+    `SELECT ${CHECKPOINT_COLUMNS} FROM checkpoints
+     WHERE state = 'sealed' AND (verified_at IS NULL OR verified_at <= $1)
+     ORDER BY COALESCE(verified_at, 0), id LIMIT $2`,
+    [before, limit],
+  );
+  return rows.map(toCheckpoint);
+}
+
+/** Bytes of a sandbox's own checkpoints. */
+export async function bytesOf(db: Queryable, sandboxId: SandboxId): Promise<number> {
+  const [row] = await db.query<{ bytes: number }>(
+    `SELECT CAST(COALESCE(SUM(bytes), 0) AS {integer}) AS bytes FROM checkpoints
+     WHERE sandbox_id = $1 AND state = 'sealed'`,
+    [sandboxId],
+  );
+  return row?.bytes ?? 0;
+}

@@ -1,0 +1,98 @@
+/** What every part of the engine works with: the ports, the settings and the name of this server. */
+import { type Capabilities, type EventData, type EventType, type OperationId, TorporError } from '@torpor/protocol';
+import type { Background } from './background.ts';
+import type { FaultPoints } from './fault-points.ts';
+import { append, type Line } from './ledger/append.ts';
+import { type Command, decide } from './lifecycle.ts';
+import type { CheckpointStore } from './ports/checkpoint-store.ts';
+import type { Clock } from './ports/clock.ts';
+import type { Database, Transaction } from './ports/database.ts';
+import type { Ids } from './ports/ids.ts';
+import type { Runtime } from './ports/runtime.ts';
+import type { TrafficGate } from './ports/traffic-gate.ts';
+import { type Sandbox, type SandboxChange, updateSandbox } from './sandbox.ts';
+import type { Settings } from './settings.ts';
+
+/** What the engine tells its operator beside the ledger: for logs and metrics, never for decisions. */
+export interface Report {
+  (what: string, facts: Readonly<Record<string, unknown>>): void;
+}
+
+export interface Context {
+  readonly db: Database;
+  readonly store: CheckpointStore;
+  readonly runtimes: ReadonlyMap<string, Runtime>;
+  readonly defaultRuntime: string;
+  readonly gate: TrafficGate;
+  readonly clock: Clock;
+  readonly ids: Ids;
+  readonly settings: Settings;
+  readonly faults: FaultPoints;
+  readonly report: Report;
+  readonly background: Background;
+  /** This server's name in the database; new with every start. */
+  readonly serverId: string;
+}
+
+export function runtimeOf(ctx: Context, sandbox: { readonly runtime: string }): Runtime {
+  const runtime = ctx.runtimes.get(sandbox.runtime);
+  if (runtime === undefined) {
+    throw new TorporError('capability_unsupported', `This server has no runtime "${sandbox.runtime}".`);
+  }
+  return runtime;
+}
+
+export function requirePause(runtime: Runtime, what: string): Exclude<Capabilities['pause'], 'none'> {
+  const { pause } = runtime.capabilities();
+  if (pause === 'none') {
+    throw new TorporError(
+      'capability_unsupported',
+      `The runtime "${runtime.name}" cannot pause a sandbox, so it cannot ${what}. Nothing was changed.`,
+    );
+  }
+  return pause;
+}
+
+export interface StepExtras {
+  readonly operationId: OperationId | null;
+  readonly change?: SandboxChange;
+  readonly generation?: number;
+  readonly baseId?: Line['baseId'];
+  readonly checkpointId?: Line['checkpointId'];
+}
+
+/**
+ * Takes one step of the lifecycle: the event, the state and the fields that go with it, in the caller's
+ * transaction. A command that the table does not allow here is refused before anything is written.
+ */
+export async function take<T extends EventType>(
+  ctx: Context,
+  tx: Transaction,
+  sandbox: Sandbox,
+  command: Command,
+  event: T,
+  data: EventData<T>,
+  extras: StepExtras,
+): Promise<Sandbox> {
+  const decision = decide(sandbox.state, command);
+  if (decision.kind !== 'step' || decision.event !== event) {
+    throw new TorporError('conflict', `A sandbox that is ${sandbox.state} cannot take "${command}".`, {
+      sandboxId: sandbox.id,
+    });
+  }
+  return note(ctx, tx, sandbox, event, data, { ...extras, state: decision.to });
+}
+
+/** Writes an event that need not change the state. */
+export async function note<T extends EventType>(
+  ctx: Context,
+  tx: Transaction,
+  sandbox: Sandbox,
+  event: T,
+  data: EventData<T>,
+  extras: StepExtras & Pick<Line, 'state'>,
+): Promise<Sandbox> {
+  const { change, ...head } = extras;
+  const changed = change === undefined ? sandbox : await updateSandbox(tx, sandbox, change);
+  return append(tx, changed, { id: ctx.ids.next('evt'), at: ctx.clock.now(), type: event, data, ...head });
+}

@@ -1,0 +1,119 @@
+/**
+ * The data directory belongs to one process at a time.
+ *
+ * The lock is an exclusive transaction on `lock.db`: the kernel frees it when the process dies, also by
+ * kill -9 (a file or a socket that stands for a lock would stay). Who holds it is written to `lock.json`
+ * beside it, for the error of those who come second; nothing is decided by that file.
+ *
+ * The kernel also frees the lock when this process closes *any* handle of its own on `lock.db`, so no other
+ * code may open that file, not even to copy it.
+ */
+import { mkdir, readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
+import { hostname } from 'node:os';
+import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
+import { TorporError } from '@torpor/protocol';
+import { type Clock, systemClock } from '../ports/clock.ts';
+import { fileError } from './file-error.ts';
+import { sqliteError } from './sqlite-error.ts';
+
+export interface DataDirectory {
+  readonly path: string;
+  /** Lets the next process have it. Ending the process does so too. */
+  release(): Promise<void>;
+}
+
+interface Holder {
+  readonly pid: number;
+  readonly host: string;
+  readonly startedAt: number;
+}
+
+export async function claimDataDirectory(path: string, clock: Clock = systemClock): Promise<DataDirectory> {
+  await makeDirectory(path);
+  const lock = await takeLock(path);
+  try {
+    // After the lock, so that the file never names somebody who did not get it; it also proves that the
+    // directory can be written, which SQLite does not when `lock.db` is there already.
+    await writeHolder(path, { pid: process.pid, host: hostname(), startedAt: clock.now() });
+  } catch (thrown) {
+    lock.close();
+    throw fileError(thrown, path);
+  }
+  return {
+    path,
+    release: async () => {
+      if (!lock.isOpen) return;
+      await rm(holderFile(path), { force: true }).catch(() => undefined);
+      lock.close();
+    },
+  };
+}
+
+/** For nobody else: the directory holds keys and what users put into their sandboxes. */
+async function makeDirectory(path: string): Promise<void> {
+  try {
+    await mkdir(path, { recursive: true, mode: 0o700 });
+    await stat(join(path, '.'));
+  } catch (thrown) {
+    throw fileError(thrown, path);
+  }
+}
+
+async function takeLock(path: string): Promise<DatabaseSync> {
+  let lock: DatabaseSync | undefined;
+  try {
+    lock = new DatabaseSync(join(path, 'lock.db'), { timeout: 0 });
+    lock.exec('BEGIN EXCLUSIVE');
+    return lock;
+  } catch (thrown) {
+    lock?.close();
+    const error = sqliteError(thrown, path);
+    throw error instanceof TorporError && error.code === 'in_use' ? await inUse(path, thrown) : error;
+  }
+}
+
+async function inUse(path: string, cause: unknown): Promise<TorporError> {
+  const holder = await readHolder(path);
+  const who = holder === undefined ? 'another process' : describe(holder);
+  return new TorporError('in_use', `The data directory ${path} is in use by ${who}.`, {
+    details: { path, ...(holder === undefined ? {} : { pid: holder.pid, host: holder.host }) },
+    cause,
+  });
+}
+
+function describe({ pid, host, startedAt }: Holder): string {
+  const where = host === hostname() ? '' : ` on ${host}`;
+  return `process ${pid}${where}, which started at ${new Date(startedAt).toISOString()}`;
+}
+
+/** Undefined for the moment between another's lock and its name, when the file still names a dead one. */
+async function readHolder(path: string): Promise<Holder | undefined> {
+  try {
+    const holder = JSON.parse(await readFile(holderFile(path), 'utf8')) as Holder;
+    return holder.host !== hostname() || isAlive(holder.pid) ? holder : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+/** By renaming, so that a reader finds a whole file or none. */
+async function writeHolder(path: string, holder: Holder): Promise<void> {
+  const unfinished = `${holderFile(path)}.${holder.pid}`;
+  await writeFile(unfinished, `${JSON.stringify(holder)}\n`, { mode: 0o600 });
+  await rename(unfinished, holderFile(path));
+}
+
+function holderFile(path: string): string {
+  return join(path, 'lock.json');
+}
+
+function isAlive(pid: number): boolean {
+  try {
+    process.kill(pid, 0);
+    return true;
+  } catch (thrown) {
+    // Somebody else's process may not be signalled, and is alive.
+    return thrown instanceof Error && 'code' in thrown && thrown.code === 'EPERM';
+  }
+}

@@ -1,0 +1,45 @@
+/** What a failed call on a file or directory of ours means, by its errno code. */
+import { TorporError } from '@torpor/protocol';
+
+const FULL = new Set(['ENOSPC', 'EDQUOT']);
+/** All of these are cured in the same way: by another path, or other rights to it. */
+const UNWRITABLE = new Set([
+  'EROFS',
+  'EACCES',
+  'EPERM',
+  'ENOTDIR',
+  'EEXIST',
+  'EISDIR',
+  'ENOENT',
+  'ELOOP',
+  'ENAMETOOLONG',
+]);
+
+export function fileError(thrown: unknown, path: string): TorporError {
+  if (thrown instanceof TorporError) return thrown;
+  const code = errnoOf(thrown);
+  if (FULL.has(code)) return storageFull(path, thrown);
+  if (UNWRITABLE.has(code)) return storageReadonly(path, thrown, code);
+  return new TorporError('internal', `${path} could not be used: ${code}.`, {
+    details: { path },
+    cause: thrown,
+  });
+}
+
+export function storageFull(path: string, cause: unknown): TorporError {
+  return new TorporError('storage_full', `There is no room left for ${path}.`, { details: { path }, cause });
+}
+
+export function storageReadonly(path: string, cause: unknown, code?: string): TorporError {
+  const why = code === undefined ? '' : ` (${code})`;
+  return new TorporError('storage_readonly', `${path} cannot be written${why}.`, {
+    details: { path },
+    cause,
+  });
+}
+
+function errnoOf(thrown: unknown): string {
+  return thrown instanceof Error && 'code' in thrown && typeof thrown.code === 'string'
+    ? thrown.code
+    : 'unknown';
+}

@@ -1,0 +1,279 @@
+/**
+ * The engine: what a face may ask for, and the rounds that keep it true. Start reading at `lifecycle.ts`,
+ * then `acts/seal.ts` and `acts/start.ts`; everything else exists to keep those two right when machines,
+ * networks and processes fail.
+ */
+import type {
+  CheckpointId,
+  CheckpointView,
+  CreateRequest,
+  ErrorBody,
+  EventView,
+  ForkRequest,
+  Loss,
+  OperationId,
+  OperationView,
+  PauseRequest,
+  ResumeRequest,
+  RollbackRequest,
+  RuntimeView,
+  SandboxId,
+  SandboxView,
+  SnapshotRequest,
+  Source,
+} from '@torpor/protocol';
+import { TorporError } from '@torpor/protocol';
+import { observe } from './acts/observe.ts';
+import { Background } from './background.ts';
+import { type Checkpoint, getCheckpoint, listCheckpoints, namesOf } from './checkpoints/checkpoint.ts';
+import { bytesOf, deleteCheckpoint } from './checkpoints/retention.ts';
+import { verifyCheckpoint } from './checkpoints/soundness.ts';
+import type { Context } from './context.ts';
+import { Leases } from './idleness.ts';
+import { Notices } from './ledger/notices.ts';
+import { type Cursor, followEvents, readEvents } from './ledger/read.ts';
+import { type Caller, Desk } from './operations/desk.ts';
+import { forgetExpiredKeys } from './operations/idempotency.ts';
+import { findOpenOperation, findOperation, listOperations } from './operations/operation.ts';
+import { getSandbox, listSandboxes, type SandboxFilter } from './sandbox.ts';
+import { ensureTemplate, listTemplates, type TemplateRow } from './templates.ts';
+import { collect, scrub } from './upkeep/collector.ts';
+import { reconcile, type Round } from './upkeep/reconciler.ts';
+import { forgetDeadServers, heartbeat, sayGoodbye } from './upkeep/servers.ts';
+import { Sweeper } from './upkeep/sweeper.ts';
+import { create } from './verbs/create.ts';
+import { fork } from './verbs/fork.ts';
+import { kill } from './verbs/kill.ts';
+import { setLifetime } from './verbs/lifetime.ts';
+import { pause } from './verbs/pause.ts';
+import { resume } from './verbs/resume.ts';
+import { rollback } from './verbs/rollback.ts';
+import { snapshot } from './verbs/snapshot.ts';
+import { viewCheckpoint, viewOperation, viewSandbox } from './view.ts';
+
+export interface Page<T> {
+  readonly items: T[];
+  readonly nextCursor: string | null;
+}
+
+/** What the engine is given; everything else of its context it makes itself. */
+export type EngineParts = Omit<Context, 'background'>;
+
+export class Engine {
+  readonly leases: Leases;
+  private readonly ctx: Context;
+  private readonly notices: Notices;
+  private readonly desk: Desk;
+  private readonly sweeper: Sweeper;
+  private readonly stopping = new AbortController();
+  private rounds: Promise<void>[] = [];
+
+  constructor(parts: EngineParts) {
+    this.ctx = { ...parts, background: new Background(parts.report) };
+    this.notices = new Notices(parts.clock, parts.settings.noticeAtLeastEveryMs);
+    this.desk = new Desk(this.ctx, this.notices);
+    this.leases = new Leases(this.ctx);
+    this.sweeper = new Sweeper(this.ctx, this.desk, this.leases);
+  }
+
+  /** Joins the database and makes true again whatever a crash left behind; then the rounds begin. */
+  async start(options: { readonly rounds: boolean } = { rounds: true }): Promise<Round> {
+    const { ctx } = this;
+    await heartbeat(ctx);
+    await this.notices.start(ctx.db);
+    for (const runtime of ctx.runtimes.values()) await ensureTemplate(ctx, runtime, 'base');
+    const round = await this.reconcile();
+    if (options.rounds) {
+      const { sweepEveryMs, reconcileEveryMs, serverLeaseMs } = ctx.settings;
+      this.every(serverLeaseMs / 3, 'heartbeat', () => heartbeat(ctx));
+      this.every(sweepEveryMs, 'sweep', () => this.sweeper.round());
+      this.every(reconcileEveryMs, 'reconcile', () => this.reconcile().then(() => scrub(ctx, 1)));
+    }
+    return round;
+  }
+
+  /** Finishes what is under way and leaves running sandboxes running. */
+  async stop(): Promise<void> {
+    this.stopping.abort();
+    await Promise.all(this.rounds);
+    await this.desk.idle();
+    await this.ctx.background.idle();
+    await sayGoodbye(this.ctx);
+    await this.notices.stop();
+  }
+
+  async create(caller: Caller, request: CreateRequest): Promise<SandboxView> {
+    const { sandboxId } = await create(this.ctx, this.desk, caller, request);
+    return this.view(sandboxId, caller.org);
+  }
+
+  async pause(caller: Caller, id: SandboxId, request: PauseRequest = {}) {
+    const { checkpointId, operation } = await pause(this.ctx, this.desk, caller, id, request);
+    return {
+      sandbox: await this.view(id, caller.org),
+      checkpoint: await this.checkpoint(caller.org, checkpointId),
+      operation: operation === null ? null : viewOperation(operation),
+    };
+  }
+
+  async resume(caller: Caller, id: SandboxId, request: ResumeRequest = {}) {
+    const { source, lost, operation } = await resume(this.ctx, this.desk, caller, id, request);
+    return { ...(await this.started(caller.org, id, source, lost)), resumed: operation !== null };
+  }
+
+  async rollback(caller: Caller, id: SandboxId, request: RollbackRequest) {
+    const { source, lost } = await rollback(this.ctx, this.desk, caller, id, request);
+    return this.started(caller.org, id, source, lost);
+  }
+
+  async snapshot(caller: Caller, id: SandboxId, request: SnapshotRequest = {}): Promise<CheckpointView> {
+    const { checkpointId } = await snapshot(this.ctx, this.desk, caller, id, request);
+    return this.checkpoint(caller.org, checkpointId);
+  }
+
+  async fork(
+    caller: Caller,
+    id: SandboxId,
+    request: ForkRequest = {},
+  ): Promise<({ sandbox: SandboxView } | { error: ErrorBody })[]> {
+    const { forks } = await fork(this.ctx, this.desk, caller, id, request);
+    return Promise.all(
+      forks.map(async (one) =>
+        'error' in one ? { error: one.error.toBody() } : { sandbox: await this.view(one.sandboxId, caller.org) },
+      ),
+    );
+  }
+
+  async kill(caller: Caller, id: SandboxId): Promise<SandboxView> {
+    await kill(this.ctx, this.desk, caller, id);
+    return this.view(id, caller.org);
+  }
+
+  async setLifetime(org: string, id: SandboxId, timeoutSeconds: number | null): Promise<SandboxView> {
+    await setLifetime(this.ctx, org, id, timeoutSeconds);
+    return this.view(id, org);
+  }
+
+  /** A running sandbox is looked at while the caller waits, within a short bound. */
+  async get(org: string, id: SandboxId): Promise<SandboxView> {
+    const sandbox = await getSandbox(this.ctx.db, id, org);
+    const view = await this.view(id, org);
+    if (sandbox.state !== 'running') return view;
+    const found = await observe(this.ctx, sandbox);
+    return { ...view, evidence: found.is, observedAt: this.ctx.clock.now() };
+  }
+
+  async list(filter: SandboxFilter, cursor: string, limit: number): Promise<Page<SandboxView>> {
+    const sandboxes = await listSandboxes(this.ctx.db, filter, cursor, limit);
+    const items = sandboxes.map((sandbox) => viewSandbox(sandbox, null));
+    return { items, nextCursor: items.length < limit ? null : (items.at(-1)?.id ?? null) };
+  }
+
+  async checkpoint(org: string, id: CheckpointId): Promise<CheckpointView> {
+    return this.viewCheckpoint(await getCheckpoint(this.ctx.db, id, org));
+  }
+
+  async checkpoints(org: string, id: SandboxId, limit: number, before: CheckpointId | null = null) {
+    await getSandbox(this.ctx.db, id, org);
+    const last = before === null ? null : await getCheckpoint(this.ctx.db, before, org);
+    const found = await listCheckpoints(this.ctx.db, id, last, limit);
+    const items = await Promise.all(found.map((checkpoint) => this.viewCheckpoint(checkpoint)));
+    return {
+      items,
+      nextCursor: items.length < limit ? null : (items.at(-1)?.id ?? null),
+      bytes: await bytesOf(this.ctx.db, id),
+    };
+  }
+
+  async verify(org: string, id: CheckpointId): Promise<CheckpointView> {
+    await verifyCheckpoint(this.ctx, await getCheckpoint(this.ctx.db, id, org));
+    return this.checkpoint(org, id);
+  }
+
+  async deleteCheckpoint(org: string, id: CheckpointId): Promise<void> {
+    await deleteCheckpoint(this.ctx, org, id);
+  }
+
+  async operation(org: string, id: OperationId): Promise<OperationView> {
+    const operation = await findOperation(this.ctx.db, id);
+    if (operation === undefined || operation.org !== org) {
+      throw new TorporError('not_found', `There is no operation ${id}.`, { operationId: id });
+    }
+    return viewOperation(operation);
+  }
+
+  async operations(
+    org: string,
+    sandboxId: SandboxId | undefined,
+    cursor: string,
+    limit: number,
+  ): Promise<Page<OperationView>> {
+    const items = (await listOperations(this.ctx.db, org, sandboxId, cursor, limit)).map(viewOperation);
+    return { items, nextCursor: items.length < limit ? null : (items.at(-1)?.id ?? null) };
+  }
+
+  async events(cursor: Cursor, limit: number): Promise<EventView[]> {
+    return readEvents(this.ctx.db, cursor, limit);
+  }
+
+  follow(cursor: Cursor, signal: AbortSignal): AsyncGenerator<EventView> {
+    return followEvents(this.ctx.db, this.notices, cursor, AbortSignal.any([signal, this.stopping.signal]));
+  }
+
+  runtimes(): RuntimeView[] {
+    return [...this.ctx.runtimes.values()].map((runtime) => ({
+      name: runtime.name,
+      default: runtime.name === this.ctx.defaultRuntime,
+      capabilities: runtime.capabilities(),
+    }));
+  }
+
+  templates(): Promise<TemplateRow[]> {
+    return listTemplates(this.ctx.db);
+  }
+
+  /** One round of making what is so and what is written agree. */
+  async reconcile(): Promise<Round> {
+    const { ctx } = this;
+    const round = await reconcile(ctx, this.desk);
+    await collect(ctx);
+    await ctx.db.transaction((tx) => forgetExpiredKeys(tx, ctx.clock.now()));
+    await forgetDeadServers(ctx);
+    return round;
+  }
+
+  /** One round of lifetimes and idleness. */
+  sweep(): Promise<void> {
+    return this.sweeper.round();
+  }
+
+  heartbeat(): Promise<void> {
+    return heartbeat(this.ctx);
+  }
+
+  private async view(id: SandboxId, org: string): Promise<SandboxView> {
+    const sandbox = await getSandbox(this.ctx.db, id, org);
+    const open = await findOpenOperation(this.ctx.db, id);
+    return viewSandbox(sandbox, open?.id ?? null);
+  }
+
+  private async viewCheckpoint(checkpoint: Checkpoint): Promise<CheckpointView> {
+    return viewCheckpoint(checkpoint, await namesOf(this.ctx.db, checkpoint.id));
+  }
+
+  private async started(org: string, id: SandboxId, source: Source, lost: readonly Loss[]) {
+    return { sandbox: await this.view(id, org), source, lost: [...lost] };
+  }
+
+  private every(ms: number, what: string, work: () => Promise<unknown>): void {
+    const { signal } = this.stopping;
+    const loop = async () => {
+      while (!signal.aborted) {
+        await this.ctx.clock.sleep(ms, signal).catch(() => {});
+        if (signal.aborted) return;
+        await work().catch((thrown: unknown) => this.ctx.report(`${what} failed`, { error: thrown }));
+      }
+    };
+    this.rounds.push(loop());
+  }
+}

@@ -1,0 +1,94 @@
+/**
+ * Idleness: leases are counted in memory, and each server that holds some keeps one coarse heartbeat row
+ * per sandbox fresh, so that every server can tell a sandbox nobody uses from one another server serves.
+ *
+ * The counts may be lost with the process: whoever held a lease lost its connection too.
+ */
+import type { SandboxId } from '@torpor/protocol';
+import type { Context } from './context.ts';
+import type { Queryable, Transaction } from './ports/database.ts';
+import { SANDBOX_COLUMNS, type Sandbox, toSandbox } from './sandbox.ts';
+
+/** Marks a sandbox as used just now. Later is never made earlier. */
+export async function touch(tx: Transaction, id: SandboxId, now: number): Promise<void> {
+  await tx.query(
+    `INSERT INTO sandbox_activity (sandbox_id, active_at) VALUES ($1, $2)
+     ON CONFLICT (sandbox_id) DO UPDATE SET active_at = excluded.active_at
+     WHERE sandbox_activity.active_at < excluded.active_at`,
+    [id, now],
+  );
+}
+
+export async function lastActive(db: Queryable, id: SandboxId): Promise<number | null> {
+  const [row] = await db.query<{ active_at: number }>('SELECT active_at FROM sandbox_activity WHERE sandbox_id = $1', [
+    id,
+  ]);
+  return row?.active_at ?? null;
+}
+
+/** Running sandboxes nobody has used for as long as they allow, in pages by id. */
+export async function listIdle(db: Queryable, now: number, after: string, limit: number): Promise<Sandbox[]> {
+  const columns = SANDBOX_COLUMNS.split(',').map((column) => `s.${column.trim()}`);
+  const rows = await db.query(
+    `SELECT ${columns.join(', ')} FROM sandboxes s JOIN sandbox_activity a ON a.sandbox_id = s.id
+     WHERE s.state = 'running' AND s.on_idle <> 'keep' AND a.active_at + s.idle_ms <= $1 AND s.id > $2
+     ORDER BY s.id LIMIT $3`,
+    [now, after, limit],
+  );
+  return rows.map(toSandbox);
+}
+
+/** Work that holds a sandbox awake. It gates idle pause only. */
+export class Leases {
+  private readonly ctx: Context;
+  private readonly held = new Map<SandboxId, number>();
+  /** Used since the last flush, whether or not a lease is still held. */
+  private readonly used = new Set<SandboxId>();
+  private flushedAt: number;
+
+  constructor(ctx: Context) {
+    this.ctx = ctx;
+    this.flushedAt = ctx.clock.monotonic();
+  }
+
+  /** Holds the sandbox awake until the returned function is called; calling it twice counts once. */
+  hold(id: SandboxId): () => void {
+    this.held.set(id, (this.held.get(id) ?? 0) + 1);
+    this.used.add(id);
+    let released = false;
+    return () => {
+      if (released) return;
+      released = true;
+      const left = (this.held.get(id) ?? 1) - 1;
+      if (left > 0) this.held.set(id, left);
+      else this.held.delete(id);
+      this.used.add(id);
+    };
+  }
+
+  count(id: SandboxId): number {
+    return this.held.get(id) ?? 0;
+  }
+
+  /** Whether this server knows of use that the heartbeat row may not show yet. */
+  isUsed(id: SandboxId): boolean {
+    return this.held.has(id) || this.used.has(id);
+  }
+
+  /** Writes what was used into the heartbeat rows, at most once per `activityEveryMs`. */
+  async flush(): Promise<void> {
+    if (this.ctx.clock.monotonic() - this.flushedAt < this.ctx.settings.activityEveryMs) return;
+    this.flushedAt = this.ctx.clock.monotonic();
+    const ids = new Set([...this.held.keys(), ...this.used]);
+    this.used.clear();
+    const now = this.ctx.clock.now();
+    for (const id of ids) {
+      await this.ctx.db
+        .transaction((tx) => touch(tx, id, now))
+        .catch((thrown: unknown) => {
+          this.used.add(id);
+          this.ctx.report('activity not written', { sandboxId: id, error: thrown });
+        });
+    }
+  }
+}

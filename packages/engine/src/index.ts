@@ -1,0 +1,12 @@
+export { openDirectoryStore } from './checkpoint-store/directory.ts';
+export type { EngineParts, Page } from './engine.ts';
+export { Engine } from './engine.ts';
+export { noFaults } from './fault-points.ts';
+export type { FaultPoint, FaultPoints } from './fault-points.ts';
+export * from './ports/checkpoint-store.ts';
+export * from './ports/clock.ts';
+export * from './ports/database.ts';
+export * from './ports/ids.ts';
+export * from './ports/runtime.ts';
+export * from './ports/traffic-gate.ts';
+export { DEFAULT_SETTINGS, type Settings } from './settings.ts';

@@ -1,0 +1,46 @@
+/** One subscription to the database's notices, shared by any number of waiting readers. */
+import type { Clock } from '../ports/clock.ts';
+import type { Database } from '../ports/database.ts';
+import type { Growth } from './read.ts';
+
+export class Notices implements Growth {
+  private waiting = new Set<() => void>();
+  private readonly clock: Clock;
+  /** A notice may get lost with a connection; readers look again after this long without one. */
+  private readonly atLeastEveryMs: number;
+  private unlisten: (() => Promise<void>) | undefined;
+
+  constructor(clock: Clock, atLeastEveryMs: number) {
+    this.clock = clock;
+    this.atLeastEveryMs = atLeastEveryMs;
+  }
+
+  async start(db: Database): Promise<void> {
+    this.unlisten = await db.listen('ledger', () => this.wakeAll());
+  }
+
+  async stop(): Promise<void> {
+    await this.unlisten?.();
+    this.wakeAll();
+  }
+
+  next(signal: AbortSignal): Promise<void> {
+    if (signal.aborted) return Promise.resolve();
+    const timer = new AbortController();
+    return new Promise((resolve) => {
+      const wake = () => {
+        this.waiting.delete(wake);
+        signal.removeEventListener('abort', wake);
+        timer.abort();
+        resolve();
+      };
+      this.waiting.add(wake);
+      signal.addEventListener('abort', wake);
+      this.clock.sleep(this.atLeastEveryMs, timer.signal).then(wake, () => {});
+    });
+  }
+
+  private wakeAll(): void {
+    for (const wake of [...this.waiting]) wake();
+  }
+}

@@ -1,0 +1,81 @@
+/** Reads the ledger: pages, and streams that go on where a reader stopped. */
+import type { EventView, SandboxId } from '@torpor/protocol';
+import type { Queryable, Row } from '../ports/database.ts';
+
+const COLUMNS = `id, sandbox_id, seq, position, at, type, previous_state, state, generation, checkpoint_id,
+  operation_id, data`;
+
+function toEvent(row: Row): EventView {
+  return {
+    id: row['id'],
+    sandboxId: row['sandbox_id'],
+    seq: row['seq'],
+    position: row['position'],
+    at: row['at'],
+    type: row['type'],
+    previousState: row['previous_state'],
+    state: row['state'],
+    generation: row['generation'],
+    checkpointId: row['checkpoint_id'],
+    operationId: row['operation_id'],
+    data: JSON.parse(String(row['data'])),
+  } as EventView;
+}
+
+/** Where a reader is: after `seq` of one sandbox, or after `position` of an organisation's whole ledger. */
+export type Cursor =
+  | { readonly sandboxId: SandboxId; readonly afterSeq: number }
+  | { readonly org: string; readonly afterPosition: number };
+
+export async function readEvents(db: Queryable, cursor: Cursor, limit: number): Promise<EventView[]> {
+  const rows =
+    'sandboxId' in cursor
+      ? await db.query(
+          `SELECT ${COLUMNS} FROM events WHERE sandbox_id = $1 AND seq > $2 ORDER BY seq LIMIT $3`,
+          [cursor.sandboxId, cursor.afterSeq, limit],
+        )
+      : await db.query(
+          `SELECT ${COLUMNS} FROM events WHERE org = $1 AND position > $2 ORDER BY position LIMIT $3`,
+          [cursor.org, cursor.afterPosition, limit],
+        );
+  return rows.map(toEvent);
+}
+
+function moveOn(cursor: Cursor, event: EventView): Cursor {
+  return 'sandboxId' in cursor
+    ? { ...cursor, afterSeq: event.seq }
+    : { ...cursor, afterPosition: event.position };
+}
+
+/** Something that resolves when the ledger may have grown; see `Notices`. */
+export interface Growth {
+  /** Resolves at the next notice after the call, or when the signal fires. */
+  next(signal: AbortSignal): Promise<void>;
+}
+
+const PAGE = 200;
+
+/**
+ * Every event after the cursor, then every new one as it commits, until the signal fires.
+ *
+ * The wait is armed before the read, so that a commit between the read and the wait wakes it: no event
+ * is missed, the last one neither.
+ */
+export async function* followEvents(
+  db: Queryable,
+  growth: Growth,
+  start: Cursor,
+  signal: AbortSignal,
+): AsyncGenerator<EventView> {
+  let cursor = start;
+  while (!signal.aborted) {
+    const grown = growth.next(signal);
+    const page = await readEvents(db, cursor, PAGE);
+    for (const event of page) {
+      cursor = moveOn(cursor, event);
+      yield event;
+      if (signal.aborted) return;
+    }
+    if (page.length < PAGE) await grown;
+  }
+}

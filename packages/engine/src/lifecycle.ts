@@ -1,0 +1,106 @@
+/**
+ * The lifecycle, whole: which command leads from which state to which, and the event that says so.
+ * Nothing here does anything; effects happen elsewhere and come back as commands.
+ */
+import { type ErrorCode, type EventType, isTerminal, type SandboxState } from '@torpor/protocol';
+
+/** What callers and policies ask for. */
+export type Wish = 'pause' | 'resume' | 'snapshot' | 'fork' | 'rollback' | 'set_lifetime' | 'kill';
+
+/** What came of it, or what was found. */
+export type Finding =
+  | 'started'
+  | 'start_failed'
+  | 'sealed'
+  | 'seal_failed'
+  | 'snapshotted'
+  | 'recovered'
+  | 'lost'
+  | 'destroyed';
+
+export type Command = Wish | Finding;
+
+interface Step {
+  readonly to: SandboxState;
+  readonly event: EventType;
+}
+
+/** A wish that is granted without a step of its own: what is done for it reports its own findings. */
+const admitted = 'admitted';
+/** The wish is already true, so asking again is no error. */
+const already = 'already';
+
+type Entry = Step | typeof admitted | typeof already;
+
+const step = (to: SandboxState, event: EventType): Step => ({ to, event });
+const kill = step('killing', 'sandbox.killing');
+const lost = step('lost', 'sandbox.lost');
+const recovered = step('paused', 'sandbox.recovered');
+
+export const LIFECYCLE: Readonly<Record<SandboxState, Readonly<Partial<Record<Command, Entry>>>>> = {
+  creating: {
+    started: step('running', 'sandbox.started'),
+    start_failed: step('failed', 'sandbox.failed'),
+    kill,
+  },
+  running: {
+    pause: step('pausing', 'sandbox.pausing'),
+    resume: already,
+    snapshot: admitted,
+    snapshotted: step('running', 'checkpoint.sealed'),
+    fork: admitted,
+    rollback: step('pausing', 'sandbox.pausing'),
+    set_lifetime: step('running', 'lifetime.set'),
+    recovered,
+    lost,
+    kill,
+  },
+  pausing: {
+    sealed: step('paused', 'sandbox.paused'),
+    seal_failed: step('running', 'sandbox.pause_failed'),
+    recovered,
+    lost,
+    kill,
+  },
+  paused: {
+    pause: already,
+    resume: step('resuming', 'sandbox.resuming'),
+    snapshot: admitted,
+    fork: admitted,
+    rollback: step('resuming', 'sandbox.resuming'),
+    set_lifetime: step('paused', 'lifetime.set'),
+    lost,
+    kill,
+  },
+  resuming: {
+    started: step('running', 'sandbox.resumed'),
+    start_failed: step('paused', 'sandbox.resume_failed'),
+    lost,
+    kill,
+  },
+  // A kill whose runtime did not answer is asked for again until it does.
+  killing: { destroyed: step('killed', 'sandbox.killed'), kill: admitted },
+  killed: { kill: already },
+  failed: { kill: already },
+  lost: { kill: already },
+};
+
+export type Decision =
+  | ({ readonly kind: 'step' } & Step)
+  | { readonly kind: 'admitted' }
+  | { readonly kind: 'already' }
+  | { readonly kind: 'refused'; readonly code: ErrorCode };
+
+export function decide(state: SandboxState, command: Command): Decision {
+  const entry = LIFECYCLE[state][command];
+  if (entry === undefined) return { kind: 'refused', code: refusal(state) };
+  if (entry === admitted || entry === already) return { kind: entry };
+  return { kind: 'step', ...entry };
+}
+
+function refusal(state: SandboxState): ErrorCode {
+  if (state === 'killed' || state === 'killing') return 'killed';
+  if (state === 'lost') return 'lost';
+  if (isTerminal(state) || state === 'running' || state === 'paused') return 'conflict';
+  return 'transitioning';
+}

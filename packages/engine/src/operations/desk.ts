@@ -1,0 +1,285 @@
+/**
+ * Where operations are accepted, driven and awaited: one at a time per sandbox. A twin of what is under
+ * way joins it, anything else is told what is under way, and a kill supersedes it.
+ */
+import {
+  type ErrorCode,
+  type OperationId,
+  type OperationKind,
+  type Reason,
+  type SandboxId,
+  TorporError,
+} from '@torpor/protocol';
+import type { Context } from '../context.ts';
+import type { Growth } from '../ledger/read.ts';
+import { decide, type Wish } from '../lifecycle.ts';
+import { ConstraintViolation, type Transaction } from '../ports/database.ts';
+import { lockSandbox, noSuchSandbox, type Sandbox } from '../sandbox.ts';
+import type { Held } from './held.ts';
+import { canonical, findByKey, hashBody, type Key, rememberKey } from './idempotency.ts';
+import {
+  endOperation,
+  FenceLost,
+  findOpenOperation,
+  findOperation,
+  insertOperation,
+  type Operation,
+  outcomeError,
+} from './operation.ts';
+
+/** Who asks, and how the request can be told from another. */
+export interface Caller {
+  readonly org: string;
+  readonly idempotencyKey?: string;
+  /** Ends the waiting, not the operation. */
+  readonly signal?: AbortSignal;
+}
+
+export interface Ask {
+  readonly kind: Exclude<OperationKind, 'create'> & Wish;
+  readonly sandboxId: SandboxId;
+  readonly caller: Caller;
+  readonly request: Readonly<Record<string, unknown>>;
+  readonly reason: Reason;
+}
+
+/** What the lock on the sandbox allows an accepted operation to write together with its own row. */
+export type Admit = (tx: Transaction, sandbox: Sandbox, operation: Operation) => Promise<void>;
+
+/** Drives an operation to its end, which it writes itself. */
+export type Drive = (held: Held) => Promise<void>;
+
+export type Accepted =
+  | { readonly is: 'accepted' | 'joined'; readonly operationId: OperationId }
+  | { readonly is: 'already'; readonly sandbox: Sandbox };
+
+interface Driven {
+  readonly done: Promise<void>;
+  readonly controller: AbortController;
+}
+
+export class Desk {
+  private readonly ctx: Context;
+  private readonly growth: Growth;
+  private readonly driven = new Map<OperationId, Driven>();
+  /** Drafted here and about to be driven: not orphans, although nobody drives them yet. */
+  private readonly drafted = new Set<OperationId>();
+
+  constructor(ctx: Context, growth: Growth) {
+    this.ctx = ctx;
+    this.growth = growth;
+  }
+
+  /** A new operation row; not yet written. */
+  draft(ask: Omit<Ask, 'kind'> & { readonly kind: OperationKind }): Operation {
+    const now = this.ctx.clock.now();
+    const id = this.ctx.ids.next('op');
+    this.drafted.add(id);
+    return {
+      id,
+      org: ask.caller.org,
+      sandboxId: ask.sandboxId,
+      parentId: null,
+      kind: ask.kind,
+      request: ask.request,
+      reason: ask.reason,
+      owner: this.ctx.serverId,
+      fence: 1,
+      phase: null,
+      startedAt: now,
+      deadlineAt: now + this.ctx.settings.operationMs,
+      endedAt: null,
+      outcome: null,
+      result: null,
+      error: null,
+    };
+  }
+
+  /** Accepts a wish under the sandbox's lock, or says why not; then starts driving it. */
+  async accept(ask: Ask, admit: Admit, drive: Drive): Promise<Accepted> {
+    let superseded: Operation | undefined;
+    let operation: Operation | undefined;
+    const accepted = await this.once(async (tx): Promise<Accepted> => {
+      superseded = undefined;
+      if (operation !== undefined) this.dismiss(operation.id);
+      operation = undefined;
+      const key = keyOf(ask, ask.sandboxId);
+      const known = key === undefined ? undefined : await findByKey(tx, key, this.ctx.clock.now());
+      if (known !== undefined) return { is: 'joined', operationId: known };
+
+      const sandbox = await lockSandbox(tx, ask.sandboxId);
+      if (sandbox.org !== ask.caller.org) throw noSuchSandbox(ask.sandboxId);
+      const open = await findOpenOperation(tx, sandbox.id);
+      if (open !== undefined && !(ask.kind === 'kill' && open.kind !== 'kill')) {
+        if (!isTwin(open, ask)) throw transitioning(open);
+        if (key !== undefined) await rememberKey(tx, key, open.id, this.keyExpiry());
+        return { is: 'joined', operationId: open.id };
+      }
+
+      const decision = decide(sandbox.state, ask.kind);
+      if (decision.kind === 'already') return { is: 'already', sandbox };
+      if (decision.kind === 'refused') throw refused(sandbox, decision.code, ask.kind);
+      if (open !== undefined) {
+        superseded = open;
+        await endOperation(tx, open, this.ctx.clock.now(), {
+          outcome: 'superseded',
+          error: new TorporError('killed', 'The sandbox was killed while this was under way.'),
+        });
+      }
+      operation = this.draft(ask);
+      await insertOperation(tx, operation);
+      if (key !== undefined) await rememberKey(tx, key, operation.id, this.keyExpiry());
+      await admit(tx, sandbox, operation);
+      return { is: 'accepted', operationId: operation.id };
+    }).catch((thrown: unknown) => {
+      if (operation !== undefined) this.dismiss(operation.id);
+      throw thrown;
+    });
+    if (operation !== undefined) {
+      // The driver of what was superseded must be out of the way before anything is destroyed under it.
+      const gone = superseded === undefined ? Promise.resolve() : this.interrupt(superseded.id);
+      this.drive(operation, async (held) => {
+        await gone;
+        await drive(held);
+      });
+    }
+    return accepted;
+  }
+
+  /** Accepts the creation of something that has no row to lock yet. */
+  async acceptNew(
+    caller: Caller,
+    route: string,
+    request: unknown,
+    insert: (tx: Transaction) => Promise<Operation>,
+    drive: Drive,
+  ): Promise<OperationId> {
+    let operation: Operation | undefined;
+    const id = await this.once(async (tx) => {
+      operation = undefined;
+      const key = keyOf({ caller, request, kind: route }, '');
+      const known = key === undefined ? undefined : await findByKey(tx, key, this.ctx.clock.now());
+      if (known !== undefined) return known;
+      operation = await insert(tx);
+      if (key !== undefined) await rememberKey(tx, key, operation.id, this.keyExpiry());
+      return operation.id;
+    }).catch((thrown: unknown) => {
+      if (operation !== undefined) this.dismiss(operation.id);
+      throw thrown;
+    });
+    if (operation !== undefined) this.drive(operation, drive);
+    return id;
+  }
+
+  /** Drives an operation that is ours; used for new ones and for those taken over. */
+  drive(operation: Operation, drive: Drive): void {
+    const controller = new AbortController();
+    const timer = new AbortController();
+    const left = Math.max(0, operation.deadlineAt - this.ctx.clock.now());
+    this.ctx.clock.sleep(left, timer.signal).then(
+      () => controller.abort(new TorporError('timeout', `Operation ${operation.id} did not end in time.`)),
+      () => {},
+    );
+    const done = drive({ operation, signal: controller.signal })
+      .catch((thrown: unknown) => {
+        // Nobody's answer depends on this: the row says what became of the operation, and one that is
+        // still open is taken up by the reconciler.
+        if (!(thrown instanceof FenceLost)) {
+          this.ctx.report('operation left open', { operationId: operation.id, kind: operation.kind, error: thrown });
+        }
+      })
+      .finally(() => {
+        timer.abort();
+        this.driven.delete(operation.id);
+      });
+    this.driven.set(operation.id, { done, controller });
+    this.drafted.delete(operation.id);
+  }
+
+  /** Lets go of a draft that came to nothing. */
+  dismiss(id: OperationId): void {
+    this.drafted.delete(id);
+  }
+
+  isDriving(id: OperationId): boolean {
+    return this.driven.has(id) || this.drafted.has(id);
+  }
+
+  /** Waits until nothing is being driven here any more. */
+  async idle(): Promise<void> {
+    while (this.driven.size > 0) await Promise.all([...this.driven.values()].map((driven) => driven.done));
+  }
+
+  /** The operation once it has ended, whoever drives it; throws its error when it failed. */
+  async finished(id: OperationId, signal?: AbortSignal): Promise<Operation> {
+    const never = new AbortController().signal;
+    for (;;) {
+      const grown = this.growth.next(signal ?? never);
+      await this.driven.get(id)?.done;
+      const operation = await findOperation(this.ctx.db, id);
+      if (operation === undefined) throw new TorporError('not_found', `There is no operation ${id}.`);
+      if (operation.outcome === 'succeeded') return operation;
+      if (operation.endedAt !== null) throw outcomeError(operation);
+      if (signal?.aborted) throw stillUnderWay(operation);
+      await grown;
+    }
+  }
+
+  private async interrupt(id: OperationId): Promise<void> {
+    const driven = this.driven.get(id);
+    driven?.controller.abort(new FenceLost(id));
+    await driven?.done;
+  }
+
+  private keyExpiry(): number {
+    return this.ctx.clock.now() + this.ctx.settings.idempotencyMs;
+  }
+
+  /** Twins that arrive at once collide on a unique index; the later one looks again and finds the earlier. */
+  private async once<T>(work: (tx: Transaction) => Promise<T>): Promise<T> {
+    try {
+      return await this.ctx.db.transaction(work);
+    } catch (thrown) {
+      if (!(thrown instanceof ConstraintViolation && thrown.kind === 'unique')) throw thrown;
+      return this.ctx.db.transaction(work);
+    }
+  }
+}
+
+function keyOf(
+  ask: { readonly caller: Caller; readonly kind: string; readonly request: unknown },
+  thing: string,
+): Key | undefined {
+  const { org, idempotencyKey: key } = ask.caller;
+  return key === undefined ? undefined : { org, route: `${ask.kind} ${thing}`, key, bodyHash: hashBody(ask.request) };
+}
+
+/** Two requests are the same when they would do the same; when to end the new life is settled afterwards. */
+function isTwin(open: Operation, ask: Ask): boolean {
+  const essence = ({ timeoutSeconds: _, ...rest }: Readonly<Record<string, unknown>>) => canonical(rest);
+  return open.kind === ask.kind && essence(open.request) === essence(ask.request);
+}
+
+function transitioning(open: Operation): TorporError {
+  return new TorporError('transitioning', `The sandbox is busy: ${open.kind} is under way.`, {
+    sandboxId: open.sandboxId,
+    operationId: open.id,
+    retryAfterMs: 500,
+    details: { kind: open.kind, phase: open.phase },
+  });
+}
+
+function refused(sandbox: Sandbox, code: ErrorCode, wish: Wish): TorporError {
+  return new TorporError(code, `The sandbox is ${sandbox.state}, so it cannot be asked to ${wish}.`, {
+    sandboxId: sandbox.id,
+    details: { state: sandbox.state, ...(sandbox.reason === null ? {} : { reason: sandbox.reason }) },
+  });
+}
+
+function stillUnderWay(operation: Operation): TorporError {
+  return new TorporError('timeout', `The ${operation.kind} is still under way.`, {
+    sandboxId: operation.sandboxId,
+    operationId: operation.id,
+    details: { phase: operation.phase },
+  });
+}

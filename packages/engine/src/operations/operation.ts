@@ -1,0 +1,219 @@
+/** Operations as the database has them: one durable request on one sandbox. */
+import {
+  type ErrorBody,
+  type OperationId,
+  type OperationKind,
+  type OperationOutcome,
+  type Reason,
+  type SandboxId,
+  TorporError,
+} from '@torpor/protocol';
+import type { Queryable, Row, Transaction } from '../ports/database.ts';
+
+export interface Operation {
+  readonly id: OperationId;
+  readonly org: string;
+  readonly sandboxId: SandboxId;
+  /** The operation that made this one: a fork, for its children's creates. */
+  readonly parentId: OperationId | null;
+  readonly kind: OperationKind;
+  readonly request: Readonly<Record<string, unknown>>;
+  readonly reason: Reason;
+  readonly owner: string;
+  readonly fence: number;
+  readonly phase: string | null;
+  readonly startedAt: number;
+  readonly deadlineAt: number;
+  readonly endedAt: number | null;
+  readonly outcome: OperationOutcome | null;
+  readonly result: Readonly<Record<string, unknown>> | null;
+  readonly error: ErrorBody | null;
+}
+
+const COLUMNS = `id, org, sandbox_id, parent_id, kind, request, reason, owner, fence, phase, started_at, deadline_at, ended_at,
+  outcome, result, error`;
+
+function toOperation(row: Row): Operation {
+  const parse = (text: unknown) => (text === null ? null : JSON.parse(String(text)));
+  return {
+    id: row['id'],
+    org: row['org'],
+    sandboxId: row['sandbox_id'],
+    parentId: row['parent_id'],
+    kind: row['kind'],
+    request: parse(row['request']),
+    reason: row['reason'],
+    owner: row['owner'],
+    fence: row['fence'],
+    phase: row['phase'],
+    startedAt: row['started_at'],
+    deadlineAt: row['deadline_at'],
+    endedAt: row['ended_at'],
+    outcome: row['outcome'],
+    result: parse(row['result']),
+    error: parse(row['error']),
+  } as Operation;
+}
+
+/** This server may no longer write for the operation: it was superseded, or taken over by another server. */
+export class FenceLost extends Error {
+  override readonly name = 'FenceLost';
+  readonly operationId: OperationId;
+
+  constructor(operationId: OperationId) {
+    super(`Operation ${operationId} is not ours any more.`);
+    this.operationId = operationId;
+  }
+}
+
+export async function insertOperation(tx: Transaction, operation: Operation): Promise<void> {
+  await tx.query(
+    `INSERT INTO operations (id, org, sandbox_id, kind, request, reason, owner, fence, phase, started_at, deadline_at,
+       parent_id)
+     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`,
+    [
+      operation.id,
+      operation.org,
+      operation.sandboxId,
+      operation.kind,
+      JSON.stringify(operation.request),
+      operation.reason,
+      operation.owner,
+      operation.fence,
+      operation.phase,
+      operation.startedAt,
+      operation.deadlineAt,
+      operation.parentId,
+    ],
+  );
+}
+
+export async function findOperation(db: Queryable, id: OperationId): Promise<Operation | undefined> {
+  const [row] = await db.query(`SELECT ${COLUMNS} FROM operations WHERE id = $1`, [id]);
+  return row === undefined ? undefined : toOperation(row);
+}
+
+export async function findOpenOperation(db: Queryable, sandboxId: SandboxId): Promise<Operation | undefined> {
+  const [row] = await db.query(`SELECT ${COLUMNS} FROM operations WHERE sandbox_id = $1 AND ended_at IS NULL`, [
+    sandboxId,
+  ]);
+  return row === undefined ? undefined : toOperation(row);
+}
+
+/** In the order in which they were made. */
+export async function listChildren(db: Queryable, id: OperationId): Promise<Operation[]> {
+  const rows = await db.query(`SELECT ${COLUMNS} FROM operations WHERE parent_id = $1 ORDER BY started_at, id`, [id]);
+  return rows.map(toOperation);
+}
+
+/** The newest that ended well, for answering a wish that is already true. */
+export async function findLastDone(
+  db: Queryable,
+  sandboxId: SandboxId,
+  kinds: readonly OperationKind[],
+): Promise<Operation | undefined> {
+  const marks = kinds.map((_, i) => `$${i + 2}`).join(', ');
+  const [row] = await db.query(
+    `SELECT ${COLUMNS} FROM operations
+     WHERE sandbox_id = $1 AND outcome = 'succeeded' AND kind IN (${marks})
+     ORDER BY started_at DESC, id DESC LIMIT 1`,
+    [sandboxId, ...kinds],
+  );
+  return row === undefined ? undefined : toOperation(row);
+}
+
+export async function listOperations(
+  db: Queryable,
+  org: string,
+  sandboxId: SandboxId | undefined,
+  after: string,
+  limit: number,
+): Promise<Operation[]> {
+  const rows = await db.query(
+    `SELECT ${COLUMNS} FROM operations
+     WHERE org = $1 AND ($2 = '' OR sandbox_id = $2) AND id > $3 ORDER BY id LIMIT $4`,
+    [org, sandboxId ?? '', after, limit],
+  );
+  return rows.map(toOperation);
+}
+
+/**
+ * Proves inside a transaction that the operation is still ours. The sandbox's row is locked by then, and
+ * whoever ends or takes over an operation locks that row too, so the answer holds until the commit.
+ */
+export async function holdFence(tx: Transaction, operation: Operation): Promise<void> {
+  const [row] = await tx.query('SELECT id FROM operations WHERE id = $1 AND fence = $2 AND ended_at IS NULL', [
+    operation.id,
+    operation.fence,
+  ]);
+  if (row === undefined) throw new FenceLost(operation.id);
+}
+
+export async function setPhase(tx: Transaction, operation: Operation, phase: string): Promise<void> {
+  await tx.query('UPDATE operations SET phase = $2 WHERE id = $1', [operation.id, phase]);
+}
+
+export type Ending =
+  | { readonly outcome: 'succeeded'; readonly result: Readonly<Record<string, unknown>> }
+  | { readonly outcome: 'failed' | 'superseded'; readonly error: TorporError };
+
+/**
+ * Ends an operation; the caller holds the fence. A failure that may pass changed nothing, so the key of
+ * the request is free for another try.
+ */
+export async function endOperation(tx: Transaction, operation: Operation, now: number, ending: Ending): Promise<void> {
+  const result = ending.outcome === 'succeeded' ? JSON.stringify(ending.result) : null;
+  const error = ending.outcome === 'succeeded' ? null : JSON.stringify(ending.error.toBody());
+  await tx.query('UPDATE operations SET ended_at = $2, outcome = $3, result = $4, error = $5 WHERE id = $1', [
+    operation.id,
+    now,
+    ending.outcome,
+    result,
+    error,
+  ]);
+  if (ending.outcome === 'failed' && ending.error.retryable) {
+    await tx.query('DELETE FROM idempotency_keys WHERE operation_id = $1', [operation.id]);
+  }
+  tx.notify('ledger');
+}
+
+/** Open operations whose server has stopped saying that it lives, or that this server has let go of. */
+export async function listOrphaned(
+  db: Queryable,
+  now: number,
+  serverId: string,
+  after: string,
+  limit: number,
+): Promise<Operation[]> {
+  const rows = await db.query(
+    `SELECT ${COLUMNS} FROM operations
+     WHERE ended_at IS NULL AND id > $3
+       AND (owner = $2 OR NOT EXISTS (SELECT 1 FROM servers WHERE servers.id = owner AND lease_until > $1))
+     ORDER BY id LIMIT $4`,
+    [now, serverId, after, limit],
+  );
+  return rows.map(toOperation);
+}
+
+/** Makes the operation ours; nobody else's writes for it get through after this. The caller holds the sandbox's lock. */
+export async function takeOver(
+  tx: Transaction,
+  operation: Operation,
+  owner: string,
+  deadlineAt: number,
+): Promise<Operation> {
+  const [row] = await tx.query<{ fence: number }>(
+    `UPDATE operations SET owner = $3, fence = fence + 1, deadline_at = $4
+     WHERE id = $1 AND fence = $2 AND ended_at IS NULL RETURNING fence`,
+    [operation.id, operation.fence, owner, deadlineAt],
+  );
+  if (row === undefined) throw new FenceLost(operation.id);
+  return { ...operation, owner, fence: row.fence, deadlineAt };
+}
+
+/** What the caller of an ended operation is told. */
+export function outcomeError(operation: Operation): TorporError {
+  const body = operation.error;
+  if (body === null) return new TorporError('internal', `Operation ${operation.id} ended without a word.`);
+  return TorporError.fromBody(body).with({ operationId: operation.id, sandboxId: operation.sandboxId });
+}

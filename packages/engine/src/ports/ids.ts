@@ -1,0 +1,9 @@
+/** Where new ids come from; a test brings its own. */
+import { randomBytes } from 'node:crypto';
+import { type Id, type IdKind, makeId } from '@torpor/protocol';
+
+export interface Ids {
+  next<K extends IdKind>(kind: K): Id<K>;
+}
+
+export const randomIds: Ids = { next: (kind) => makeId(kind, randomBytes) };

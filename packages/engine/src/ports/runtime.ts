@@ -1,0 +1,116 @@
+/**
+ * What runs sandboxes. The engine decides what happens and in which order; a runtime only does it.
+ *
+ * Every effect is named by sandbox *and* generation, so that an owner who slept through a change can
+ * only name something dead. All calls but `start` may be repeated: after a crash the engine does so.
+ */
+import type {
+  Capabilities,
+  CheckpointId,
+  Loss,
+  Network,
+  Resources,
+  SandboxId,
+  Service,
+} from '@torpor/protocol';
+import type { Staging } from './checkpoint-store.ts';
+
+/** One start of a sandbox. */
+export interface Instance {
+  readonly sandboxId: SandboxId;
+  readonly generation: number;
+}
+
+export type Observation =
+  | { readonly is: 'running' }
+  | { readonly is: 'frozen' }
+  /** Proved absent. `files` says whether what it had written is still there and can be salvaged. */
+  | { readonly is: 'gone'; readonly files: boolean; readonly why: string }
+  /** The question could not be answered. Never read as absence. */
+  | { readonly is: 'unknown'; readonly why: string };
+
+/** A sealed checkpoint as a runtime needs it to start from. */
+export interface SealedCheckpoint {
+  readonly id: CheckpointId;
+  readonly parts: { readonly files: boolean; readonly memory: boolean };
+  /** What the runtime wrote down when it made the checkpoint. */
+  readonly needs: Readonly<Record<string, unknown>>;
+  /** Where the bytes lie; null when the checkpoint is kept elsewhere (`needs` then names it). */
+  readonly path: string | null;
+}
+
+/** What a capture produced, to be sealed by the engine. */
+export interface Captured {
+  readonly parts: { readonly files: boolean; readonly memory: boolean };
+  readonly needs: Readonly<Record<string, unknown>>;
+  /** Checkpoints whose bytes this one stands on; they are kept as long as it is. */
+  readonly standsOn: readonly CheckpointId[];
+  /** Kept by a provider or in a volume: nothing was put into the staging directory. */
+  readonly external: { readonly location: string; readonly bytes: number | null; readonly replayable: boolean } | null;
+}
+
+/** What a sandbox is given at every start. */
+export interface StartSpec {
+  readonly env: Readonly<Record<string, string>>;
+  readonly services: readonly Service[];
+  readonly network: Network;
+  readonly resources: Resources;
+}
+
+export interface Started {
+  /** What really came back; `memory` only when the processes did. */
+  readonly kind: 'memory' | 'files';
+  readonly lost: readonly Loss[];
+}
+
+/** Whether the memory part of a checkpoint can be used here and now. Files are checked by throwing. */
+export type MemoryVerdict = { readonly usable: true } | { readonly usable: false; readonly why: string };
+
+export interface Runtime {
+  readonly name: string;
+  capabilities(): Capabilities;
+
+  /** Makes the first checkpoint of a template, in the staging directory it is given. */
+  prepareTemplate(template: string, staging: Staging, signal: AbortSignal): Promise<Captured>;
+
+  /**
+   * Starts an instance from a checkpoint and resolves when it is ready for work. A throw means that
+   * the instance may or may not exist: the engine destroys it.
+   */
+  start(
+    instance: Instance,
+    from: SealedCheckpoint,
+    use: 'memory' | 'files',
+    spec: StartSpec,
+    signal: AbortSignal,
+  ): Promise<Started>;
+
+  observe(instance: Instance, signal: AbortSignal): Promise<Observation>;
+
+  /** Writes dirty data back while the sandbox runs, so that the freeze is short. */
+  presync(instance: Instance, signal: AbortSignal): Promise<void>;
+  freeze(instance: Instance, signal: AbortSignal): Promise<void>;
+  /** Captures a frozen instance. The instance stays frozen and whole, whatever happens. */
+  capture(instance: Instance, mode: 'memory' | 'files', staging: Staging, signal: AbortSignal): Promise<Captured>;
+  /**
+   * Lets a frozen instance go on. With `sealed`, what it had written is part of that checkpoint now
+   * and must not change any more: it goes on over fresh ground. A running instance is left alone.
+   */
+  thaw(instance: Instance, sealed: CheckpointId | null, signal: AbortSignal): Promise<void>;
+
+  /** Captures the files that an instance that is gone has left behind. */
+  salvage(instance: Instance, staging: Staging, signal: AbortSignal): Promise<Captured>;
+
+  /** Ends every instance of the sandbox up to this generation and frees what they held, except sealed checkpoints. */
+  destroy(upTo: Instance, signal: AbortSignal): Promise<void>;
+
+  /** Every instance the runtime has anything of, for finding what nobody owns. */
+  list(signal: AbortSignal): AsyncIterable<Instance>;
+
+  /** Quick check before a start of what lies outside the checkpoint store. Throws the checkpoint_* errors. */
+  inspect(checkpoint: SealedCheckpoint, signal: AbortSignal): Promise<MemoryVerdict>;
+  /** Slow check of the contents of what lies outside the checkpoint store. */
+  verify(checkpoint: SealedCheckpoint, signal: AbortSignal): Promise<void>;
+  /** Frees what lies outside the checkpoint store. Absent is fine. */
+  discard(checkpoint: SealedCheckpoint, signal: AbortSignal): Promise<void>;
+}

@@ -1,0 +1,172 @@
+/** Taking the next job of a queue. */
+import { type ErrorBody, type JobId, TorporError } from '@torpor/protocol';
+import type { Database, Queryable, Row, Transaction } from '../ports/database.ts';
+import type { Job } from './job.ts';
+
+export interface ClaimOptions {
+  /** In the order of preference: a later one is looked at when nothing is due in those before it. */
+  readonly queues: readonly string[];
+  /** Who claims, for people who look into the table. */
+  readonly owner: string;
+  /**
+   * The claiming server's clock. Servers compare each other's leases with it, so a lease must be long
+   * compared with what their clocks may differ.
+   */
+  readonly now: number;
+  readonly leaseMs: number;
+  /**
+   * Called in the transaction that marks a job as failed because its last allowed holder let the lease run
+   * out: what else must be written about that belongs there.
+   */
+  readonly onExhausted?: (tx: Transaction, job: Job, error: TorporError) => Promise<void>;
+}
+
+/** The next due job of the first queue that has one, leased to the caller; undefined when nothing is due. */
+export async function claim(db: Database, options: ClaimOptions): Promise<Job | undefined> {
+  for (const queue of options.queues) {
+    for (const priority of await duePriorities(db, queue, options.now)) {
+      const job = await claimAt(db, queue, priority, options);
+      if (job !== undefined) return job;
+    }
+  }
+  return undefined;
+}
+
+/** When the next job of these queues can be claimed; undefined when there is none. */
+export async function nextClaimableAt(db: Queryable, queues: readonly string[]): Promise<number | undefined> {
+  const times = await Promise.all(queues.map((queue) => firstClaimableAt(db, queue)));
+  const known = times.filter((time) => time !== null);
+  return known.length === 0 ? undefined : Math.min(...known);
+}
+
+async function claimAt(
+  db: Database,
+  queue: string,
+  priority: number,
+  options: ClaimOptions,
+): Promise<Job | undefined> {
+  for (;;) {
+    const job = await db.transaction(async (tx) => {
+      const [row] = await lease(tx, queue, priority, options);
+      if (row === undefined) return undefined;
+      const claimed = jobOf(row, options);
+      if (row.state === 'failed') await options.onExhausted?.(tx, claimed, exhausted(claimed));
+      return { claimed, leased: row.state === 'leased' };
+    });
+    if (job === undefined) return undefined;
+    if (job.leased) return job.claimed;
+  }
+}
+
+/**
+ * The priorities at which something is due, most urgent first. Each step of the recursion jumps to the
+ * next priority by the index, so neither many jobs of one priority nor many that are not yet due are read.
+ *
+ * It locks nothing and is only a hint for `lease`. A job that comes between the two is found by the next
+ * claim, which its notice brings about.
+ */
+async function duePriorities(db: Queryable, queue: string, now: number): Promise<number[]> {
+  const rows = await db.query<{ priority: number }>(
+    `WITH RECURSIVE used (priority) AS (
+       SELECT min(priority) FROM queue_jobs WHERE queue = $1 AND ended_at IS NULL
+       UNION ALL
+       SELECT (SELECT min(priority) FROM queue_jobs
+               WHERE queue = $1 AND ended_at IS NULL AND priority > used.priority)
+       FROM used WHERE used.priority IS NOT NULL
+     )
+     SELECT priority FROM used
+     WHERE EXISTS (SELECT 1 FROM queue_jobs
+                   WHERE queue = $1 AND ended_at IS NULL AND priority = used.priority AND claimable_at <= $2)
+     ORDER BY priority`,
+    [queue, now],
+  );
+  return rows.map(({ priority }) => priority);
+}
+
+interface LeasedRow extends Row {
+  readonly id: JobId;
+  readonly queue: string;
+  readonly dedupe_key: string | null;
+  readonly priority: number;
+  readonly run_at: number;
+  readonly payload: string;
+  readonly state: 'leased' | 'failed';
+  readonly attempts: number;
+  readonly max_attempts: number;
+  readonly token: number;
+  readonly last_error: string | null;
+  readonly created_at: number;
+}
+
+/**
+ * Claims in one statement. The subselect locks the row it picks and passes over those that another claim
+ * has just locked, so that many workers claim at once without waiting for each other or taking the same.
+ *
+ * Where a lease ran out and was the last allowed, the job becomes `failed` instead: a job that kills its
+ * workers must not go round for ever.
+ */
+function lease(
+  tx: Queryable,
+  queue: string,
+  priority: number,
+  { owner, now, leaseMs }: ClaimOptions,
+): Promise<LeasedRow[]> {
+  return tx.query<LeasedRow>(
+    `UPDATE queue_jobs SET
+       token = token + 1,
+       state = CASE WHEN attempts < max_attempts THEN 'leased' ELSE 'failed' END,
+       lease_owner = CASE WHEN attempts < max_attempts THEN $4 END,
+       lease_until = CASE WHEN attempts < max_attempts THEN CAST($5 AS {integer}) END,
+       ended_at = CASE WHEN attempts < max_attempts THEN NULL ELSE CAST($3 AS {integer}) END,
+       last_error = CASE WHEN state = 'leased' THEN $6 ELSE last_error END,
+       attempts = CASE WHEN attempts < max_attempts THEN attempts + 1 ELSE attempts END
+     WHERE id = (
+       SELECT id FROM queue_jobs
+       WHERE queue = $1 AND priority = $2 AND ended_at IS NULL AND claimable_at <= $3
+       ORDER BY claimable_at, id LIMIT 1 {FOR UPDATE} {SKIP LOCKED}
+     )
+     RETURNING id, queue, dedupe_key, priority, run_at, payload, state, attempts, max_attempts, token,
+       last_error, created_at`,
+    [queue, priority, now, owner, now + leaseMs, JSON.stringify(leaseRanOut().toBody())],
+  );
+}
+
+/** The index holds a queue's jobs by this, so it reads one entry. */
+async function firstClaimableAt(db: Queryable, queue: string): Promise<number | null> {
+  const [row] = await db.query<{ at: number | null }>(
+    'SELECT min(claimable_at) AS at FROM queue_jobs WHERE queue = $1 AND ended_at IS NULL',
+    [queue],
+  );
+  return row?.at ?? null;
+}
+
+function jobOf(row: LeasedRow, { owner, now, leaseMs }: ClaimOptions): Job {
+  return {
+    id: row.id,
+    queue: row.queue,
+    dedupeKey: row.dedupe_key,
+    priority: row.priority,
+    runAt: row.run_at,
+    payload: JSON.parse(row.payload),
+    attempts: row.attempts,
+    maxAttempts: row.max_attempts,
+    owner,
+    leaseUntil: now + leaseMs,
+    token: row.token,
+    lastError: row.last_error === null ? null : (JSON.parse(row.last_error) as ErrorBody),
+    createdAt: row.created_at,
+  };
+}
+
+function leaseRanOut(): TorporError {
+  return new TorporError('unreachable', 'The worker that held the job let its lease run out.', {
+    hint: 'The worker or its server died, or was away for longer than the lease.',
+  });
+}
+
+function exhausted(job: Job): TorporError {
+  return new TorporError(
+    'unreachable',
+    `The workers that held ${job.id} let its lease run out ${job.attempts} times.`,
+  );
+}

@@ -1,0 +1,71 @@
+/** Promising a job, in the transaction that makes it necessary. */
+import type { JobId } from '@torpor/protocol';
+import type { Queryable, Transaction } from '../ports/database.ts';
+import { type JobState, QUEUE_CHANNEL } from './job.ts';
+
+export interface NewJob {
+  readonly id: JobId;
+  readonly queue: string;
+  readonly payload: unknown;
+  readonly now: number;
+  /** While a job of the queue with this key has not ended, no second one is made. */
+  readonly dedupeKey?: string;
+  /** Lower goes first; 0 unless told. A handful of values in a queue, not a scale. */
+  readonly priority?: number;
+  /** Not before this; at once unless told. */
+  readonly runAt?: number;
+  /** How often it may be claimed before it counts as failed; 5 unless told. */
+  readonly maxAttempts?: number;
+}
+
+export interface Enqueued {
+  readonly id: JobId;
+  /**
+   * False when a job with the key was there already. When that one is `leased`, it may have read what it
+   * works on before this transaction changed it.
+   */
+  readonly created: boolean;
+  readonly state: JobState;
+}
+
+export async function enqueue(tx: Transaction, job: NewJob): Promise<Enqueued> {
+  // The job that stood in the way may end between the two statements; then the next insert succeeds.
+  for (;;) {
+    if (await insert(tx, job)) {
+      tx.notify(QUEUE_CHANNEL);
+      return { id: job.id, created: true, state: 'waiting' };
+    }
+    const [other] = await findByKey(tx, job);
+    if (other !== undefined) return { id: other.id, created: false, state: other.state };
+  }
+}
+
+/** The unique index decides between two that enqueue at once; on PostgreSQL the second waits for the first. */
+async function insert(tx: Queryable, job: NewJob): Promise<boolean> {
+  const rows = await tx.query(
+    `INSERT INTO queue_jobs
+       (id, queue, dedupe_key, priority, run_at, payload, state, attempts, max_attempts, token, created_at)
+     VALUES ($1, $2, $3, $4, $5, $6, 'waiting', 0, $7, 0, $8)
+     ON CONFLICT (queue, dedupe_key) WHERE dedupe_key IS NOT NULL AND ended_at IS NULL DO NOTHING
+     RETURNING id`,
+    [
+      job.id,
+      job.queue,
+      job.dedupeKey ?? null,
+      job.priority ?? 0,
+      job.runAt ?? job.now,
+      JSON.stringify(job.payload ?? null),
+      job.maxAttempts ?? 5,
+      job.now,
+    ],
+  );
+  return rows.length > 0;
+}
+
+/** No lock: the caller is only told what there is, and a job that ends right after was there. */
+function findByKey(tx: Queryable, job: NewJob): Promise<{ id: JobId; state: JobState }[]> {
+  return tx.query(
+    'SELECT id, state FROM queue_jobs WHERE queue = $1 AND dedupe_key = $2 AND ended_at IS NULL',
+    [job.queue, job.dedupeKey ?? null],
+  );
+}

@@ -1,0 +1,83 @@
+/**
+ * What the holder of a job may do with it. Each statement finds the job only by the token it was claimed
+ * with; the row is then locked, so a claim by somebody else comes wholly before or wholly after. Finding
+ * nothing means that the lease was lost: the caller's whole transaction fails with `LeaseLost`.
+ *
+ * A lease that ran out but was not claimed by anybody still counts: nobody else has begun.
+ */
+import type { TorporError } from '@torpor/protocol';
+import type { Database, Row, Transaction } from '../ports/database.ts';
+import { type Job, LeaseLost, QUEUE_CHANNEL } from './job.ts';
+
+/** What names a lease. */
+export type Held = Pick<Job, 'id' | 'token'>;
+
+/** Renews the lease. In a transaction of its own, because it must hold while the job's work goes on. */
+export async function heartbeat(db: Database, job: Held, now: number, leaseMs: number): Promise<void> {
+  await db.transaction(async (tx) => {
+    const rows = await tx.query(
+      `UPDATE queue_jobs SET lease_until = $3
+       WHERE id = $1 AND token = $2 AND state = 'leased' RETURNING id`,
+      [job.id, job.token, now + leaseMs],
+    );
+    refuseLost(job, rows);
+  });
+}
+
+/** Ends the job in the caller's transaction, so that its effects and its end are one. */
+export async function complete(tx: Transaction, job: Held, now: number): Promise<void> {
+  const rows = await tx.query(
+    `UPDATE queue_jobs SET state = 'done', ended_at = $3, lease_owner = NULL, lease_until = NULL
+     WHERE id = $1 AND token = $2 AND state = 'leased' RETURNING id`,
+    [job.id, job.token, now],
+  );
+  refuseLost(job, rows);
+}
+
+export interface Failure {
+  readonly error: TorporError;
+  readonly now: number;
+  /** When to try again, where attempts are left; absent: never. */
+  readonly retryAt?: number;
+}
+
+/** Ends the attempt. Says whether the job waits for another one or has failed for good. */
+export async function fail(tx: Transaction, job: Held, failure: Failure): Promise<'waiting' | 'failed'> {
+  const rows = await tx.query<{ state: 'waiting' | 'failed' }>(
+    `UPDATE queue_jobs SET
+       state = CASE WHEN attempts < max_attempts AND $5 = 1 THEN 'waiting' ELSE 'failed' END,
+       ended_at = CASE WHEN attempts < max_attempts AND $5 = 1 THEN NULL ELSE CAST($3 AS {integer}) END,
+       run_at = CASE WHEN $5 = 1 THEN $4 ELSE run_at END,
+       last_error = $6, lease_owner = NULL, lease_until = NULL
+     WHERE id = $1 AND token = $2 AND state = 'leased' RETURNING state`,
+    [
+      job.id,
+      job.token,
+      failure.now,
+      failure.retryAt ?? 0,
+      failure.retryAt === undefined ? 0 : 1,
+      JSON.stringify(failure.error.toBody()),
+    ],
+  );
+  const row = refuseLost(job, rows);
+  if (row.state === 'waiting') tx.notify(QUEUE_CHANNEL);
+  return row.state;
+}
+
+/** Hands the job back unfinished, as if this claim had not been: the holder stops, the job is not at fault. */
+export async function release(tx: Transaction, job: Held): Promise<void> {
+  const rows = await tx.query(
+    `UPDATE queue_jobs SET
+       state = 'waiting', attempts = attempts - 1, lease_owner = NULL, lease_until = NULL
+     WHERE id = $1 AND token = $2 AND state = 'leased' RETURNING id`,
+    [job.id, job.token],
+  );
+  refuseLost(job, rows);
+  tx.notify(QUEUE_CHANNEL);
+}
+
+function refuseLost<R extends Row>(job: Held, rows: R[]): R {
+  const [row] = rows;
+  if (row === undefined) throw new LeaseLost(job);
+  return row;
+}

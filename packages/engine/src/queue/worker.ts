@@ -1,0 +1,184 @@
+/**
+ * Works on the jobs of some queues, a number of them at a time.
+ *
+ * It looks for jobs when it is told of new ones, when the next one's time has come, when it has a hand
+ * free, and now and then without a reason: notices may get lost.
+ */
+import { TorporError } from '@torpor/protocol';
+import type { Clock } from '../ports/clock.ts';
+import type { Database, Transaction } from '../ports/database.ts';
+import { claim, nextClaimableAt } from './claim.ts';
+import { type Job, LeaseLost, QUEUE_CHANNEL } from './job.ts';
+import { keepLease } from './keep-lease.ts';
+import { complete, fail, release } from './lease.ts';
+
+/** Written together with the end of the job, in one transaction. */
+export type Effects = (tx: Transaction) => Promise<void>;
+
+export interface WorkerOptions {
+  readonly db: Database;
+  readonly clock: Clock;
+  readonly queues: readonly string[];
+  readonly owner: string;
+  readonly concurrency: number;
+  readonly leaseMs: number;
+  /** The longest time between two looks. */
+  readonly pollMs: number;
+  /** How long `stop` waits for handlers that do not heed their signal. */
+  readonly stopWithinMs: number;
+  /**
+   * Does the job. The signal fires when the lease is lost or the worker stops; a handler that then throws
+   * hands the job back. It may run again after a crash at any point, so only what it returns is done once.
+   */
+  readonly handle: (job: Job, signal: AbortSignal) => Promise<Effects | undefined>;
+  /** How long to wait before the next attempt; undefined gives the job up. */
+  readonly retryDelayMs?: (job: Job, error: TorporError) => number | undefined;
+  /** Called in the transaction that marks the job as failed for good. */
+  readonly onFailed?: (tx: Transaction, job: Job, error: TorporError) => Promise<void>;
+  /** What went wrong and has no caller to be told. */
+  readonly onFault: (error: unknown) => void;
+}
+
+export interface Worker {
+  /** Takes no more jobs, tells the handlers, and waits for them. */
+  stop(): Promise<void>;
+}
+
+/** Something due that could not be claimed is being claimed by another; this keeps from asking in a loop. */
+const SHORTEST_PAUSE_MS = 10;
+
+export async function startWorker(options: WorkerOptions): Promise<Worker> {
+  const worker = new QueueWorker(options);
+  await worker.start();
+  return worker;
+}
+
+class QueueWorker implements Worker {
+  readonly #options: WorkerOptions;
+  readonly #running = new Set<Promise<void>>();
+  readonly #stopping = new AbortController();
+  /** Fires when handlers are no longer waited for: their leases are then left to run out. */
+  readonly #abandoned = new AbortController();
+  /** A new one before each look, so that whatever happens during the look cuts the pause after it. */
+  #bell = new AbortController();
+  #loop: Promise<void> = Promise.resolve();
+  #stopListening = async () => {};
+
+  constructor(options: WorkerOptions) {
+    this.#options = options;
+  }
+
+  async start(): Promise<void> {
+    this.#stopListening = await this.#options.db.listen(QUEUE_CHANNEL, () => this.#bell.abort());
+    this.#loop = this.#work();
+  }
+
+  async stop(): Promise<void> {
+    const { clock, stopWithinMs } = this.#options;
+    this.#stopping.abort();
+    this.#bell.abort();
+    await this.#loop;
+    await Promise.race([Promise.all(this.#running), clock.sleep(stopWithinMs, this.#abandoned.signal)]);
+    this.#abandoned.abort();
+    await this.#stopListening();
+  }
+
+  async #work(): Promise<void> {
+    while (!this.#stopping.signal.aborted) {
+      this.#bell = new AbortController();
+      const pause = await this.#look();
+      if (this.#stopping.signal.aborted) return;
+      await this.#options.clock.sleep(pause, this.#bell.signal).catch(() => undefined);
+    }
+  }
+
+  /** Claims until all hands are full or nothing is due; says how long there is nothing to look for. */
+  async #look(): Promise<number> {
+    const { db, clock, queues, concurrency, pollMs, onFault } = this.#options;
+    try {
+      while (this.#running.size < concurrency) {
+        if (!(await this.#claimOne())) {
+          const next = await nextClaimableAt(db, queues);
+          if (next === undefined) return pollMs;
+          return Math.min(Math.max(next - clock.now(), SHORTEST_PAUSE_MS), pollMs);
+        }
+      }
+    } catch (error) {
+      onFault(error);
+    }
+    return pollMs;
+  }
+
+  async #claimOne(): Promise<boolean> {
+    const { db, clock, queues, owner, leaseMs, onFailed, onFault } = this.#options;
+    if (this.#stopping.signal.aborted) return false;
+    const claimedAt = clock.monotonic();
+    const job = await claim(db, {
+      queues,
+      owner,
+      now: clock.now(),
+      leaseMs,
+      ...(onFailed === undefined ? {} : { onExhausted: onFailed }),
+    });
+    if (job === undefined) return false;
+    const ended = this.#run(job, claimedAt)
+      .catch(onFault)
+      .finally(() => {
+        this.#running.delete(ended);
+        this.#bell.abort();
+      });
+    this.#running.add(ended);
+    return true;
+  }
+
+  async #run(job: Job, claimedAt: number): Promise<void> {
+    const { db, clock, leaseMs, onFault } = this.#options;
+    const done = new AbortController();
+    const lost = new AbortController();
+    const until = AbortSignal.any([done.signal, this.#abandoned.signal]);
+    const keeping = keepLease(job, { db, clock, leaseMs, claimedAt, until, onFault }).then((isLost) => {
+      if (isLost) lost.abort(new LeaseLost(job));
+    });
+    try {
+      await this.#attempt(job, AbortSignal.any([this.#stopping.signal, lost.signal]));
+    } catch (thrown) {
+      if (!lost.signal.aborted) await this.#giveUp(job, thrown);
+    } finally {
+      done.abort();
+      await keeping;
+    }
+  }
+
+  async #attempt(job: Job, signal: AbortSignal): Promise<void> {
+    const { db, clock, handle } = this.#options;
+    signal.throwIfAborted();
+    const effects = await handle(job, signal);
+    await db.transaction(async (tx) => {
+      // First, so that a lost lease is found before anything else is written.
+      await complete(tx, job, clock.now());
+      await effects?.(tx);
+    });
+  }
+
+  async #giveUp(job: Job, thrown: unknown): Promise<void> {
+    const { db, clock, retryDelayMs = doubling, onFailed, onFault } = this.#options;
+    if (thrown instanceof LeaseLost) return onFault(thrown);
+    if (this.#stopping.signal.aborted) return await db.transaction((tx) => release(tx, job));
+    const error = TorporError.from(thrown);
+    onFault(thrown);
+    const delay = retryDelayMs(job, error);
+    await db.transaction(async (tx) => {
+      const now = clock.now();
+      const retry = delay === undefined ? {} : { retryAt: now + delay };
+      const state = await fail(tx, job, { error, now, ...retry });
+      if (state === 'failed') await onFailed?.(tx, job, error);
+    });
+  }
+}
+
+const FIRST_DELAY_MS = 1_000;
+const LONGEST_DELAY_MS = 300_000;
+
+function doubling({ attempts }: Job): number {
+  return Math.min(FIRST_DELAY_MS * 2 ** (attempts - 1), LONGEST_DELAY_MS);
+}

@@ -1,0 +1,207 @@
+/** A sandbox as the database has it: what was asked for, and what its last event made of it. */
+import type {
+  CheckpointId,
+  Evidence,
+  Fallback,
+  Loss,
+  Network,
+  Resources,
+  SandboxId,
+  SandboxState,
+  Service,
+} from '@torpor/protocol';
+import { TorporError } from '@torpor/protocol';
+import type { Queryable, Row, Transaction } from './ports/database.ts';
+
+/** What the caller asked for and nobody searches by. */
+export interface SandboxConfig {
+  readonly env: Readonly<Record<string, string>>;
+  readonly services: readonly Service[];
+  readonly network: Network;
+  readonly resources: Resources;
+  readonly fallback: readonly Fallback[];
+  readonly autoResume: boolean;
+  readonly preview: 'public' | 'private';
+}
+
+export interface Sandbox {
+  readonly id: SandboxId;
+  readonly org: string;
+  readonly name: string | null;
+  readonly runtime: string;
+  readonly template: string | null;
+  readonly config: SandboxConfig;
+  readonly metadata: Readonly<Record<string, string>>;
+  readonly timeoutMs: number | null;
+  readonly onTimeout: 'pause' | 'kill';
+  readonly idleMs: number;
+  readonly onIdle: 'pause' | 'kill' | 'keep';
+  readonly state: SandboxState;
+  readonly seq: number;
+  readonly generation: number;
+  readonly baseId: CheckpointId | null;
+  readonly checkpointId: CheckpointId | null;
+  readonly endsAt: number | null;
+  readonly lost: readonly Loss[];
+  readonly reason: string | null;
+  readonly observedAt: number;
+  readonly evidence: Evidence;
+  readonly createdAt: number;
+  readonly startedAt: number | null;
+}
+
+export const SANDBOX_COLUMNS = `id, org, name, runtime, template, config, metadata, timeout_ms, on_timeout, idle_ms,
+  on_idle, state, seq, generation, base_id, checkpoint_id, ends_at, lost, reason, observed_at, evidence,
+  created_at, started_at`;
+
+/** The columns and the record have the same meaning field by field; the schema's checks stand behind the casts. */
+export function toSandbox(row: Row): Sandbox {
+  const {
+    config,
+    metadata,
+    lost,
+    timeout_ms: timeoutMs,
+    on_timeout: onTimeout,
+    idle_ms: idleMs,
+    on_idle: onIdle,
+    base_id: baseId,
+    checkpoint_id: checkpointId,
+    ends_at: endsAt,
+    observed_at: observedAt,
+    created_at: createdAt,
+    started_at: startedAt,
+    ...same
+  } = row;
+  return {
+    ...same,
+    config: JSON.parse(String(config)),
+    metadata: JSON.parse(String(metadata)),
+    lost: JSON.parse(String(lost)),
+    timeoutMs,
+    onTimeout,
+    idleMs,
+    onIdle,
+    baseId,
+    checkpointId,
+    endsAt,
+    observedAt,
+    createdAt,
+    startedAt,
+  } as unknown as Sandbox;
+}
+
+export function noSuchSandbox(id: string): TorporError {
+  return new TorporError('not_found', `There is no sandbox ${id}.`, { sandboxId: id });
+}
+
+export async function findSandbox(db: Queryable, id: SandboxId): Promise<Sandbox | undefined> {
+  const [row] = await db.query(`SELECT ${SANDBOX_COLUMNS} FROM sandboxes WHERE id = $1`, [id]);
+  return row === undefined ? undefined : toSandbox(row);
+}
+
+/** What belongs to another organisation is not there (R104). */
+export async function getSandbox(db: Queryable, id: SandboxId, org: string): Promise<Sandbox> {
+  const sandbox = await findSandbox(db, id);
+  if (sandbox === undefined || sandbox.org !== org) throw noSuchSandbox(id);
+  return sandbox;
+}
+
+/** Holds the row until the commit: everything that decides about a sandbox goes through this lock first. */
+export async function lockSandbox(tx: Transaction, id: SandboxId): Promise<Sandbox> {
+  const [row] = await tx.query(`SELECT ${SANDBOX_COLUMNS} FROM sandboxes WHERE id = $1 {FOR UPDATE}`, [id]);
+  if (row === undefined) throw noSuchSandbox(id);
+  return toSandbox(row);
+}
+
+export async function insertSandbox(tx: Transaction, sandbox: Sandbox): Promise<void> {
+  await tx.query(
+    `INSERT INTO sandboxes (id, org, name, runtime, template, config, metadata, timeout_ms, on_timeout, idle_ms,
+       on_idle, state, seq, generation, base_id, checkpoint_id, ends_at, lost, reason, observed_at, evidence,
+       created_at, started_at)
+     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, 'creating', 0, 0, NULL, NULL, NULL, '[]', NULL, $12,
+       'ledger', $12, NULL)`,
+    [
+      sandbox.id,
+      sandbox.org,
+      sandbox.name,
+      sandbox.runtime,
+      sandbox.template,
+      JSON.stringify(sandbox.config),
+      JSON.stringify(sandbox.metadata),
+      sandbox.timeoutMs,
+      sandbox.onTimeout,
+      sandbox.idleMs,
+      sandbox.onIdle,
+      sandbox.createdAt,
+    ],
+  );
+  for (const [key, value] of Object.entries(sandbox.metadata)) {
+    await tx.query('INSERT INTO sandbox_metadata (org, key, value, sandbox_id) VALUES ($1, $2, $3, $4)', [
+      sandbox.org,
+      key,
+      value,
+      sandbox.id,
+    ]);
+  }
+}
+
+/** Fields beside the event's that a step writes in the same transaction. */
+export interface SandboxChange {
+  readonly endsAt?: number | null;
+  readonly timeoutMs?: number | null;
+  readonly lost?: readonly Loss[];
+  readonly reason?: string | null;
+  readonly evidence?: Evidence;
+  readonly observedAt?: number;
+  readonly startedAt?: number;
+}
+
+/** The caller holds the row's lock. */
+export async function updateSandbox(tx: Transaction, before: Sandbox, change: SandboxChange): Promise<Sandbox> {
+  const after = { ...before, ...change };
+  await tx.query(
+    `UPDATE sandboxes SET ends_at = $2, timeout_ms = $3, lost = $4, reason = $5, evidence = $6, observed_at = $7,
+       started_at = $8 WHERE id = $1`,
+    [
+      after.id,
+      after.endsAt,
+      after.timeoutMs,
+      JSON.stringify(after.lost),
+      after.reason,
+      after.evidence,
+      after.observedAt,
+      after.startedAt,
+    ],
+  );
+  return after;
+}
+
+export interface SandboxFilter {
+  readonly org?: string;
+  readonly states?: readonly SandboxState[];
+  readonly metadata?: Readonly<Record<string, string>>;
+}
+
+/** One page in the order of ids, which is stable while sandboxes come and go. */
+export async function listSandboxes(
+  db: Queryable,
+  filter: SandboxFilter,
+  after: string,
+  limit: number,
+): Promise<Sandbox[]> {
+  const params: (string | number)[] = [after, limit];
+  const mark = (value: string) => `$${params.push(value)}`;
+  const conditions = ['id > $1'];
+  if (filter.org !== undefined) conditions.push(`org = ${mark(filter.org)}`);
+  if (filter.states !== undefined) conditions.push(`state IN (${filter.states.map(mark).join(', ')})`);
+  for (const [key, value] of Object.entries(filter.metadata ?? {})) {
+    conditions.push(
+      `id IN (SELECT sandbox_id FROM sandbox_metadata WHERE key = ${mark(key)} AND value = ${mark(value)})`,
+    );
+  }
+  const rows = await db.query(
+    `SELECT ${SANDBOX_COLUMNS} FROM sandboxes WHERE ${conditions.join(' AND ')} ORDER BY id LIMIT $2`,
+    params,
+  );
+  return rows.map(toSandbox);
+}

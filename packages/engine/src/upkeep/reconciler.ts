@@ -1,0 +1,157 @@
+/**
+ * Desired against observed, at start and from time to time. Everything is recomputed from what is there,
+ * so nothing of this needs to survive a crash. What cannot be observed is unknown, never gone; every
+ * repair is an event that says what was found.
+ */
+import type { SandboxId } from '@torpor/protocol';
+import { observe } from '../acts/observe.ts';
+import { repair } from '../acts/repair.ts';
+import type { Context } from '../context.ts';
+import type { Desk } from '../operations/desk.ts';
+import { findOpenOperation, insertOperation, listOrphaned } from '../operations/operation.ts';
+import type { Instance, Runtime } from '../ports/runtime.ts';
+import { findSandbox, listSandboxes, lockSandbox, type Sandbox } from '../sandbox.ts';
+import { kill } from '../verbs/kill.ts';
+import { within } from '../within.ts';
+import { inPages } from './pages.ts';
+import { takeUp } from './take-up.ts';
+
+/** What a round did, for metrics and for `fsck`. */
+export interface Round {
+  takenUp: number;
+  repaired: number;
+  unknown: number;
+  failed: number;
+}
+
+export async function reconcile(ctx: Context, desk: Desk): Promise<Round> {
+  const round: Round = { takenUp: 0, repaired: 0, unknown: 0, failed: 0 };
+  await takeUpOrphans(ctx, desk, round);
+  await compareSandboxes(ctx, desk, round);
+  for (const runtime of ctx.runtimes.values()) await destroyStrays(ctx, runtime, round);
+  return round;
+}
+
+/** Finishes or rolls back every operation whose server is gone, or that this server had to let go of. */
+async function takeUpOrphans(ctx: Context, desk: Desk, round: Round): Promise<void> {
+  const orphans = inPages(
+    (after, limit) => listOrphaned(ctx.db, ctx.clock.now(), ctx.serverId, after, limit),
+    ctx.settings.pageSize,
+  );
+  const ended: Promise<unknown>[] = [];
+  for await (const operation of orphans) {
+    if (desk.isDriving(operation.id)) continue;
+    await guarded(ctx, round, operation.sandboxId, async () => {
+      await takeUp(ctx, desk, operation);
+      round.takenUp++;
+      ended.push(desk.finished(operation.id, AbortSignal.timeout(ctx.settings.operationMs)).catch(() => {}));
+    });
+  }
+  await Promise.all(ended);
+}
+
+async function compareSandboxes(ctx: Context, desk: Desk, round: Round): Promise<void> {
+  const states = ['running', 'paused', 'killing'] as const;
+  const live = inPages((after, limit) => listSandboxes(ctx.db, { states }, after, limit), ctx.settings.pageSize);
+  for await (const sandbox of live) {
+    await guarded(ctx, round, sandbox.id, () => compare(ctx, desk, sandbox, round));
+  }
+}
+
+async function compare(ctx: Context, desk: Desk, sandbox: Sandbox, round: Round): Promise<void> {
+  if ((await findOpenOperation(ctx.db, sandbox.id)) !== undefined) return;
+  if (sandbox.state === 'killing') {
+    await kill(ctx, desk, { org: sandbox.org }, sandbox.id, 'reconcile');
+    round.repaired++;
+    return;
+  }
+  // A paused sandbox's leftovers are found by listing what the runtime has, not by asking for each.
+  if (sandbox.state === 'paused') return;
+  const found = await observe(ctx, sandbox);
+  if (found.is === 'unknown') {
+    round.unknown++;
+    await seen(ctx, sandbox, 'unknown');
+  } else if (found.is === 'running') {
+    await seen(ctx, sandbox, 'running');
+  } else {
+    await repairByOperation(ctx, desk, sandbox);
+    round.repaired++;
+  }
+}
+
+/** Only news is written: a hundred thousand sandboxes that are well cost no writes. */
+async function seen(ctx: Context, sandbox: Sandbox, evidence: 'running' | 'unknown'): Promise<void> {
+  const stale = ctx.clock.now() - sandbox.observedAt > 10 * ctx.settings.reconcileEveryMs;
+  if (sandbox.evidence === evidence && !stale) return;
+  await ctx.db.transaction((tx) =>
+    tx.query('UPDATE sandboxes SET evidence = $3, observed_at = $4 WHERE id = $1 AND seq = $2', [
+      sandbox.id,
+      sandbox.seq,
+      evidence,
+      ctx.clock.now(),
+    ]),
+  );
+}
+
+/** Opens an operation for what needs repair, unless somebody has begun something since it was seen. */
+async function repairByOperation(ctx: Context, desk: Desk, sandbox: Sandbox): Promise<void> {
+  const caller = { org: sandbox.org };
+  const operation = desk.draft({ kind: 'recover', sandboxId: sandbox.id, caller, request: {}, reason: 'reconcile' });
+  const claimed = await ctx.db.transaction(async (tx) => {
+    const locked = await lockSandbox(tx, sandbox.id);
+    const same = locked.state === 'running' && locked.generation === sandbox.generation;
+    if (!same || (await findOpenOperation(tx, sandbox.id)) !== undefined) return undefined;
+    await insertOperation(tx, operation);
+    return locked;
+  });
+  if (claimed === undefined) return desk.dismiss(operation.id);
+  desk.drive(operation, (held) => repair(ctx, held, claimed));
+  await desk.finished(operation.id);
+}
+
+/**
+ * Instances that no sandbox owns. What the runtime has is read first and the rows after it: a row is
+ * written before its instance is made, so an instance without a row has no owner that is yet to come.
+ */
+async function destroyStrays(ctx: Context, runtime: Runtime, round: Round): Promise<void> {
+  const instances: Instance[] = [];
+  await guarded(ctx, round, undefined, () =>
+    within(ctx.clock, ctx.settings.callMs, 'Listing instances', async (signal) => {
+      for await (const instance of runtime.list(signal)) instances.push(instance);
+    }),
+  );
+  for (const instance of instances) {
+    await guarded(ctx, round, instance.sandboxId, async () => {
+      const sandbox = await findSandbox(ctx.db, instance.sandboxId);
+      const upTo = strayUpTo(sandbox, instance);
+      if (upTo === null) return;
+      await within(ctx.clock, ctx.settings.callMs, 'Destroying a stray', (signal) =>
+        runtime.destroy({ sandboxId: instance.sandboxId, generation: upTo }, signal),
+      );
+      round.repaired++;
+    });
+  }
+}
+
+/** The newest generation of this sandbox that may be destroyed, or null when the instance is the living one. */
+function strayUpTo(sandbox: Sandbox | undefined, instance: Instance): number | null {
+  if (sandbox === undefined) return instance.generation;
+  const lives = ['creating', 'running', 'pausing', 'resuming', 'killing'].includes(sandbox.state);
+  const newestDead = lives ? sandbox.generation - 1 : sandbox.generation;
+  return instance.generation <= newestDead ? newestDead : null;
+}
+
+/** One bad row never stops a round. */
+async function guarded(
+  ctx: Context,
+  round: Round,
+  sandboxId: SandboxId | undefined,
+  work: () => Promise<void>,
+): Promise<void> {
+  try {
+    await work();
+  } catch (thrown) {
+    round.failed++;
+    ctx.report('reconciling failed', { sandboxId, error: thrown });
+  }
+}

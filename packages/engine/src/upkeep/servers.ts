@@ -1,0 +1,25 @@
+/** The servers that share a database, each kept alive by a heartbeat. */
+import type { Context } from '../context.ts';
+
+/** Says that this server lives. Its operations are nobody else's for as long as the lease. */
+export async function heartbeat(ctx: Context): Promise<void> {
+  const now = ctx.clock.now();
+  await ctx.db.transaction((tx) =>
+    tx.query(
+      `INSERT INTO servers (id, started_at, lease_until) VALUES ($1, $2, $3)
+       ON CONFLICT (id) DO UPDATE SET lease_until = excluded.lease_until`,
+      [ctx.serverId, now, now + ctx.settings.serverLeaseMs],
+    ),
+  );
+}
+
+/** A server that stops on purpose hands its operations on at once. */
+export async function sayGoodbye(ctx: Context): Promise<void> {
+  await ctx.db.transaction((tx) => tx.query('DELETE FROM servers WHERE id = $1', [ctx.serverId]));
+}
+
+/** Rows of servers that are long dead and own nothing. */
+export async function forgetDeadServers(ctx: Context): Promise<void> {
+  const before = ctx.clock.now() - 10 * ctx.settings.serverLeaseMs;
+  await ctx.db.transaction((tx) => tx.query('DELETE FROM servers WHERE lease_until < $1', [before]));
+}

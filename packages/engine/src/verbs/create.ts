@@ -1,0 +1,145 @@
+/** Create: a new sandbox from a template or a checkpoint. */
+import { type CreateRequest, type SandboxId, TorporError } from '@torpor/protocol';
+import { start } from '../acts/start.ts';
+import { type Checkpoint, getSealed } from '../checkpoints/checkpoint.ts';
+import { type Context, note, requirePause, runtimeOf } from '../context.ts';
+import type { Caller, Desk } from '../operations/desk.ts';
+import { insertOperation, type Operation } from '../operations/operation.ts';
+import type { Transaction } from '../ports/database.ts';
+import type { Runtime } from '../ports/runtime.ts';
+import { insertSandbox, type Sandbox } from '../sandbox.ts';
+import { templateCheckpoint } from '../templates.ts';
+
+export async function create(
+  ctx: Context,
+  desk: Desk,
+  caller: Caller,
+  request: CreateRequest,
+): Promise<{ readonly sandboxId: SandboxId; readonly operation: Operation }> {
+  const base = await baseOf(ctx, caller.org, request);
+  const runtime = runtimeOf(ctx, base);
+  const template = request.from === undefined ? (request.template ?? 'base') : null;
+  const sandbox = draft(ctx, caller.org, runtime, template, request);
+  const birth: Birth = { sandbox, base, operation: draftCreate(desk, sandbox, request) };
+  let born: Sandbox | undefined;
+  const id = await desk.acceptNew(
+    caller,
+    'create',
+    request,
+    async (tx) => {
+      born = await insertBirth(ctx, tx, birth);
+      return birth.operation;
+    },
+    (held) => start(ctx, held, born ?? sandbox),
+  );
+  const operation = await desk.finished(id, caller.signal);
+  return { sandboxId: operation.sandboxId, operation };
+}
+
+/** A sandbox about to be born: its row, what it starts from, and the operation that starts it. */
+export interface Birth {
+  readonly sandbox: Sandbox;
+  readonly base: Checkpoint;
+  readonly operation: Operation;
+}
+
+export function draftCreate(desk: Desk, sandbox: Sandbox, request: CreateRequest): Operation {
+  const caller = { org: sandbox.org };
+  // What the sandbox keeps in its own row need not stand in the operation too.
+  const { from, fallback } = request;
+  const kept = { ...(from === undefined ? {} : { from }), ...(fallback === undefined ? {} : { fallback }) };
+  return desk.draft({ kind: 'create', sandboxId: sandbox.id, caller, request: kept, reason: 'request' });
+}
+
+export async function insertBirth(ctx: Context, tx: Transaction, birth: Birth): Promise<Sandbox> {
+  const { sandbox, base, operation } = birth;
+  if (sandbox.name !== null) await refuseTakenName(tx, sandbox.org, sandbox.name);
+  await insertSandbox(tx, sandbox);
+  await insertOperation(tx, operation);
+  const { template, runtime } = sandbox;
+  const head = { operationId: operation.id, generation: 1, baseId: base.id };
+  return note(ctx, tx, sandbox, 'sandbox.created', { template, runtime }, head);
+}
+
+async function refuseTakenName(tx: Transaction, org: string, name: string): Promise<void> {
+  const [taken] = await tx.query<{ id: string }>(
+    `SELECT id FROM sandboxes WHERE org = $1 AND name = $2 AND state NOT IN ('killed', 'failed', 'lost')`,
+    [org, name],
+  );
+  if (taken === undefined) return;
+  throw new TorporError('conflict', `There is a sandbox named "${name}" already.`, {
+    sandboxId: taken.id,
+    hint: 'Use that one, or choose another name.',
+  });
+}
+
+async function baseOf(ctx: Context, org: string, request: CreateRequest): Promise<Checkpoint> {
+  const runtime = request.runtime ?? ctx.defaultRuntime;
+  if (request.from === undefined) {
+    runtimeOf(ctx, { runtime });
+    return templateCheckpoint(ctx, runtime, request.template ?? 'base');
+  }
+  const base = await getSealed(ctx.db, request.from, org);
+  if (request.runtime !== undefined && request.runtime !== base.runtime) {
+    throw new TorporError(
+      'checkpoint_incompatible',
+      `Checkpoint ${base.id} was made by the runtime "${base.runtime}" and cannot start on "${request.runtime}".`,
+      { checkpointId: base.id },
+    );
+  }
+  const { capabilities } = runtimeOf(ctx, base);
+  if (base.sandboxId !== null && !(base.replayable && capabilities().fork)) {
+    throw new TorporError('capability_unsupported', `Checkpoint ${base.id} can only be resumed by its own sandbox.`, {
+      checkpointId: base.id,
+    });
+  }
+  return base;
+}
+
+/** A policy the runtime cannot keep is refused here, before anything is written. */
+export function draft(
+  ctx: Context,
+  org: string,
+  runtime: Runtime,
+  template: string | null,
+  request: Omit<CreateRequest, 'template' | 'from' | 'runtime'>,
+): Sandbox {
+  const canPause = runtime.capabilities().pause !== 'none';
+  const { onTimeout = canPause ? 'pause' : 'kill', onIdle = canPause ? 'pause' : 'keep' } = request;
+  if (request.onTimeout === 'pause') requirePause(runtime, 'keep the policy onTimeout "pause"');
+  if (request.onIdle === 'pause') requirePause(runtime, 'keep the policy onIdle "pause"');
+  const now = ctx.clock.now();
+  return {
+    id: ctx.ids.next('sbx'),
+    org,
+    name: request.name ?? null,
+    runtime: runtime.name,
+    template,
+    config: {
+      env: request.env ?? {},
+      services: request.services ?? [],
+      network: request.network ?? {},
+      resources: request.resources ?? {},
+      fallback: request.fallback ?? ['files'],
+      autoResume: request.autoResume ?? true,
+      preview: request.preview ?? 'public',
+    },
+    metadata: request.metadata ?? {},
+    timeoutMs: request.timeoutSeconds === undefined ? null : request.timeoutSeconds * 1_000,
+    onTimeout,
+    idleMs: request.idleSeconds === undefined ? ctx.settings.defaultIdleMs : request.idleSeconds * 1_000,
+    onIdle,
+    state: 'creating',
+    seq: 0,
+    generation: 0,
+    baseId: null,
+    checkpointId: null,
+    endsAt: null,
+    lost: [],
+    reason: null,
+    observedAt: now,
+    evidence: 'ledger',
+    createdAt: now,
+    startedAt: null,
+  };
+}

@@ -1,0 +1,120 @@
+/** Fork: new sandboxes from what another is at this moment. */
+import { type ForkRequest, type SandboxId, TorporError } from '@torpor/protocol';
+import type { SealPlan } from '../acts/seal.ts';
+import { start } from '../acts/start.ts';
+import { type Checkpoint, findCheckpoint } from '../checkpoints/checkpoint.ts';
+import { type Context, runtimeOf } from '../context.ts';
+import type { Caller, Desk } from '../operations/desk.ts';
+import { endOperation, listChildren, type Operation } from '../operations/operation.ts';
+import type { Transaction } from '../ports/database.ts';
+import type { Runtime } from '../ports/runtime.ts';
+import { getSandbox, type Sandbox } from '../sandbox.ts';
+import { draft, draftCreate, insertBirth } from './create.ts';
+import { unlessSealFails } from './pause.ts';
+import { claimSeal, sealAndStart } from './seal-and-start.ts';
+import { planSnapshot } from './snapshot.ts';
+
+export type Forked = { readonly sandboxId: SandboxId } | { readonly error: TorporError };
+
+export async function fork(
+  ctx: Context,
+  desk: Desk,
+  caller: Caller,
+  sandboxId: SandboxId,
+  request: ForkRequest,
+): Promise<{ readonly forks: Forked[]; readonly operation: Operation }> {
+  if (request.name !== undefined && (request.count ?? 1) > 1) {
+    throw new TorporError('invalid_request', 'One name cannot be given to several forks.', { sandboxId });
+  }
+  const source = await getSandbox(ctx.db, sandboxId, caller.org);
+  const runtime = runtimeOf(ctx, source);
+  if (!runtime.capabilities().fork) {
+    throw new TorporError('capability_unsupported', `The runtime "${runtime.name}" cannot fork a sandbox.`);
+  }
+  let births: Births = [];
+  const plan: SealPlan = planSnapshot(ctx, runtime, {
+    name: null,
+    expiresAt: null,
+    also: async (tx, sandbox, operation) => {
+      births = await insertChildren(ctx, desk, tx, { sandbox, operation }, plan.checkpointId, runtime, request);
+    },
+  });
+  let claimed: Sandbox | undefined;
+  const accepted = await desk.accept(
+    { kind: 'fork', sandboxId, caller, request, reason: 'snapshot' },
+    async (tx, sandbox, operation) => {
+      if (sandbox.state === 'paused' && sandbox.checkpointId !== null) {
+        const from = { sandbox, operation };
+        births = await insertChildren(ctx, desk, tx, from, sandbox.checkpointId, runtime, request);
+        const result = { checkpointId: sandbox.checkpointId };
+        await endOperation(tx, operation, ctx.clock.now(), { outcome: 'succeeded', result });
+        return;
+      }
+      claimed = await claimSeal(ctx, tx, sandbox, operation, plan);
+    },
+    async (held) => {
+      const sandbox = claimed;
+      try {
+        if (sandbox !== undefined) await unlessSealFails(() => sealAndStart(ctx, held, sandbox, plan));
+      } finally {
+        // Those that did not come to be find that out by their first commit.
+        for (const { child, operation } of births) desk.drive(operation, (own) => start(ctx, own, child));
+      }
+    },
+  );
+  if (accepted.is === 'already') throw new Error('A fork is never already there.');
+  const operation = await desk.finished(accepted.operationId, caller.signal);
+  return { forks: await childrenOf(ctx, desk, operation, caller), operation };
+}
+
+type Births = { readonly child: Sandbox; readonly operation: Operation }[];
+
+/** All children at once or none, together with the checkpoint they come from. */
+async function insertChildren(
+  ctx: Context,
+  desk: Desk,
+  tx: Transaction,
+  from: { readonly sandbox: Sandbox; readonly operation: Operation },
+  checkpointId: Checkpoint['id'],
+  runtime: Runtime,
+  request: ForkRequest,
+): Promise<Births> {
+  const source = from.sandbox;
+  const base = await findCheckpoint(tx, checkpointId);
+  if (base === undefined) throw new Error(`Checkpoint ${checkpointId} has no row.`);
+  const { count = 1, ...wanted } = request;
+  const inherited = {
+    env: source.config.env,
+    services: [...source.config.services],
+    network: source.config.network,
+    resources: source.config.resources,
+    fallback: [...source.config.fallback],
+    autoResume: source.config.autoResume,
+    preview: source.config.preview,
+    metadata: source.metadata,
+    ...(source.timeoutMs === null ? {} : { timeoutSeconds: source.timeoutMs / 1_000 }),
+    onTimeout: source.onTimeout,
+    idleSeconds: source.idleMs / 1_000,
+    onIdle: source.onIdle,
+  };
+  const births: Births = [];
+  for (let i = 0; i < count; i++) {
+    const sandbox = draft(ctx, source.org, runtime, source.template, { ...inherited, ...wanted });
+    const operation = { ...draftCreate(desk, sandbox, { from: base.id }), parentId: from.operation.id };
+    births.push({ child: await insertBirth(ctx, tx, { sandbox, base, operation }), operation });
+  }
+  return births;
+}
+
+/** Each child once it runs, or why it does not; one that failed does not hide the others. */
+async function childrenOf(ctx: Context, desk: Desk, operation: Operation, caller: Caller): Promise<Forked[]> {
+  const children = await listChildren(ctx.db, operation.id);
+  return Promise.all(
+    children.map((child) =>
+      desk.finished(child.id, caller.signal).then(
+        () => ({ sandboxId: child.sandboxId }),
+        (thrown: unknown) => ({ error: TorporError.from(thrown) }),
+      ),
+    ),
+  );
+}

@@ -1,0 +1,42 @@
+/** Kill: supersedes whatever is under way, and ends the sandbox. */
+import type { Reason, SandboxId } from '@torpor/protocol';
+import { kill as destroy } from '../acts/kill.ts';
+import { type Context, take } from '../context.ts';
+import type { Caller, Desk } from '../operations/desk.ts';
+import type { Operation } from '../operations/operation.ts';
+import type { Sandbox } from '../sandbox.ts';
+import type { Guard } from './pause.ts';
+
+export async function kill(
+  ctx: Context,
+  desk: Desk,
+  caller: Caller,
+  sandboxId: SandboxId,
+  reason: Reason = 'request',
+  guard?: Guard,
+): Promise<{ readonly operation: Operation | null }> {
+  let claimed: Sandbox | undefined;
+  const accepted = await desk.accept(
+    { kind: 'kill', sandboxId, caller, request: {}, reason },
+    async (tx, sandbox, operation) => {
+      await guard?.(sandbox);
+      if (sandbox.state === 'killing') {
+        claimed = sandbox;
+        return;
+      }
+      const [before] = await tx.query<{ kind: Operation['kind'] }>(
+        `SELECT kind FROM operations WHERE sandbox_id = $1 AND outcome = 'superseded'
+         ORDER BY ended_at DESC LIMIT 1`,
+        [sandbox.id],
+      );
+      const data = { reason, superseded: before?.kind ?? null };
+      claimed = await take(ctx, tx, sandbox, 'kill', 'sandbox.killing', data, { operationId: operation.id });
+    },
+    async (held) => {
+      if (claimed !== undefined) await destroy(ctx, held, claimed);
+    },
+  );
+  if (accepted.is === 'already') return { operation: null };
+  return { operation: await desk.finished(accepted.operationId, caller.signal) };
+}
+

@@ -1,0 +1,50 @@
+/** The lifetime: one fenced write, never part of an exclusive operation, and never shortened in passing. */
+import { type SandboxId, TorporError } from '@torpor/protocol';
+import { type Context, take } from '../context.ts';
+import { decide } from '../lifecycle.ts';
+import { lockSandbox, noSuchSandbox, type Sandbox } from '../sandbox.ts';
+
+/**
+ * Sets how long the sandbox may run from now on, and from each resume on. Null: for ever.
+ * This, and only this, may shorten a life.
+ */
+export async function setLifetime(
+  ctx: Context,
+  org: string,
+  id: SandboxId,
+  timeoutSeconds: number | null,
+): Promise<Sandbox> {
+  return ctx.db.transaction(async (tx) => {
+    const sandbox = await lockSandbox(tx, id);
+    if (sandbox.org !== org) throw noSuchSandbox(id);
+    const decision = decide(sandbox.state, 'set_lifetime');
+    if (decision.kind === 'refused') {
+      throw new TorporError(decision.code, `The sandbox is ${sandbox.state}; it has no lifetime to set.`, {
+        sandboxId: id,
+      });
+    }
+    const timeoutMs = timeoutSeconds === null ? null : timeoutSeconds * 1_000;
+    const endsAt = sandbox.state === 'running' && timeoutMs !== null ? ctx.clock.now() + timeoutMs : null;
+    return take(
+      ctx,
+      tx,
+      sandbox,
+      'set_lifetime',
+      'lifetime.set',
+      { endsAt, timeoutSeconds },
+      { operationId: null, change: { endsAt, timeoutMs } },
+    );
+  });
+}
+
+/** Gives a running sandbox at least this long from now; what it has beyond that, it keeps. */
+export async function extendLifetime(ctx: Context, id: SandboxId, timeoutSeconds: number | undefined): Promise<void> {
+  if (timeoutSeconds === undefined) return;
+  await ctx.db.transaction(async (tx) => {
+    const sandbox = await lockSandbox(tx, id);
+    const endsAt = ctx.clock.now() + timeoutSeconds * 1_000;
+    if (sandbox.state !== 'running' || sandbox.endsAt === null || sandbox.endsAt >= endsAt) return;
+    const data = { endsAt, timeoutSeconds };
+    await take(ctx, tx, sandbox, 'set_lifetime', 'lifetime.set', data, { operationId: null, change: { endsAt } });
+  });
+}

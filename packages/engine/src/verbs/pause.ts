@@ -1,0 +1,85 @@
+/** Pause: a running sandbox becomes a sealed checkpoint. */
+import { type CheckpointId, type PauseRequest, type Reason, type SandboxId, TorporError } from '@torpor/protocol';
+import { reserve, SealFailed, seal } from '../acts/seal.ts';
+import { type Context, requirePause, runtimeOf, take } from '../context.ts';
+import type { Caller, Desk } from '../operations/desk.ts';
+import { findLastDone, type Operation } from '../operations/operation.ts';
+import type { Runtime } from '../ports/runtime.ts';
+import { getSandbox, type Sandbox } from '../sandbox.ts';
+
+/** Looks again under the lock whether the cause still holds; throws when it does not. */
+export type Guard = (sandbox: Sandbox) => void | Promise<void>;
+
+export interface Paused {
+  readonly sandboxId: SandboxId;
+  readonly checkpointId: CheckpointId;
+  readonly operation: Operation | null;
+}
+
+export async function pause(
+  ctx: Context,
+  desk: Desk,
+  caller: Caller,
+  sandboxId: SandboxId,
+  request: PauseRequest,
+  reason: Reason = 'request',
+  guard?: Guard,
+): Promise<Paused> {
+  const { runtime: name } = await getSandbox(ctx.db, sandboxId, caller.org);
+  const mode = sealMode(runtimeOf(ctx, { runtime: name }), request.mode, 'be paused');
+  const checkpointId = ctx.ids.next('ckpt');
+  let claimed: Sandbox | undefined;
+  const accepted = await desk.accept(
+    { kind: 'pause', sandboxId, caller, request: { mode }, reason },
+    async (tx, sandbox, operation) => {
+      await guard?.(sandbox);
+      await reserve(ctx, tx, sandbox, operation, checkpointId);
+      const head = { operationId: operation.id };
+      claimed = await take(ctx, tx, sandbox, 'pause', 'sandbox.pausing', { reason, mode }, head);
+    },
+    async (held) => {
+      if (claimed === undefined) return;
+      const sandbox = claimed;
+      const plan = { checkpointId, mode, reason, then: 'pause', name: null, expiresAt: null, last: true } as const;
+      await unlessSealFails(async () => {
+        await seal(ctx, held, sandbox, plan);
+        retire(ctx, sandbox);
+      });
+    },
+  );
+  if (accepted.is === 'already') return alreadyPaused(ctx, accepted.sandbox);
+  const operation = await desk.finished(accepted.operationId, caller.signal);
+  return { sandboxId, checkpointId: operation.result?.['checkpointId'] as CheckpointId, operation };
+}
+
+async function alreadyPaused(ctx: Context, sandbox: Sandbox): Promise<Paused> {
+  const operation = await findLastDone(ctx.db, sandbox.id, ['pause', 'recover']);
+  if (sandbox.checkpointId === null) throw new TorporError('internal', 'A paused sandbox has no checkpoint.');
+  return { sandboxId: sandbox.id, checkpointId: sandbox.checkpointId, operation: operation ?? null };
+}
+
+/** The capability is asked before anything is written: what cannot be paused is never recorded as paused. */
+export function sealMode(runtime: Runtime, wanted: 'memory' | 'files' | undefined, what: string): 'memory' | 'files' {
+  const best = requirePause(runtime, what);
+  if (wanted === 'memory' && best === 'files') {
+    throw new TorporError('capability_unsupported', `The runtime "${runtime.name}" keeps files, not memory.`);
+  }
+  return wanted ?? best;
+}
+
+/** A seal that failed has ended its operation itself; there is nothing more to do. */
+export async function unlessSealFails(work: () => Promise<void>): Promise<void> {
+  try {
+    await work();
+  } catch (thrown) {
+    if (!(thrown instanceof SealFailed)) throw thrown;
+  }
+}
+
+/** The frozen instance of a paused sandbox is of no more use. Nobody waits for its end but the next start. */
+export function retire(ctx: Context, sandbox: Sandbox): void {
+  const upTo = { sandboxId: sandbox.id, generation: sandbox.generation };
+  ctx.background.run(`destroying the paused instance of ${sandbox.id}`, () =>
+    runtimeOf(ctx, sandbox).destroy(upTo, AbortSignal.timeout(ctx.settings.callMs)),
+  );
+}

@@ -1,0 +1,87 @@
+/** Snapshot: a checkpoint of a sandbox that goes on as it was. */
+import type { CheckpointId, SandboxId, SnapshotRequest } from '@torpor/protocol';
+import type { SealPlan } from '../acts/seal.ts';
+import { nameCheckpoint, refuseTakenName } from '../checkpoints/checkpoint.ts';
+import { type Context, note, runtimeOf } from '../context.ts';
+import type { Caller, Desk } from '../operations/desk.ts';
+import { endOperation, type Operation } from '../operations/operation.ts';
+import type { Transaction } from '../ports/database.ts';
+import type { Runtime } from '../ports/runtime.ts';
+import { getSandbox, type Sandbox } from '../sandbox.ts';
+import { sealMode, unlessSealFails } from './pause.ts';
+import { claimSeal, sealAndStart } from './seal-and-start.ts';
+
+export async function snapshot(
+  ctx: Context,
+  desk: Desk,
+  caller: Caller,
+  sandboxId: SandboxId,
+  request: SnapshotRequest,
+): Promise<{ readonly checkpointId: CheckpointId; readonly operation: Operation }> {
+  const { runtime: runtimeName } = await getSandbox(ctx.db, sandboxId, caller.org);
+  const runtime = runtimeOf(ctx, { runtime: runtimeName });
+  const name = request.name ?? null;
+  const { expiresInSeconds } = request;
+  const plan = planSnapshot(ctx, runtime, {
+    name,
+    expiresAt: expiresInSeconds === undefined ? null : ctx.clock.now() + expiresInSeconds * 1_000,
+  });
+  let claimed: Sandbox | undefined;
+  const accepted = await desk.accept(
+    { kind: 'snapshot', sandboxId, caller, request, reason: 'snapshot' },
+    async (tx, sandbox, operation) => {
+      if (sandbox.state === 'paused') return nameAttached(ctx, tx, sandbox, operation, name);
+      // Asked here as well, so that a name that is taken does not cost a freeze.
+      if (name !== null) await refuseTakenName(tx, sandbox.id, name);
+      claimed = await claimSeal(ctx, tx, sandbox, operation, plan);
+    },
+    async (held) => {
+      const sandbox = claimed;
+      if (sandbox !== undefined) await unlessSealFails(() => sealAndStart(ctx, held, sandbox, plan));
+    },
+  );
+  if (accepted.is === 'already') throw new Error('A snapshot is never already there.');
+  const operation = await desk.finished(accepted.operationId, caller.signal);
+  return { checkpointId: operation.result?.['checkpointId'] as CheckpointId, operation };
+}
+
+/** A snapshot in place where the runtime can, else by a pause and a start. */
+export function planSnapshot(
+  ctx: Context,
+  runtime: Runtime,
+  wanted: Pick<SealPlan, 'name' | 'expiresAt' | 'also'>,
+): SealPlan {
+  const inPlace = runtime.capabilities().snapshotWhileRunning;
+  const checkpointId = ctx.ids.next('ckpt');
+  return {
+    checkpointId,
+    mode: sealMode(runtime, undefined, 'be snapshotted'),
+    reason: 'snapshot',
+    then: inPlace ? 'continue' : 'pause',
+    last: inPlace,
+    name: wanted.name,
+    expiresAt: wanted.expiresAt,
+    also: async (tx, sandbox, operation) => {
+      if (wanted.name !== null) await nameCheckpoint(tx, sandbox.id, checkpointId, wanted.name, ctx.clock.now());
+      await wanted.also?.(tx, sandbox, operation);
+    },
+  };
+}
+
+/** A paused sandbox has its checkpoint already; it only gets the name. */
+async function nameAttached(
+  ctx: Context,
+  tx: Transaction,
+  sandbox: Sandbox,
+  operation: Operation,
+  name: string | null,
+): Promise<void> {
+  const checkpointId = sandbox.checkpointId;
+  if (checkpointId === null) throw new Error('A paused sandbox has no checkpoint.');
+  const now = ctx.clock.now();
+  if (name !== null) await nameCheckpoint(tx, sandbox.id, checkpointId, name, now);
+  await endOperation(tx, operation, now, { outcome: 'succeeded', result: { checkpointId } });
+  if (name !== null) {
+    await note(ctx, tx, sandbox, 'checkpoint.named', { checkpointId, name }, { operationId: operation.id });
+  }
+}

@@ -1,0 +1,48 @@
+/** Records as callers see them. */
+import type { CheckpointView, OperationId, OperationView, SandboxView } from '@torpor/protocol';
+import type { Checkpoint } from './checkpoints/checkpoint.ts';
+import type { Operation } from './operations/operation.ts';
+import type { Sandbox } from './sandbox.ts';
+
+export function viewSandbox(sandbox: Sandbox, operationId: OperationId | null): SandboxView {
+  const { config } = sandbox;
+  return {
+    id: sandbox.id,
+    name: sandbox.name,
+    state: sandbox.state,
+    observedAt: sandbox.observedAt,
+    evidence: sandbox.evidence,
+    generation: sandbox.generation,
+    runtime: sandbox.runtime,
+    template: sandbox.template,
+    checkpointId: sandbox.checkpointId,
+    baseId: sandbox.baseId,
+    createdAt: sandbox.createdAt,
+    startedAt: sandbox.startedAt,
+    endsAt: sandbox.endsAt,
+    timeoutSeconds: sandbox.timeoutMs === null ? null : sandbox.timeoutMs / 1_000,
+    onTimeout: sandbox.onTimeout,
+    idleSeconds: sandbox.idleMs / 1_000,
+    onIdle: sandbox.onIdle,
+    autoResume: config.autoResume,
+    fallback: [...config.fallback],
+    preview: config.preview,
+    metadata: { ...sandbox.metadata },
+    services: [...config.services],
+    network: config.network,
+    resources: config.resources,
+    lost: [...sandbox.lost],
+    reason: sandbox.reason,
+    operationId,
+  };
+}
+
+export function viewCheckpoint(checkpoint: Checkpoint, names: readonly string[]): CheckpointView {
+  const { org: _, generation: __, operationId: ___, needs: ____, healthCode: _____, ...shown } = checkpoint;
+  return { ...shown, names: [...names] };
+}
+
+export function viewOperation(operation: Operation): OperationView {
+  const { id, sandboxId, kind, phase, startedAt, deadlineAt, endedAt, outcome, error } = operation;
+  return { id, sandboxId, kind, phase, startedAt, deadlineAt, endedAt, outcome, error };
+}

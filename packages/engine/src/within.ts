@@ -1,0 +1,34 @@
+/** Bounds what cannot be trusted to answer. */
+import { TorporError } from '@torpor/protocol';
+import type { Clock } from './ports/clock.ts';
+
+/**
+ * The result of `work`, or a `timeout` after `ms`, or the parent signal's reason when that fires first.
+ * `work` may go on behind our back; its late result is dropped, and its effects are found by observation.
+ */
+export async function within<T>(
+  clock: Clock,
+  ms: number,
+  what: string,
+  work: (signal: AbortSignal) => Promise<T>,
+  parent?: AbortSignal,
+): Promise<T> {
+  parent?.throwIfAborted();
+  const own = new AbortController();
+  const timer = new AbortController();
+  const bound = new Promise<never>((_, reject) => {
+    const onParent = () => reject(parent?.reason);
+    parent?.addEventListener('abort', onParent, { once: true });
+    clock.sleep(ms, timer.signal).then(
+      () => reject(new TorporError('timeout', `${what} took longer than ${ms} ms.`)),
+      () => {},
+    );
+    timer.signal.addEventListener('abort', () => parent?.removeEventListener('abort', onParent), { once: true });
+  });
+  bound.catch((reason: unknown) => own.abort(reason));
+  try {
+    return await Promise.race([work(own.signal), bound]);
+  } finally {
+    timer.abort();
+  }
+}

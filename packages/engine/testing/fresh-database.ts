@@ -1,0 +1,146 @@
+/**
+ * A database of its own for a test file, on either adapter.
+ *
+ * ```ts
+ * describe.each(databaseKinds)('the ledger on %s', (kind) => {
+ *   let fresh: FreshDatabase;
+ *   beforeAll(async () => { fresh = await freshDatabase(kind); });
+ *   afterAll(() => fresh.dispose());
+ * ```
+ */
+import { createHash, randomBytes } from 'node:crypto';
+import { constants } from 'node:fs';
+import { access, mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import pg from 'pg';
+import { inject } from 'vitest';
+import { type MigratableDatabase, migrate } from '../src/database/migrate.ts';
+import { OUR_MIGRATIONS, readMigrations } from '../src/database/migration-files.ts';
+import { openPostgres, type PostgresOptions } from '../src/database/postgres.ts';
+import { openSqlite, type SqliteOptions } from '../src/database/sqlite.ts';
+
+export type DatabaseKind = MigratableDatabase['dialect'];
+
+/** Both, or SQLite alone on a machine without PostgreSQL, which the set-up of the test run says aloud. */
+export const databaseKinds: readonly DatabaseKind[] =
+  inject('postgresUrl') === null ? ['sqlite'] : ['sqlite', 'postgres'];
+
+/** What an adapter can be told besides where its database is. */
+export type AdapterOptions = Omit<SqliteOptions, 'path'> & Omit<PostgresOptions, 'url'>;
+
+export interface FreshDatabase {
+  readonly db: MigratableDatabase;
+  /** Where the file is, for SQLite. */
+  readonly path?: string;
+  /** Where the server is, for PostgreSQL. */
+  readonly url?: string;
+  /** A second adapter on the same database, as another server has one; closed with the first. */
+  openAnother(options?: AdapterOptions): Promise<MigratableDatabase>;
+  dispose(): Promise<void>;
+}
+
+export interface FreshOptions extends AdapterOptions {
+  /** False for a database without any tables. */
+  readonly migrated?: boolean;
+}
+
+export async function freshDatabase(kind: DatabaseKind, options: FreshOptions = {}): Promise<FreshDatabase> {
+  const place = kind === 'sqlite' ? await sqlitePlace() : await postgresPlace(options.migrated ?? true);
+  const opened: MigratableDatabase[] = [];
+  const open = async (adapterOptions: AdapterOptions = {}) => {
+    const db = await place.open(adapterOptions);
+    opened.push(db);
+    return db;
+  };
+  const db = await open(options);
+  if (options.migrated ?? true) await migrate(db);
+  return {
+    db,
+    ...place.address,
+    openAnother: open,
+    dispose: async () => {
+      await Promise.all(opened.map((one) => one.close()));
+      await place.remove();
+    },
+  };
+}
+
+interface Place {
+  readonly address: { path: string } | { url: string };
+  open(options: AdapterOptions): Promise<MigratableDatabase>;
+  remove(): Promise<void>;
+}
+
+async function sqlitePlace(): Promise<Place> {
+  const directory = await mkdtemp(join(await fastDirectory(), 'torpor-database-'));
+  const path = join(directory, 'torpor.db');
+  return {
+    address: { path },
+    open: (options) => openSqlite({ ...options, path }),
+    remove: () => rm(directory, { recursive: true }),
+  };
+}
+
+/** In memory where there is such a place: most tests are not about the disk. */
+async function fastDirectory(): Promise<string> {
+  return await access('/dev/shm', constants.W_OK).then(
+    () => '/dev/shm',
+    () => tmpdir(),
+  );
+}
+
+async function postgresPlace(migrated: boolean): Promise<Place> {
+  const server = inject('postgresUrl');
+  if (server === null) throw new Error('There is no PostgreSQL on this machine.');
+  const name = `torpor_test_${randomBytes(8).toString('hex')}`;
+  await asAdmin(server, async (admin) => {
+    const template = migrated ? await migratedTemplate(admin, server) : 'template1';
+    await admin.query(`CREATE DATABASE ${name} TEMPLATE ${template}`);
+  });
+  const url = urlOf(server, name);
+  return {
+    address: { url },
+    open: (options) => openPostgres({ ...options, url }),
+    // By force, so that a connection which a test left behind cannot keep it.
+    remove: () => asAdmin(server, (admin) => dropDatabase(admin, name)),
+  };
+}
+
+/** Made once per set of migrations; copying it is much faster than migrating. Test files take turns. */
+async function migratedTemplate(admin: pg.Client, server: string): Promise<string> {
+  const checksums = (await readMigrations(OUR_MIGRATIONS)).map(({ checksum }) => checksum);
+  const digest = createHash('sha256').update(checksums.join()).digest('hex');
+  const name = `torpor_template_${digest.slice(0, 16)}`;
+  await admin.query('SELECT pg_advisory_lock(7677)');
+  const known = await admin.query('SELECT 1 FROM pg_database WHERE datname = $1', [name]);
+  if (known.rows.length > 0) return name;
+  const unfinished = `${name}_unfinished`;
+  await dropDatabase(admin, unfinished);
+  await admin.query(`CREATE DATABASE ${unfinished}`);
+  const db = await openPostgres({ url: urlOf(server, unfinished) });
+  await migrate(db).finally(() => db.close());
+  await admin.query(`ALTER DATABASE ${unfinished} RENAME TO ${name}`);
+  return name;
+}
+
+async function dropDatabase(admin: pg.Client, name: string): Promise<void> {
+  await admin.query(`DROP DATABASE IF EXISTS ${name} WITH (FORCE)`);
+}
+
+/** Locks that `work` took go with the connection. */
+async function asAdmin<T>(server: string, work: (admin: pg.Client) => Promise<T>): Promise<T> {
+  const admin = new pg.Client({ connectionString: server });
+  await admin.connect();
+  try {
+    return await work(admin);
+  } finally {
+    await admin.end();
+  }
+}
+
+function urlOf(server: string, database: string): string {
+  const url = new URL(server);
+  url.pathname = `/${database}`;
+  return url.href;
+}

@@ -1,0 +1,67 @@
+/** Time that stands still until a test moves it. */
+import type { Clock } from '../src/ports/clock.ts';
+
+interface Sleeper {
+  readonly ms: number;
+  readonly at: number;
+  readonly wake: () => void;
+}
+
+export class ManualClock implements Clock {
+  #now: number;
+  readonly #start: number;
+  readonly #sleepers = new Set<Sleeper>();
+  readonly #watchers = new Set<() => void>();
+
+  constructor(now = 1_700_000_000_000) {
+    this.#now = now;
+    this.#start = now;
+  }
+
+  now(): number {
+    return this.#now;
+  }
+
+  monotonic(): number {
+    return this.#now - this.#start;
+  }
+
+  sleep(ms: number, signal?: AbortSignal): Promise<void> {
+    return new Promise((resolve, reject) => {
+      if (signal?.aborted === true) return reject(signal.reason);
+      const onAbort = () => {
+        this.#sleepers.delete(sleeper);
+        reject(signal?.reason);
+      };
+      const wake = () => {
+        signal?.removeEventListener('abort', onAbort);
+        resolve();
+      };
+      const sleeper: Sleeper = { ms, at: this.#now + ms, wake };
+      signal?.addEventListener('abort', onAbort, { once: true });
+      this.#sleepers.add(sleeper);
+      for (const watcher of this.#watchers) watcher();
+    });
+  }
+
+  /** Moves time on and wakes whoever slept until then, the earliest first. */
+  advance(ms: number): void {
+    this.#now += ms;
+    const due = [...this.#sleepers].filter(({ at }) => at <= this.#now).sort((a, b) => a.at - b.at);
+    for (const sleeper of due) {
+      this.#sleepers.delete(sleeper);
+      sleeper.wake();
+    }
+  }
+
+  /** Resolves as soon as somebody sleeps for just this long. */
+  async untilAsleepFor(ms: number): Promise<void> {
+    const isAsleep = () => [...this.#sleepers].some((sleeper) => sleeper.ms === ms);
+    while (!isAsleep()) {
+      const { promise, resolve } = Promise.withResolvers<void>();
+      this.#watchers.add(resolve);
+      await promise;
+      this.#watchers.delete(resolve);
+    }
+  }
+}

@@ -1,0 +1,54 @@
+/** What an agent's refusals and silences mean to us: Connect codes, HTTP statuses and socket errors. */
+import { Code, ConnectError } from '@connectrpc/connect';
+import { type ErrorCode, TorporError } from '@torpor/protocol';
+
+const BY_CONNECT_CODE: Readonly<Record<Code, ErrorCode>> = {
+  [Code.Canceled]: 'timeout',
+  [Code.Unknown]: 'internal',
+  [Code.InvalidArgument]: 'invalid_request',
+  [Code.DeadlineExceeded]: 'timeout',
+  [Code.NotFound]: 'not_found',
+  [Code.AlreadyExists]: 'conflict',
+  [Code.PermissionDenied]: 'forbidden',
+  [Code.ResourceExhausted]: 'capacity',
+  [Code.FailedPrecondition]: 'conflict',
+  // A connection that broke: nothing is known of what the agent did.
+  [Code.Aborted]: 'unreachable',
+  [Code.OutOfRange]: 'invalid_request',
+  [Code.Unimplemented]: 'capability_unsupported',
+  [Code.Internal]: 'internal',
+  [Code.Unavailable]: 'unreachable',
+  [Code.DataLoss]: 'internal',
+  [Code.Unauthenticated]: 'unauthenticated',
+};
+
+/** Whatever a call to an agent threw, as our error. */
+export function agentError(thrown: unknown): TorporError {
+  if (thrown instanceof TorporError) return thrown;
+  if (thrown instanceof ConnectError) {
+    return new TorporError(BY_CONNECT_CODE[thrown.code], thrown.rawMessage, { cause: thrown });
+  }
+  if (isAbort(thrown)) return new TorporError('timeout', 'The call to the agent was stopped.', { cause: thrown });
+  return new TorporError('unreachable', 'The agent of the sandbox did not answer.', { cause: thrown });
+}
+
+const BY_STATUS: ReadonlyMap<number, ErrorCode> = new Map([
+  [400, 'invalid_request'],
+  [401, 'unauthenticated'],
+  [403, 'forbidden'],
+  [404, 'not_found'],
+  [405, 'invalid_request'],
+  [409, 'conflict'],
+  [413, 'invalid_request'],
+  [416, 'invalid_request'],
+  [507, 'storage_full'],
+]);
+
+/** The error in an answer of a plain HTTP call, `{"code", "message"}`. */
+export function errorOfStatus(status: number, message: string): TorporError {
+  return new TorporError(BY_STATUS.get(status) ?? 'internal', message);
+}
+
+function isAbort(thrown: unknown): boolean {
+  return thrown instanceof Error && (thrown.name === 'AbortError' || thrown.name === 'TimeoutError');
+}

@@ -1,0 +1,174 @@
+/**
+ * The client end of the wire: everything the server, a runtime or a test says to an agent.
+ *
+ * ```ts
+ * const agent = connectAgent({ socketPath: '/run/sbx_1.sock', accessToken });
+ * for await (const { event } of agent.process.start({ process: { cmd: 'date' } })) …
+ * agent.close();
+ * ```
+ */
+import { Agent } from 'node:http';
+import type { Readable } from 'node:stream';
+import type { MessageInitShape } from '@bufbuild/protobuf';
+import { create, toJsonString } from '@bufbuild/protobuf';
+import { type Client, createClient, type Interceptor } from '@connectrpc/connect';
+import { createConnectTransport } from '@connectrpc/connect-node';
+import { TorporError } from '@torpor/protocol';
+import { Filesystem } from './gen/filesystem/filesystem_pb.js';
+import { Process } from './gen/process/process_pb.js';
+import {
+  InitRequestSchema,
+  type InitResponse,
+  InitResponseSchema,
+  type ListeningPort,
+  type Metrics,
+  MetricsSchema,
+  PortListSchema,
+} from './gen/torpor/agent_pb.js';
+import { type AgentAddress, exchange, exchangeJson, exchangeMessage } from './plain-http.ts';
+import { ACCESS_TOKEN_HEADER, CREDENTIAL_HEADER, METADATA_HEADER_PREFIX } from './wire-names.ts';
+
+export type ConnectAgentOptions = { readonly accessToken?: string | undefined } & (
+  | { readonly baseUrl: string; readonly socketPath?: never }
+  | { readonly socketPath: string; readonly baseUrl?: never }
+);
+
+export interface CallOptions {
+  readonly signal?: AbortSignal | undefined;
+}
+
+export interface FileOptions extends CallOptions {
+  readonly user?: string | undefined;
+}
+
+export interface WriteOptions extends FileOptions {
+  readonly metadata?: Readonly<Record<string, string>>;
+}
+
+/** A file as an agent reports it after writing it. */
+export interface WrittenFile {
+  readonly path: string;
+  readonly name: string;
+}
+
+export interface AgentClient {
+  readonly process: Client<typeof Process>;
+  readonly filesystem: Client<typeof Filesystem>;
+  /** Resolves when the agent answers. */
+  health(options?: CallOptions): Promise<void>;
+  /** `credential` is the one in force; the request may carry its successor. */
+  init(
+    request: MessageInitShape<typeof InitRequestSchema>,
+    options?: CallOptions & { readonly credential?: string | undefined },
+  ): Promise<InitResponse>;
+  readonly files: {
+    read(path: string, options?: FileOptions): Promise<Readable>;
+    write(path: string, body: Readable | Uint8Array | string, options?: WriteOptions): Promise<WrittenFile>;
+  };
+  metrics(options?: CallOptions): Promise<Metrics>;
+  envs(options?: CallOptions): Promise<Record<string, string>>;
+  ports(options?: CallOptions): Promise<ListeningPort[]>;
+  /** Drops the connections. A sandbox that slept has forgotten them, so a new start needs a new client. */
+  close(): void;
+}
+
+/** A sandbox is hostile: without a bound one answer of it could fill the server's memory. */
+const MAX_MESSAGE_BYTES = 32 * 1024 * 1024;
+
+export function connectAgent(options: ConnectAgentOptions): AgentClient {
+  const pool = new Agent({ keepAlive: true });
+  const baseUrl = options.baseUrl ?? 'http://agent';
+  const address: AgentAddress = { baseUrl, socketPath: options.socketPath, pool };
+  const authorization: Record<string, string> =
+    options.accessToken === undefined ? {} : { [ACCESS_TOKEN_HEADER]: options.accessToken };
+  const authorize: Interceptor = (next) => (request) => {
+    for (const [name, value] of Object.entries(authorization)) request.header.set(name, value);
+    return next(request);
+  };
+  const transport = createConnectTransport({
+    baseUrl,
+    httpVersion: '1.1',
+    nodeOptions: {
+      agent: pool,
+      ...(options.socketPath === undefined ? {} : { socketPath: options.socketPath }),
+    },
+    interceptors: [authorize],
+    // Server and sandbox are neighbours: compressing costs more than it saves.
+    acceptCompression: [],
+    readMaxBytes: MAX_MESSAGE_BYTES,
+  });
+  return {
+    process: createClient(Process, transport),
+    filesystem: createClient(Filesystem, transport),
+    files: fileCalls(address, authorization),
+    ...plainCalls(address, authorization),
+    close: () => pool.destroy(),
+  };
+}
+
+function plainCalls(address: AgentAddress, authorization: Readonly<Record<string, string>>) {
+  return {
+    async health({ signal }: CallOptions = {}): Promise<void> {
+      (await exchange(address, { method: 'GET', path: '/health', signal })).resume();
+    },
+
+    init(
+      request: MessageInitShape<typeof InitRequestSchema>,
+      { signal, credential }: CallOptions & { readonly credential?: string | undefined } = {},
+    ): Promise<InitResponse> {
+      const headers = {
+        'content-type': 'application/json',
+        ...(credential === undefined ? {} : { [CREDENTIAL_HEADER]: credential }),
+      };
+      const body = toJsonString(InitRequestSchema, create(InitRequestSchema, request));
+      return exchangeMessage(address, { method: 'POST', path: '/init', headers, body, signal }, InitResponseSchema);
+    },
+
+    metrics({ signal }: CallOptions = {}): Promise<Metrics> {
+      return exchangeMessage(
+        address,
+        { method: 'GET', path: '/metrics', headers: authorization, signal },
+        MetricsSchema,
+      );
+    },
+
+    async envs({ signal }: CallOptions = {}): Promise<Record<string, string>> {
+      const answer = await exchangeJson(address, { method: 'GET', path: '/envs', headers: authorization, signal });
+      return Object.fromEntries(
+        Object.entries(answer ?? {}).filter((pair): pair is [string, string] => typeof pair[1] === 'string'),
+      );
+    },
+
+    async ports({ signal }: CallOptions = {}): Promise<ListeningPort[]> {
+      const call = { method: 'GET', path: '/ports', headers: authorization, signal } as const;
+      return (await exchangeMessage(address, call, PortListSchema)).ports;
+    },
+  };
+}
+
+function fileCalls(address: AgentAddress, authorization: Readonly<Record<string, string>>): AgentClient['files'] {
+  return {
+    read(path, { user, signal } = {}) {
+      const query = { path, username: user };
+      return exchange(address, { method: 'GET', path: '/files', query, headers: authorization, signal });
+    },
+
+    async write(path, body, { user, metadata = {}, signal } = {}) {
+      const headers: Record<string, string> = { ...authorization, 'content-type': 'application/octet-stream' };
+      for (const [key, value] of Object.entries(metadata)) headers[METADATA_HEADER_PREFIX + key] = value;
+      const query = { path, username: user };
+      return writtenFile(
+        await exchangeJson(address, { method: 'POST', path: '/files', query, headers, body, signal }),
+      );
+    },
+  };
+}
+
+function writtenFile(answer: unknown): WrittenFile {
+  const first: unknown = Array.isArray(answer) ? answer[0] : undefined;
+  const { path, name } = (first ?? {}) as { path?: unknown; name?: unknown };
+  if (typeof path !== 'string' || typeof name !== 'string') {
+    throw new TorporError('internal', 'The agent did not say what it has written.');
+  }
+  return { path, name };
+}

@@ -1,0 +1,109 @@
+/** One HTTP exchange with an agent, over TCP or a unix socket. What comes back is bounded and not trusted. */
+import { type Agent, type IncomingMessage, request } from 'node:http';
+import { Readable } from 'node:stream';
+import { buffer } from 'node:stream/consumers';
+import { pipeline } from 'node:stream/promises';
+import type { DescMessage, MessageShape } from '@bufbuild/protobuf';
+import { fromJson } from '@bufbuild/protobuf';
+import { TorporError } from '@torpor/protocol';
+import { agentError, errorOfStatus } from './agent-errors.ts';
+
+export interface AgentAddress {
+  /** `http://host:port`; with a socket path only its form matters. */
+  readonly baseUrl: string;
+  readonly socketPath?: string | undefined;
+  readonly pool: Agent;
+}
+
+export interface PlainCall {
+  readonly method: 'GET' | 'POST';
+  readonly path: string;
+  readonly query?: Readonly<Record<string, string | undefined>>;
+  readonly headers?: Readonly<Record<string, string>>;
+  readonly body?: Readable | Uint8Array | string | undefined;
+  readonly signal?: AbortSignal | undefined;
+}
+
+const MAX_ANSWER_BYTES = 4 * 1024 * 1024;
+
+/** The answer's body is the caller's to read; answers other than 2xx are thrown. */
+export async function exchange(address: AgentAddress, call: PlainCall): Promise<IncomingMessage> {
+  const response = await send(address, call).catch((error) => {
+    throw agentError(error);
+  });
+  const status = response.statusCode ?? 0;
+  if (status >= 200 && status < 300) return response;
+  throw errorOfStatus(status, await messageOf(response, status));
+}
+
+/** The answer as JSON; anything else, or too much of it, is the fault of the other side. */
+export async function exchangeJson(address: AgentAddress, call: PlainCall): Promise<unknown> {
+  const response = await exchange(address, call);
+  const text = (await readBounded(response)).toString('utf8');
+  try {
+    return JSON.parse(text);
+  } catch (cause) {
+    throw new TorporError('internal', 'The agent answered with something that is not JSON.', { cause });
+  }
+}
+
+export async function exchangeMessage<D extends DescMessage>(
+  address: AgentAddress,
+  call: PlainCall,
+  schema: D,
+): Promise<MessageShape<D>> {
+  const json = await exchangeJson(address, call);
+  try {
+    return fromJson(schema, json as never, { ignoreUnknownFields: true });
+  } catch (cause) {
+    throw new TorporError('internal', `The agent answered ${call.path} in a form we do not know.`, { cause });
+  }
+}
+
+function send(address: AgentAddress, call: PlainCall): Promise<IncomingMessage> {
+  const url = new URL(call.path, address.baseUrl);
+  for (const [name, value] of Object.entries(call.query ?? {})) {
+    if (value !== undefined) url.searchParams.set(name, value);
+  }
+  return new Promise((resolve, reject) => {
+    const outgoing = request(url, {
+      method: call.method,
+      headers: call.headers,
+      agent: address.pool,
+      socketPath: address.socketPath,
+      signal: call.signal,
+    });
+    outgoing.on('response', resolve);
+    outgoing.on('error', reject);
+    if (call.body instanceof Readable) {
+      pipeline(call.body, outgoing).catch((error) => {
+        outgoing.destroy();
+        reject(error);
+      });
+    } else outgoing.end(call.body);
+  });
+}
+
+async function messageOf(response: IncomingMessage, status: number): Promise<string> {
+  const text = (await readBounded(response)).toString('utf8');
+  try {
+    const { message } = JSON.parse(text) as { message?: unknown };
+    if (typeof message === 'string' && message !== '') return message;
+  } catch {
+    // Not from an agent's own hand; the status has to do.
+  }
+  return `The agent answered with status ${status}.`;
+}
+
+async function readBounded(response: IncomingMessage): Promise<Buffer> {
+  let size = 0;
+  response.on('data', (chunk: Buffer) => {
+    size += chunk.length;
+    if (size > MAX_ANSWER_BYTES) {
+      response.destroy(new TorporError('internal', 'The agent answered with more than it should.'));
+    }
+  });
+  return buffer(response).catch((error) => {
+    throw agentError(error);
+  });
+}

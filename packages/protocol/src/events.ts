@@ -1,0 +1,94 @@
+/**
+ * The lines of the ledger: what may happen to a sandbox, and what each line says about it.
+ * Every line also carries the state, generation and checkpoint the sandbox has *after* it.
+ */
+import { z } from 'zod';
+import { idSchema } from './ids.ts';
+import {
+  checkpointHealthSchema,
+  lossSchema,
+  operationKindSchema,
+  sandboxStateSchema,
+  sourceKindSchema,
+} from './states.ts';
+
+const errorData = z.object({ code: z.string(), message: z.string() });
+
+/** Why a sandbox pauses or is killed. */
+export const reasonSchema = z.enum(['request', 'timeout', 'idle', 'evacuation', 'rollback', 'snapshot', 'reconcile']);
+export type Reason = z.infer<typeof reasonSchema>;
+
+const sealedData = z.object({
+  reason: reasonSchema.optional(),
+  parentId: idSchema('ckpt').nullable(),
+  location: z.string(),
+  bytes: z.number(),
+  parts: z.object({ files: z.boolean(), memory: z.boolean() }),
+  durationMs: z.number().optional(),
+});
+
+const startedData = z.object({
+  source: z.object({ checkpointId: idSchema('ckpt').nullable(), kind: sourceKindSchema }),
+  lost: z.array(lossSchema),
+  endsAt: z.number().nullable(),
+  durationMs: z.number().optional(),
+});
+
+const repairData = z.object({ found: z.string(), previousState: sandboxStateSchema });
+
+/** Every type of event with what it says. The keys are the closed set. */
+export const EVENT_DATA = {
+  'sandbox.created': z.object({ template: z.string().nullable(), runtime: z.string() }),
+  'sandbox.started': startedData,
+  'sandbox.failed': z.object({ error: errorData }),
+  'sandbox.pausing': z.object({ reason: reasonSchema, mode: z.enum(['memory', 'files']) }),
+  'sandbox.paused': sealedData.extend({ lost: z.array(lossSchema) }),
+  'sandbox.pause_failed': z.object({ error: errorData }),
+  'sandbox.resuming': z.object({ reason: reasonSchema }),
+  'sandbox.resumed': startedData,
+  'sandbox.resume_failed': z.object({ error: errorData }),
+  'sandbox.recovered': sealedData.extend({ ...repairData.shape, lost: z.array(lossSchema) }),
+  'sandbox.lost': z.object({ reason: z.string(), previousState: sandboxStateSchema }),
+  'sandbox.killing': z.object({ reason: reasonSchema, superseded: operationKindSchema.nullable() }),
+  'sandbox.killed': z.object({}),
+  'lifetime.set': z.object({ endsAt: z.number().nullable(), timeoutSeconds: z.number().nullable() }),
+  'operation.phase': z.object({ kind: operationKindSchema, phase: z.string(), detail: z.string().optional() }),
+  'operation.taken_over': z.object({ kind: operationKindSchema, found: z.string() }),
+  'checkpoint.sealed': sealedData.extend({ name: z.string().nullable() }),
+  'checkpoint.named': z.object({ checkpointId: idSchema('ckpt'), name: z.string() }),
+  'checkpoint.health': z.object({
+    checkpointId: idSchema('ckpt'),
+    health: checkpointHealthSchema,
+    code: z.string().nullable(),
+    detail: z.string().nullable(),
+  }),
+  'checkpoint.expiring': z.object({ checkpointId: idSchema('ckpt'), expiresAt: z.number() }),
+  'checkpoint.deleted': z.object({
+    checkpointId: idSchema('ckpt'),
+    why: z.enum(['request', 'expired', 'unreferenced', 'unfinished', 'consumed']),
+  }),
+  'reconcile.repaired': repairData.extend({ did: z.string() }),
+} as const;
+
+export type EventType = keyof typeof EVENT_DATA;
+export type EventData<T extends EventType> = z.infer<(typeof EVENT_DATA)[T]>;
+
+export const EVENT_TYPES = Object.keys(EVENT_DATA) as [EventType, ...EventType[]];
+
+export const eventViewSchema = z
+  .object({
+    id: idSchema('evt'),
+    sandboxId: idSchema('sbx'),
+    seq: z.number().int(),
+    position: z.number().int(),
+    at: z.number().int(),
+    type: z.enum(EVENT_TYPES),
+    previousState: sandboxStateSchema.nullable(),
+    state: sandboxStateSchema,
+    generation: z.number().int(),
+    checkpointId: idSchema('ckpt').nullable(),
+    operationId: idSchema('op').nullable(),
+    data: z.record(z.string(), z.unknown()),
+  })
+  .meta({ id: 'Event' });
+export type EventView = z.infer<typeof eventViewSchema>;

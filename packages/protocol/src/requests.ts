@@ -1,0 +1,114 @@
+/** What callers may ask for. Unknown fields are refused, so that a misspelt option is never ignored. */
+import { z } from 'zod';
+import { idSchema } from './ids.ts';
+import { fallbackSchema } from './states.ts';
+
+/** Thirty days; longer than any lifetime a caller can mean, short enough to stay an exact integer. */
+const MAX_SECONDS = 30 * 24 * 3600;
+
+const nameSchema = z.string().regex(/^[a-zA-Z0-9][a-zA-Z0-9._-]{0,62}$/, 'letters, digits, dot, dash, underscore');
+const envSchema = z
+  .record(z.string().regex(/^[A-Za-z_][A-Za-z0-9_]{0,127}$/), z.string().max(32_768))
+  .refine((env) => Object.keys(env).length <= 256, 'at most 256 variables');
+const metadataSchema = z
+  .record(z.string().min(1).max(128), z.string().max(1_024))
+  .refine((metadata) => Object.keys(metadata).length <= 64, 'at most 64 keys');
+const portSchema = z.number().int().min(1).max(65_535);
+const secondsSchema = z.number().int().min(1).max(MAX_SECONDS);
+
+export const serviceSchema = z
+  .strictObject({
+    name: nameSchema,
+    command: z.string().min(1).max(32_768),
+    cwd: z.string().min(1).max(4_096).optional(),
+    port: portSchema.optional(),
+    env: envSchema.optional(),
+    /** Ready when the port accepts, or when this path answers below 500, within the time given. */
+    ready: z
+      .strictObject({ path: z.string().startsWith('/').optional(), timeoutSeconds: secondsSchema.optional() })
+      .optional(),
+  })
+  .meta({ id: 'Service' });
+export type Service = z.infer<typeof serviceSchema>;
+
+export const networkSchema = z.strictObject({
+  mode: z.enum(['internet', 'none']).optional(),
+  allow: z.array(z.string().min(1).max(253)).max(256).optional(),
+  deny: z.array(z.string().min(1).max(253)).max(256).optional(),
+});
+export type Network = z.infer<typeof networkSchema>;
+
+export const resourcesSchema = z.strictObject({
+  memoryMb: z.number().int().min(32).optional(),
+  cpus: z.number().positive().optional(),
+  processes: z.number().int().min(1).optional(),
+  diskMb: z.number().int().min(1).optional(),
+});
+export type Resources = z.infer<typeof resourcesSchema>;
+
+export const createRequestSchema = z
+  .strictObject({
+    template: nameSchema.optional(),
+    from: idSchema('ckpt').optional(),
+    name: nameSchema.optional(),
+    metadata: metadataSchema.optional(),
+    env: envSchema.optional(),
+    timeoutSeconds: secondsSchema.optional(),
+    onTimeout: z.enum(['pause', 'kill']).optional(),
+    idleSeconds: secondsSchema.optional(),
+    onIdle: z.enum(['pause', 'kill', 'keep']).optional(),
+    autoResume: z.boolean().optional(),
+    fallback: z.array(fallbackSchema).max(3).optional(),
+    preview: z.enum(['public', 'private']).optional(),
+    services: z
+      .array(serviceSchema)
+      .max(32)
+      .refine((services) => new Set(services.map((s) => s.name)).size === services.length, 'names must differ')
+      .optional(),
+    network: networkSchema.optional(),
+    resources: resourcesSchema.optional(),
+    runtime: nameSchema.optional(),
+  })
+  .refine((request) => request.template === undefined || request.from === undefined, {
+    message: 'give "template" or "from", not both',
+    path: ['from'],
+  })
+  .meta({ id: 'CreateSandbox' });
+export type CreateRequest = z.infer<typeof createRequestSchema>;
+
+export const pauseRequestSchema = z
+  .strictObject({ mode: z.enum(['memory', 'files']).optional() })
+  .meta({ id: 'PauseSandbox' });
+export type PauseRequest = z.infer<typeof pauseRequestSchema>;
+
+export const resumeRequestSchema = z
+  .strictObject({
+    timeoutSeconds: secondsSchema.optional(),
+    from: idSchema('ckpt').optional(),
+    fallback: z.array(fallbackSchema).max(3).optional(),
+  })
+  .meta({ id: 'ResumeSandbox' });
+export type ResumeRequest = z.infer<typeof resumeRequestSchema>;
+
+export const forkRequestSchema = z
+  .strictObject({
+    count: z.number().int().min(1).max(100).optional(),
+    ...createRequestSchema.omit({ template: true, from: true, runtime: true }).shape,
+  })
+  .meta({ id: 'ForkSandbox' });
+export type ForkRequest = z.infer<typeof forkRequestSchema>;
+
+export const snapshotRequestSchema = z
+  .strictObject({ name: nameSchema.optional(), expiresInSeconds: secondsSchema.optional() })
+  .meta({ id: 'CreateCheckpoint' });
+export type SnapshotRequest = z.infer<typeof snapshotRequestSchema>;
+
+export const rollbackRequestSchema = z
+  .strictObject({ checkpointId: idSchema('ckpt') })
+  .meta({ id: 'RollbackSandbox' });
+export type RollbackRequest = z.infer<typeof rollbackRequestSchema>;
+
+export const timeoutRequestSchema = z
+  .strictObject({ timeoutSeconds: secondsSchema.nullable() })
+  .meta({ id: 'SetTimeout' });
+export type TimeoutRequest = z.infer<typeof timeoutRequestSchema>;

@@ -1,0 +1,122 @@
+/** What answers look like: sandboxes, checkpoints and operations as callers see them. */
+import { z } from 'zod';
+import { ERROR_CODES } from './errors.ts';
+import { idSchema } from './ids.ts';
+import { networkSchema, resourcesSchema, serviceSchema } from './requests.ts';
+import {
+  checkpointHealthSchema,
+  checkpointStateSchema,
+  fallbackSchema,
+  lossSchema,
+  operationKindSchema,
+  operationOutcomeSchema,
+  sandboxStateSchema,
+  sourceKindSchema,
+} from './states.ts';
+
+export const errorBodySchema = z
+  .object({
+    code: z.enum(ERROR_CODES),
+    message: z.string(),
+    retryable: z.boolean(),
+    hint: z.string(),
+    retryAfterMs: z.number().optional(),
+    sandboxId: z.string().optional(),
+    operationId: z.string().optional(),
+    checkpointId: z.string().optional(),
+    requestId: z.string().optional(),
+    details: z.record(z.string(), z.unknown()).optional(),
+  })
+  .meta({ id: 'Error' });
+
+/** What the runtime last said about a sandbox. `unknown` is an answer of its own, never read as absence. */
+export const evidenceSchema = z.enum(['running', 'frozen', 'gone', 'unknown', 'ledger']);
+export type Evidence = z.infer<typeof evidenceSchema>;
+
+export const sandboxViewSchema = z
+  .object({
+    id: idSchema('sbx'),
+    name: z.string().nullable(),
+    state: sandboxStateSchema,
+    observedAt: z.number().int(),
+    evidence: evidenceSchema,
+    generation: z.number().int(),
+    runtime: z.string(),
+    template: z.string().nullable(),
+    checkpointId: idSchema('ckpt').nullable(),
+    baseId: idSchema('ckpt').nullable(),
+    createdAt: z.number().int(),
+    startedAt: z.number().int().nullable(),
+    endsAt: z.number().int().nullable(),
+    timeoutSeconds: z.number().int().nullable(),
+    onTimeout: z.enum(['pause', 'kill']),
+    idleSeconds: z.number().int(),
+    onIdle: z.enum(['pause', 'kill', 'keep']),
+    autoResume: z.boolean(),
+    fallback: z.array(fallbackSchema),
+    preview: z.enum(['public', 'private']),
+    metadata: z.record(z.string(), z.string()),
+    services: z.array(serviceSchema),
+    network: networkSchema,
+    resources: resourcesSchema,
+    lost: z.array(lossSchema),
+    reason: z.string().nullable(),
+    operationId: idSchema('op').nullable(),
+  })
+  .meta({ id: 'Sandbox' });
+export type SandboxView = z.infer<typeof sandboxViewSchema>;
+
+export const checkpointViewSchema = z
+  .object({
+    id: idSchema('ckpt'),
+    sandboxId: idSchema('sbx').nullable(),
+    parentId: idSchema('ckpt').nullable(),
+    names: z.array(z.string()),
+    state: checkpointStateSchema,
+    health: checkpointHealthSchema,
+    healthDetail: z.string().nullable(),
+    verifiedAt: z.number().int().nullable(),
+    runtime: z.string(),
+    parts: z.object({ files: z.boolean(), memory: z.boolean() }),
+    external: z.boolean(),
+    replayable: z.boolean(),
+    recovered: z.boolean(),
+    location: z.string().nullable(),
+    bytes: z.number().int().nullable(),
+    createdAt: z.number().int(),
+    sealedAt: z.number().int().nullable(),
+    expiresAt: z.number().int().nullable(),
+  })
+  .meta({ id: 'Checkpoint' });
+export type CheckpointView = z.infer<typeof checkpointViewSchema>;
+
+export const operationViewSchema = z
+  .object({
+    id: idSchema('op'),
+    sandboxId: idSchema('sbx'),
+    kind: operationKindSchema,
+    phase: z.string().nullable(),
+    startedAt: z.number().int(),
+    deadlineAt: z.number().int(),
+    endedAt: z.number().int().nullable(),
+    outcome: operationOutcomeSchema.nullable(),
+    error: errorBodySchema.nullable(),
+  })
+  .meta({ id: 'Operation' });
+export type OperationView = z.infer<typeof operationViewSchema>;
+
+export const sourceSchema = z.object({ checkpointId: idSchema('ckpt').nullable(), kind: sourceKindSchema });
+export type Source = z.infer<typeof sourceSchema>;
+
+export const pauseReplySchema = z
+  .object({ sandbox: sandboxViewSchema, checkpoint: checkpointViewSchema, operation: operationViewSchema.nullable() })
+  .meta({ id: 'PauseReply' });
+
+export const resumeReplySchema = z
+  .object({ sandbox: sandboxViewSchema, source: sourceSchema, lost: z.array(lossSchema) })
+  .meta({ id: 'ResumeReply' });
+
+/** A page of a list. `nextCursor` is opaque; null means the last page. */
+export function pageSchema<T extends z.ZodType>(item: T) {
+  return z.object({ items: z.array(item), nextCursor: z.string().nullable() });
+}

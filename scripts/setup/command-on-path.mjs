@@ -1,0 +1,26 @@
+/** Where a command is, as a shell would find it, without starting one. */
+import { accessSync, constants } from 'node:fs';
+import { delimiter, join } from 'node:path';
+
+/**
+ * @param {string} name
+ * @param {string} [path]
+ * @returns {string | undefined}
+ */
+export function commandOnPath(name, path = process.env['PATH'] ?? '') {
+  return path
+    .split(delimiter)
+    .filter((dir) => dir !== '')
+    .map((dir) => join(dir, name))
+    .find(isExecutable);
+}
+
+/** @param {string} file */
+function isExecutable(file) {
+  try {
+    accessSync(file, constants.X_OK);
+    return true;
+  } catch {
+    return false;
+  }
+}

@@ -1,0 +1,128 @@
+/**
+ * npm's dependencies: installed when what is in node_modules is not what package-lock.json says.
+ *
+ * The judge is npm's own record, node_modules/.package-lock.json, which npm writes last. So an `npm install`
+ * by hand counts too, and one that was cut short is done again.
+ */
+import { spawnSync } from 'node:child_process';
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { delimiter, join } from 'node:path';
+import { withLock } from './lock.mjs';
+
+const ROOT = join(import.meta.dirname, '..', '..');
+const BIN = join(ROOT, 'node_modules', '.bin');
+const OLDEST_NODE = 24;
+
+/**
+ * @param {(line: string) => void} say
+ * @returns {Promise<boolean>} whether there was anything to do
+ */
+export async function installDependencies(say) {
+  requireAgreement(ROOT);
+  if (reasonToInstall(ROOT) === undefined) return false;
+  return await withLock(join(ROOT, '.torpor', 'setup.lock'), say, () => {
+    const reason = reasonToInstall(ROOT);
+    // Another setup did it while this one waited for the lock.
+    if (reason === undefined) return true;
+    say(`npm install (${reason})`);
+    const started = Date.now();
+    npmInstall();
+    say(`dependencies installed, ${((Date.now() - started) / 1000).toFixed(1)} s`);
+    return true;
+  });
+}
+
+/**
+ * By the lockfile and without writing to it, as `npm ci` would. But `npm ci` refuses a lockfile without the
+ * optional packages of every other platform, and npm leaves some of those out (npm/cli#4828); it also takes
+ * node_modules away from programs that run.
+ */
+function npmInstall() {
+  // npm must not run on the Node that it may be about to replace in node_modules.
+  const path = (process.env['PATH'] ?? '').split(delimiter).filter((dir) => dir !== BIN);
+  const { status, error, stdout, stderr } = spawnSync(
+    'npm',
+    // Warnings would be about Node 20, which only starts what then runs on Node 24.
+    ['install', '--include=dev', '--no-save', '--no-audit', '--no-fund', '--loglevel=error'],
+    { cwd: ROOT, encoding: 'utf8', env: { ...process.env, PATH: path.join(delimiter) } },
+  );
+  if (status === 0) return;
+  const output = `${stdout ?? ''}${stderr ?? ''}`.trim();
+  throw new Error(`npm install failed${error ? `: ${error.message}` : ''}\n${output}`);
+}
+
+/**
+ * What makes an installation necessary, in words, or undefined when everything is in place.
+ * @param {string} root
+ * @returns {string | undefined}
+ */
+export function reasonToInstall(root) {
+  const wanted = readJson(join(root, 'package-lock.json')).packages;
+  const record = join(root, 'node_modules', '.package-lock.json');
+  if (!existsSync(record)) return 'dependencies are missing';
+  const installed = readJson(record).packages;
+
+  for (const [path, entry] of Object.entries(wanted)) {
+    const found = installed[path];
+    // The root itself is not in npm's record, and what is for another platform is not installed.
+    if (path === '' || (found === undefined && (entry.optional || entry.devOptional))) continue;
+    if (found?.version !== entry.version || found?.integrity !== entry.integrity) {
+      return `${path} is not as package-lock.json says`;
+    }
+  }
+  return undefined;
+}
+
+/**
+ * Throws when a package.json asks for something the lockfile does not know: what would be installed then
+ * depends on the day.
+ * @param {string} root
+ */
+export function requireAgreement(root) {
+  const wanted = readJson(join(root, 'package-lock.json')).packages;
+  const packages = readdirSync(join(root, 'packages')).map((name) => `packages/${name}`);
+  for (const path of ['', ...packages]) {
+    const file = join(root, path, 'package.json');
+    if (!existsSync(file)) continue;
+    const manifest = readJson(file);
+    for (const field of /** @type {const} */ (['dependencies', 'devDependencies'])) {
+      if (!sameVersions(manifest[field], wanted[path]?.[field])) {
+        throw new Error(
+          `${join(path, 'package.json')} and package-lock.json disagree: ` +
+            'type `npm install` and commit the lockfile',
+        );
+      }
+    }
+  }
+}
+
+/** @param {Record<string, string>} one @param {Record<string, string>} other */
+function sameVersions(one = {}, other = {}) {
+  const names = new Set([...Object.keys(one), ...Object.keys(other)]);
+  return [...names].every((name) => one[name] === other[name]);
+}
+
+/** Everything after the setup runs on the Node that the npm package `node` brings along. */
+export function requireNode24() {
+  const { stdout } = spawnSync(join(BIN, 'node'), ['--version'], { encoding: 'utf8' });
+  const version = (stdout ?? '').trim();
+  if (Number.parseInt(version.slice(1), 10) >= OLDEST_NODE) return;
+  throw new Error(
+    `node_modules/.bin/node should be Node ${OLDEST_NODE} or newer but is ${version || 'missing'}.\n` +
+      'The npm package "node" fetches it in its install script; if scripts are switched off, type:\n' +
+      '  npm rebuild node --ignore-scripts=false',
+  );
+}
+
+/**
+ * @typedef {{ version?: string, integrity?: string, optional?: boolean, devOptional?: boolean,
+ *   dependencies?: Record<string, string>, devDependencies?: Record<string, string> }} LockEntry
+ */
+
+/**
+ * @param {string} file
+ * @returns {LockEntry & { packages: Record<string, LockEntry> }}
+ */
+function readJson(file) {
+  return JSON.parse(readFileSync(file, 'utf8'));
+}

@@ -1,0 +1,24 @@
+import { configDefaults, defineConfig } from 'vitest/config';
+
+/** `vitest run --mode campaign` runs the long campaigns, and only those. */
+export default defineConfig(({ mode }) => {
+  const campaigns = mode === 'campaign';
+  const pattern = campaigns ? '*.campaign.test.ts' : '*.test.ts';
+  return {
+    test: {
+      include: ['packages/*/src', 'packages/*/testing', 'tests', 'scripts'].map(
+        (dir) => `${dir}/**/${pattern}`,
+      ),
+      exclude: [...configDefaults.exclude, ...(campaigns ? [] : ['**/*.campaign.test.ts'])],
+      globalSetup: ['tests/setup/postgres.ts'],
+      // Tests open sockets, databases and processes: one that leaks must not share a process with the next.
+      pool: 'forks',
+      maxWorkers: 2,
+      testTimeout: campaigns ? 3_600_000 : 30_000,
+      hookTimeout: 30_000,
+      // Named, because vitest would otherwise choose by who is looking.
+      reporters: ['default'],
+      silent: 'passed-only',
+    },
+  };
+});
