@@ -17,6 +17,11 @@ const BY_ERRNO: Readonly<Record<string, ErrorCode>> = {
   ELOOP: 'invalid_request',
   EXDEV: 'invalid_request',
   ERR_INVALID_ARG_VALUE: 'invalid_request',
+  // What a client sent was broken off, or is not the gzip it said it was.
+  ERR_STREAM_PREMATURE_CLOSE: 'invalid_request',
+  ECONNRESET: 'invalid_request',
+  Z_DATA_ERROR: 'invalid_request',
+  Z_BUF_ERROR: 'invalid_request',
   ENOSPC: 'storage_full',
   EDQUOT: 'storage_full',
   EFBIG: 'storage_full',
@@ -77,7 +82,13 @@ const CONNECT_CODES: Readonly<Record<ConnectCode, Code>> = {
 export function connectFailure(thrown: unknown): ConnectError {
   if (thrown instanceof ConnectError) return thrown;
   const error = TorporError.from(thrown);
-  return new ConnectError(error.message, CONNECT_CODES[factsOf(error.code).connect], undefined, undefined, thrown);
+  return new ConnectError(
+    error.message,
+    CONNECT_CODES[factsOf(error.code).connect],
+    undefined,
+    undefined,
+    thrown,
+  );
 }
 
 /** Lets implementations throw our errors, before and in the middle of a stream. */

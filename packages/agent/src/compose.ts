@@ -7,7 +7,11 @@ import { onPath } from './agent-failures.ts';
 import type { Place } from './paths.ts';
 import { receive } from './upload.ts';
 
-export async function compose(sources: readonly Place[], destination: Place, newId: () => string): Promise<void> {
+export async function compose(
+  sources: readonly Place[],
+  destination: Place,
+  newId: () => string,
+): Promise<void> {
   if (sources.length === 0) throw new TorporError('invalid_request', 'There is nothing to compose.');
   for (const source of sources) {
     const found = await onPath(source.path, () => stat(source.real));

@@ -10,7 +10,11 @@ import type { Place } from './paths.ts';
 /** More would be an answer of many megabytes, built while the agent does nothing else. */
 const MAX_ENTRIES = 50_000;
 
-export async function listDirectory(directory: Place, depth: number, parts: EntryParts): Promise<EntryInfo[]> {
+export async function listDirectory(
+  directory: Place,
+  depth: number,
+  parts: EntryParts,
+): Promise<EntryInfo[]> {
   const entries: EntryInfo[] = [];
   const names = await onPath(directory.path, () => readdir(directory.real));
   await collect(directory, names, depth, parts, entries);
@@ -30,7 +34,10 @@ async function collect(
     const entry = await describeEntry(place, parts).catch(() => undefined);
     if (entry === undefined) continue;
     if (entries.push(entry) > MAX_ENTRIES) {
-      throw new TorporError('invalid_request', `${directory.path} has more than ${MAX_ENTRIES} entries below it.`);
+      throw new TorporError(
+        'invalid_request',
+        `${directory.path} has more than ${MAX_ENTRIES} entries below it.`,
+      );
     }
     const isDirectory = entry.type === FileType.DIRECTORY && entry.symlinkTarget === undefined;
     if (depth <= 1 || !isDirectory) continue;

@@ -23,7 +23,8 @@ export async function download(place: Place, request: Request, response: Respons
     // What a sandbox holds is not to be taken for a page of whoever serves it.
     response.setHeader('x-content-type-options', 'nosniff');
     if (size === 0) return await sendUnsized(file, response);
-    const range = request.headers['if-range'] === undefined ? parseRange(request.headers.range, size) : undefined;
+    const range =
+      request.headers['if-range'] === undefined ? parseRange(request.headers.range, size) : undefined;
     if (range === 'unsatisfiable') {
       response.setHeader('content-range', `bytes */${size}`);
       answerJson(response, 416, { code: 416, message: `The file has only ${size} bytes.` });
@@ -61,13 +62,13 @@ async function sendUnsized(file: FileHandle, response: Response): Promise<void> 
       yield next.buffer.subarray(0, next.bytesRead);
     }
   };
-  await pipeline(Readable.from(rest()), response as NodeJS.WritableStream);
+  await pipeline(Readable.from(rest()), response);
 }
 
 async function sendCompressed(file: FileHandle, response: Response): Promise<void> {
   response.writeHead(200, { 'content-encoding': 'gzip', vary: 'accept-encoding' });
   const gzip = createGzip({ level: constants.Z_BEST_SPEED });
-  await pipeline(file.createReadStream({ autoClose: false }), gzip, response as NodeJS.WritableStream);
+  await pipeline(file.createReadStream({ autoClose: false }), gzip, response);
 }
 
 async function sendPart(
@@ -82,7 +83,7 @@ async function sendPart(
   if (range !== undefined) response.setHeader('content-range', `bytes ${start}-${end}/${size}`);
   response.writeHead(range === undefined ? 200 : 206);
   const bytes = file.createReadStream({ start, end, autoClose: false });
-  await pipeline(bytes, response as NodeJS.WritableStream, { end: false });
+  await pipeline(bytes, response, { end: false });
   // A file that shrank meanwhile must not look like one that arrived whole.
   if (bytes.bytesRead < end - start + 1) response.destroy();
   else response.end();

@@ -15,7 +15,10 @@ export interface EntryParts {
   readonly metadata: FileMetadata;
 }
 
-export async function describeEntry(place: Place, { paths, names, metadata }: EntryParts): Promise<EntryInfo> {
+export async function describeEntry(
+  place: Place,
+  { paths, names, metadata }: EntryParts,
+): Promise<EntryInfo> {
   const found = await onPath(place.path, () => lstat(place.real, { bigint: true }));
   const link = found.isSymbolicLink() ? await followed(place.real, paths) : undefined;
   return create(EntryInfoSchema, {
@@ -37,7 +40,10 @@ export async function describeEntry(place: Place, { paths, names, metadata }: En
 }
 
 /** Where a link ends, and what is there when we may look. */
-async function followed(real: string, paths: Paths): Promise<{ path: string; target: BigIntStats | undefined }> {
+async function followed(
+  real: string,
+  paths: Paths,
+): Promise<{ path: string; target: BigIntStats | undefined }> {
   const path = await realpath(real).catch(() => undefined);
   if (path === undefined) return { path: real, target: undefined };
   const target = paths.allows(path) ? await stat(path, { bigint: true }).catch(() => undefined) : undefined;

@@ -47,25 +47,30 @@ export class FileMetadata {
     const affected = [...all].filter(([path]) => isInside(path, from));
     if (affected.length === 0) return;
     for (const [path] of affected) all.delete(path);
-    if (to !== undefined) for (const [path, metadata] of affected) all.set(to + path.slice(from.length), metadata);
+    if (to !== undefined)
+      for (const [path, metadata] of affected) all.set(to + path.slice(from.length), metadata);
     await this.save();
   }
 
   private all(): Promise<Map<string, Metadata>> {
-    this.loaded ??= readFile(this.storeFile, 'utf8').then(
-      (text) => new Map(Object.entries(JSON.parse(text) as Record<string, Metadata>)),
-      () => new Map<string, Metadata>(),
-    ).catch(() => new Map<string, Metadata>());
+    this.loaded ??= readFile(this.storeFile, 'utf8')
+      .then(
+        (text) => new Map(Object.entries(JSON.parse(text) as Record<string, Metadata>)),
+        () => new Map<string, Metadata>(),
+      )
+      .catch(() => new Map<string, Metadata>());
     return this.loaded;
   }
 
   private save(): Promise<void> {
-    this.saving = this.saving.catch(() => {}).then(async () => {
-      const text = JSON.stringify(Object.fromEntries(await this.all()));
-      await mkdir(dirname(this.storeFile), { recursive: true });
-      await writeFile(`${this.storeFile}.new`, text, { mode: 0o600 });
-      await rename(`${this.storeFile}.new`, this.storeFile);
-    });
+    this.saving = this.saving
+      .catch(() => {})
+      .then(async () => {
+        const text = JSON.stringify(Object.fromEntries(await this.all()));
+        await mkdir(dirname(this.storeFile), { recursive: true });
+        await writeFile(`${this.storeFile}.new`, text, { mode: 0o600 });
+        await rename(`${this.storeFile}.new`, this.storeFile);
+      });
     return this.saving;
   }
 }
@@ -77,12 +82,16 @@ export function metadataOfHeaders(headers: NodeJS.Dict<string | string[]>): Meta
     if (!name.startsWith(METADATA_HEADER_PREFIX) || value === undefined) continue;
     const key = name.slice(METADATA_HEADER_PREFIX.length);
     const text = Array.isArray(value) ? value.join(', ') : value;
-    if (key === '') throw new TorporError('invalid_request', 'A metadata header needs a name after its prefix.');
+    if (key === '')
+      throw new TorporError('invalid_request', 'A metadata header needs a name after its prefix.');
     metadata[key] = text;
     size += key.length + text.length;
   }
   if (size > MAX_BYTES_PER_FILE) {
-    throw new TorporError('invalid_request', `The metadata of a file has at most ${MAX_BYTES_PER_FILE} bytes.`);
+    throw new TorporError(
+      'invalid_request',
+      `The metadata of a file has at most ${MAX_BYTES_PER_FILE} bytes.`,
+    );
   }
   return metadata;
 }

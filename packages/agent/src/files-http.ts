@@ -1,7 +1,6 @@
 /** The contents of files over plain HTTP: GET and POST /files, POST /files/compose. */
-import type { IncomingMessage } from 'node:http';
 import { basename } from 'node:path';
-import { Readable } from 'node:stream';
+import { pipeline, Readable } from 'node:stream';
 import { createGunzip } from 'node:zlib';
 import { fromJson } from '@bufbuild/protobuf';
 import { type ComposeRequest, ComposeRequestSchema } from '@torpor/envd';
@@ -9,7 +8,7 @@ import { TorporError } from '@torpor/protocol';
 import { compose } from './compose.ts';
 import { download } from './download.ts';
 import { type FileMetadata, type Metadata, metadataOfHeaders } from './file-metadata.ts';
-import { answerJson, parseJson, queryOf, type Request, type Response, readBody } from './http-answers.ts';
+import { answerJson, parseJson, queryOf, type Request, type Response } from './http-answers.ts';
 import { readForm } from './multipart.ts';
 import type { FileContext, Paths, Place } from './paths.ts';
 import { receive } from './upload.ts';
@@ -20,12 +19,22 @@ export interface FilesParts {
   readonly newId: () => string;
 }
 
-export async function serveFile(parts: FilesParts, context: FileContext, request: Request, response: Response) {
+export async function serveFile(
+  parts: FilesParts,
+  context: FileContext,
+  request: Request,
+  response: Response,
+) {
   const path = queryOf(request).get('path') ?? '';
   await download(await parts.paths.target(path, context), request, response);
 }
 
-export async function takeFiles(parts: FilesParts, context: FileContext, request: Request, response: Response) {
+export async function takeFiles(
+  parts: FilesParts,
+  context: FileContext,
+  request: Request,
+  response: Response,
+) {
   const type = String(request.headers['content-type'] ?? '');
   const written = type.startsWith('multipart/')
     ? await takeForm(parts, context, request)
@@ -36,10 +45,10 @@ export async function takeFiles(parts: FilesParts, context: FileContext, request
 export async function composeFiles(
   parts: FilesParts,
   context: FileContext,
-  request: Request,
+  body: Buffer,
   response: Response,
 ): Promise<void> {
-  const order = parseCompose(await readBody(request));
+  const order = parseCompose(body);
   const destination = await parts.paths.target(order.destination, context);
   const sources = await Promise.all(order.sourcePaths.map((path) => parts.paths.target(path, context)));
   await compose(sources, destination, parts.newId);
@@ -51,13 +60,18 @@ export function parseCompose(body: Buffer): ComposeRequest {
   try {
     return fromJson(ComposeRequestSchema, parseJson(body) as never, { ignoreUnknownFields: true });
   } catch (cause) {
-    throw new TorporError('invalid_request', 'The body must have "source_paths" and "destination".', { cause });
+    throw new TorporError('invalid_request', 'The body must have "source_paths" and "destination".', {
+      cause,
+    });
   }
 }
 
 async function takeBody(parts: FilesParts, context: FileContext, request: Request, type: string) {
   if (type.split(';')[0]?.trim() !== 'application/octet-stream') {
-    throw new TorporError('invalid_request', 'Send the file as application/octet-stream or multipart/form-data.');
+    throw new TorporError(
+      'invalid_request',
+      'Send the file as application/octet-stream or multipart/form-data.',
+    );
   }
   const path = queryOf(request).get('path');
   if (!path) throw new TorporError('invalid_request', 'The query parameter "path" is missing.');
@@ -82,12 +96,15 @@ async function takeForm(parts: FilesParts, context: FileContext, request: Reques
   const written = new Map<string, Awaited<ReturnType<typeof recorded>>>();
   const headers = { ...request.headers, 'content-type': String(request.headers['content-type']) };
   await readForm(decoded(request), headers, async ({ name, content }) => {
-    const place = await parts.paths.target(path || name, context);
     if (!(path || name)) throw new TorporError('invalid_request', 'A file of the form has no name.');
+    const place = await parts.paths.target(path || name, context);
     if (written.has(place.real)) {
-      throw new TorporError('invalid_request', `${place.path} stands in the form twice; the first was written.`);
+      throw new TorporError(
+        'invalid_request',
+        `${place.path} stands in the form twice; the first was written.`,
+      );
     }
-    await receive({ place, content, checkComplete: () => refuseBrokenOff(request) }, parts.newId);
+    await receive({ place, content }, parts.newId);
     written.set(place.real, await recorded(parts, place, metadata));
   });
   return [...written.values()];
@@ -107,23 +124,23 @@ function describeWritten(place: Place, metadata: Metadata) {
   };
 }
 
+/**
+ * The body as the file it stands for. A failure while it is written must not destroy the request, which
+ * would take the connection along before the failure could be told.
+ */
 function decoded(request: Request): Readable {
+  const body = Readable.from(request.iterator({ destroyOnReturn: false }), { objectMode: false });
   const encoding = request.headers['content-encoding'] ?? 'identity';
-  if (encoding === 'identity') return request;
+  if (encoding === 'identity') return body;
   if (encoding !== 'gzip') {
     throw new TorporError('invalid_request', `The encoding ${encoding} is not known here; use gzip.`);
   }
-  const gunzip = createGunzip();
-  gunzip.on('error', () => request.resume());
-  request.on('error', (error) => gunzip.destroy(error));
-  request.on('close', () => request.readableEnded || gunzip.destroy(new Error('The upload was broken off.')));
-  return (request as Readable).pipe(gunzip);
+  return pipeline(body, createGunzip(), () => {});
 }
 
 /** HTTP/2 ends the body of a request that was given up as if it had been sent. */
 function refuseBrokenOff(request: Request): void {
-  const isBroken = (request as IncomingMessage).complete === false || request.destroyed && !request.readableEnded;
-  if (isBroken || ('aborted' in request && request.aborted)) {
+  if (!request.complete || request.aborted) {
     throw new TorporError('invalid_request', 'The upload was broken off.');
   }
 }

@@ -1,8 +1,9 @@
 /** The RPCs on files. Whose rights they use is settled before they are called: they run as that user. */
 import { cp, lstat, mkdir, rename, rm, stat } from 'node:fs/promises';
 import { dirname } from 'node:path';
+import type { MessageInitShape } from '@bufbuild/protobuf';
 import { Code, ConnectError, type HandlerContext, type ServiceImpl } from '@connectrpc/connect';
-import type { Filesystem } from '@torpor/envd';
+import type { Filesystem, WatchDirResponseSchema } from '@torpor/envd';
 import { TorporError } from '@torpor/protocol';
 import { errnoOf, onPath } from './agent-failures.ts';
 import { listDirectory } from './directory-listing.ts';
@@ -57,7 +58,7 @@ export function filesystemService(
       call.signal.addEventListener('abort', () => watch.close(), { once: true });
       try {
         yield { event: { case: 'start', value: {} } };
-        yield* withKeepalive(
+        yield* withKeepalive<MessageInitShape<typeof WatchDirResponseSchema>>(
           async () => ({
             event: { case: 'filesystem' as const, value: await watch.events.next(call.signal) },
           }),

@@ -1,18 +1,20 @@
 /** Small things every plain HTTP handler needs: JSON out, bounded JSON in, errors as clients expect them. */
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import type { Http2ServerRequest, Http2ServerResponse } from 'node:http2';
 import { factsOf, TorporError } from '@torpor/protocol';
 
-/** The agent's own port speaks HTTP/1.1; the one between agent and file worker HTTP/2. */
-export type Request = IncomingMessage | Http2ServerRequest;
-export type Response = ServerResponse | Http2ServerResponse;
+/**
+ * The agent's own port speaks HTTP/1.1, the pipe between agent and file worker HTTP/2. Node's classes for
+ * the second behave like those for the first in all that is used here.
+ */
+export type Request = IncomingMessage;
+export type Response = ServerResponse;
 
 const MAX_BODY_BYTES = 1024 * 1024;
 
 export function answerJson(response: Response, status: number, body: unknown): void {
   const text = Buffer.from(JSON.stringify(body));
   response.writeHead(status, { 'content-type': 'application/json', 'content-length': text.length });
-  (response as ServerResponse).end(text);
+  response.end(text);
 }
 
 /** A failure after the first byte can only be told by breaking off. */

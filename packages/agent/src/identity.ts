@@ -17,7 +17,11 @@ export class SandboxIdentity {
   private offsetMs = 0;
   private readonly clock: () => number;
 
-  constructor(start: { sandboxId?: string | undefined; credential?: string | undefined; clock: () => number }) {
+  constructor(start: {
+    sandboxId?: string | undefined;
+    credential?: string | undefined;
+    clock: () => number;
+  }) {
     this.sandboxId = start.sandboxId ?? '';
     this.credential = start.credential || undefined;
     this.clock = start.clock;

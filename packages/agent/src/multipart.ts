@@ -53,5 +53,7 @@ function openForm(headers: BusboyHeaders): InstanceType<typeof Busboy> {
 
 /** The three characters that forms cannot carry in a file name, as browsers and `fetch` write them. */
 function decodeName(name: string | undefined): string {
-  return (name ?? '').replace(/%(22|0A|0D)/gi, (_, code: string) => String.fromCharCode(Number.parseInt(code, 16)));
+  return (name ?? '').replace(/%(22|0A|0D)/gi, (_, code: string) =>
+    String.fromCharCode(Number.parseInt(code, 16)),
+  );
 }

@@ -43,7 +43,10 @@ export class Paths {
     if (path === '') return resolve(workdir ?? user.home);
     if (path === '~' || path.startsWith('~/')) return resolve(user.home, `.${path.slice(1)}`);
     if (path.startsWith('~')) {
-      throw new TorporError('invalid_request', `${path}: only the home of the calling user has a short form.`);
+      throw new TorporError(
+        'invalid_request',
+        `${path}: only the home of the calling user has a short form.`,
+      );
     }
     const full = resolve(user.home, path);
     if (this.root === undefined || !isInside(full, USUAL_HOME) || isInside(full, this.root)) return full;
@@ -88,7 +91,10 @@ export class Paths {
     } catch (thrown) {
       if (errnoOf(thrown) !== 'ENOENT' || directory === '/') throw fileFailure(thrown, directory);
     }
-    const isLink = await lstat(directory).then((found) => found.isSymbolicLink(), () => false);
+    const isLink = await lstat(directory).then(
+      (found) => found.isSymbolicLink(),
+      () => false,
+    );
     if (isLink) throw new TorporError('forbidden', `${directory} is a link that leads nowhere.`);
     return join(await this.realDirectory(dirname(directory)), basename(directory));
   }

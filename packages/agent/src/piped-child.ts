@@ -20,12 +20,18 @@ export async function startPiped(order: LaunchOrder, stdin: boolean): Promise<St
   try {
     await once(child, 'spawn');
   } catch (cause) {
-    throw new TorporError('invalid_request', `${order.command} cannot be started: ${reasonOf(cause)}`, { cause });
+    throw new TorporError('invalid_request', `${order.command} cannot be started: ${reasonOf(cause)}`, {
+      cause,
+    });
   }
   const { stdout, stderr } = child as { stdout: Readable; stderr: Readable };
   const output = new OutputRing(order.keptBytes, {
-    pause: () => void (stdout.pause(), stderr.pause()),
-    resume: () => void (stdout.resume(), stderr.resume()),
+    pause: () => {
+      for (const stream of [stdout, stderr]) stream.pause();
+    },
+    resume: () => {
+      for (const stream of [stdout, stderr]) stream.resume();
+    },
   });
   stdout.on('data', (bytes: Buffer) => output.append('stdout', bytes));
   stderr.on('data', (bytes: Buffer) => output.append('stderr', bytes));

@@ -142,7 +142,10 @@ function processEvent(event: EventInit): ProcessEvent {
 }
 
 function dataEvent({ channel, bytes }: OutputChunk): ProcessEvent {
-  return processEvent({ case: 'data', value: { output: { case: channel, value: bytes as Uint8Array<ArrayBuffer> } } });
+  return processEvent({
+    case: 'data',
+    value: { output: { case: channel, value: bytes as Uint8Array<ArrayBuffer> } },
+  });
 }
 
 function describe({ config, tag, started }: TrackedProcess) {

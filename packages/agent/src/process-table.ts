@@ -80,7 +80,8 @@ export class ProcessTable {
   find(selector: ProcessSelector): TrackedProcess {
     const matches = (process: TrackedProcess) =>
       'pid' in selector ? process.started.pid === selector.pid : process.tag === selector.tag;
-    const found = this.list().findLast(matches) ?? this.ended.findLast((kept) => matches(kept.process))?.process;
+    const found =
+      this.list().findLast(matches) ?? this.ended.findLast((kept) => matches(kept.process))?.process;
     if (found === undefined) throw notFound(selector);
     return found;
   }

@@ -42,7 +42,8 @@ export async function startTerminal(order: LaunchOrder, size: TerminalSize): Pro
     output,
     ended: endOf(terminal, output, () => clearInterval(poll)),
     write: async (kind, bytes) => {
-      if (kind === 'stdin') throw new TorporError('conflict', 'The process runs in a terminal; send "pty" input.');
+      if (kind === 'stdin')
+        throw new TorporError('conflict', 'The process runs in a terminal; send "pty" input.');
       terminal.write(Buffer.from(bytes) as unknown as string);
     },
     closeStdin: () => {

@@ -159,7 +159,8 @@ export class TreeWatcher {
       const isMoved = isAmong(gone, came);
       const types = isMoved ? (['create'] as const) : arrival(came.now);
       changes.push(...types.map((type) => ({ name: came.name, type })));
-      if (!this.options.recursive || came.now.kind !== 'directory' || this.directories.has(came.name)) continue;
+      if (!this.options.recursive || came.now.kind !== 'directory' || this.directories.has(came.name))
+        continue;
       await this.addBelow(came.name, isMoved ? undefined : changes);
     }
     return changes;

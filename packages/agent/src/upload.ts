@@ -63,7 +63,12 @@ async function temporaryFor(target: string, id: string): Promise<string> {
     () => true,
     () => false,
   );
-  const targetExists = beside || (await stat(target).then(() => true, () => false));
+  const targetExists =
+    beside ||
+    (await stat(target).then(
+      () => true,
+      () => false,
+    ));
   return join(beside || !targetExists ? dirname(target) : tmpdir(), uploadName(id));
 }
 

@@ -71,7 +71,13 @@ export function ownUser(home?: string): User {
   } catch {
     const uid = process.getuid?.() ?? 0;
     const name = uid === 0 ? 'root' : String(uid);
-    return { name, uid, gid: process.getgid?.() ?? 0, home: home ?? process.env['HOME'] ?? '/', shell: '/bin/sh' };
+    return {
+      name,
+      uid,
+      gid: process.getgid?.() ?? 0,
+      home: home ?? process.env['HOME'] ?? '/',
+      shell: '/bin/sh',
+    };
   }
 }
 

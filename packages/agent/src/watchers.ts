@@ -32,7 +32,11 @@ const TYPES: Readonly<Record<ChangeType, EventType>> = {
   chmod: EventType.CHMOD,
 };
 
-export async function openWatch(request: WatchRequest, context: FileContext, parts: EntryParts): Promise<OpenWatch> {
+export async function openWatch(
+  request: WatchRequest,
+  context: FileContext,
+  parts: EntryParts,
+): Promise<OpenWatch> {
   const place = await parts.paths.target(request.path, context);
   const found = await onPath(place.path, () => stat(place.real));
   if (!found.isDirectory()) throw new TorporError('invalid_request', `${place.path} is not a directory.`);
@@ -61,8 +65,13 @@ async function toEvent(
 ): Promise<FilesystemEvent> {
   const place = { path: join(top.path, name), real: join(top.real, name) };
   const isThere = type !== 'remove' && type !== 'rename';
-  const entry = includeEntry && isThere ? await describeEntry(place, parts).catch(() => undefined) : undefined;
-  return create(FilesystemEventSchema, { name, type: TYPES[type], ...(entry === undefined ? {} : { entry }) });
+  const entry =
+    includeEntry && isThere ? await describeEntry(place, parts).catch(() => undefined) : undefined;
+  return create(FilesystemEventSchema, {
+    name,
+    type: TYPES[type],
+    ...(entry === undefined ? {} : { entry }),
+  });
 }
 
 /** Nobody says goodbye on a wire where clients ask now and then, so silence has to do. */

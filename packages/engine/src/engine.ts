@@ -28,13 +28,15 @@ import { Background } from './background.ts';
 import { type Checkpoint, getCheckpoint, listCheckpoints, namesOf } from './checkpoints/checkpoint.ts';
 import { bytesOf, deleteCheckpoint } from './checkpoints/retention.ts';
 import { verifyCheckpoint } from './checkpoints/soundness.ts';
-import type { Context } from './context.ts';
+import { type Context, runtimeOf } from './context.ts';
 import { Leases } from './idleness.ts';
 import { Notices } from './ledger/notices.ts';
 import { type Cursor, followEvents, readEvents } from './ledger/read.ts';
+import { refusal } from './lifecycle.ts';
 import { type Caller, Desk } from './operations/desk.ts';
 import { forgetExpiredKeys } from './operations/idempotency.ts';
 import { findOpenOperation, findOperation, listOperations } from './operations/operation.ts';
+import type { Address, AgentAddress, Instance, Runtime } from './ports/runtime.ts';
 import { getSandbox, listSandboxes, type SandboxFilter } from './sandbox.ts';
 import { ensureTemplate, listTemplates, type TemplateRow } from './templates.ts';
 import { collect, scrub } from './upkeep/collector.ts';
@@ -50,6 +52,7 @@ import { resume } from './verbs/resume.ts';
 import { rollback } from './verbs/rollback.ts';
 import { snapshot } from './verbs/snapshot.ts';
 import { viewCheckpoint, viewOperation, viewSandbox } from './view.ts';
+import { within } from './within.ts';
 
 export interface Page<T> {
   readonly items: T[];
@@ -220,6 +223,20 @@ export class Engine {
     return followEvents(this.ctx.db, this.notices, cursor, AbortSignal.any([signal, this.stopping.signal]));
   }
 
+  /** How to talk to the agent of a running sandbox; the caller holds a lease for as long as it does. */
+  async agent(org: string, id: SandboxId): Promise<AgentAddress> {
+    return this.withRunning(org, id, 'Finding the agent', (runtime, instance, signal) =>
+      runtime.agent(instance, signal),
+    );
+  }
+
+  /** Where a port of a running sandbox can be dialled, or null when nothing of the sandbox listens there. */
+  async dial(org: string, id: SandboxId, port: number): Promise<Address | null> {
+    return this.withRunning(org, id, 'Finding the port', (runtime, instance, signal) =>
+      runtime.dial(instance, port, signal),
+    );
+  }
+
   runtimes(): RuntimeView[] {
     return [...this.ctx.runtimes.values()].map((runtime) => ({
       name: runtime.name,
@@ -249,6 +266,22 @@ export class Engine {
 
   heartbeat(): Promise<void> {
     return heartbeat(this.ctx);
+  }
+
+  private async withRunning<T>(
+    org: string,
+    id: SandboxId,
+    what: string,
+    work: (runtime: Runtime, instance: Instance, signal: AbortSignal) => Promise<T>,
+  ): Promise<T> {
+    const sandbox = await getSandbox(this.ctx.db, id, org);
+    if (sandbox.state !== 'running') {
+      const transient = sandbox.state === 'paused' ? 'conflict' : refusal(sandbox.state);
+      throw new TorporError(transient, `The sandbox is ${sandbox.state}.`, { sandboxId: id });
+    }
+    const instance = { sandboxId: id, generation: sandbox.generation };
+    const runtime = runtimeOf(this.ctx, sandbox);
+    return within(this.ctx.clock, this.ctx.settings.observeMs, what, (signal) => work(runtime, instance, signal));
   }
 
   private async view(id: SandboxId, org: string): Promise<SandboxView> {

@@ -98,7 +98,8 @@ export function decide(state: SandboxState, command: Command): Decision {
   return { kind: 'step', ...entry };
 }
 
-function refusal(state: SandboxState): ErrorCode {
+/** Why a sandbox in this state cannot take what it does not list. */
+export function refusal(state: SandboxState): ErrorCode {
   if (state === 'killed' || state === 'killing') return 'killed';
   if (state === 'lost') return 'lost';
   if (isTerminal(state) || state === 'running' || state === 'paused') return 'conflict';

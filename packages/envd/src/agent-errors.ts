@@ -28,7 +28,8 @@ export function agentError(thrown: unknown): TorporError {
   if (thrown instanceof ConnectError) {
     return new TorporError(BY_CONNECT_CODE[thrown.code], thrown.rawMessage, { cause: thrown });
   }
-  if (isAbort(thrown)) return new TorporError('timeout', 'The call to the agent was stopped.', { cause: thrown });
+  if (isAbort(thrown))
+    return new TorporError('timeout', 'The call to the agent was stopped.', { cause: thrown });
   return new TorporError('unreachable', 'The agent of the sandbox did not answer.', { cause: thrown });
 }
 

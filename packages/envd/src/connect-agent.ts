@@ -121,7 +121,11 @@ function plainCalls(address: AgentAddress, authorization: Readonly<Record<string
         ...(credential === undefined ? {} : { [CREDENTIAL_HEADER]: credential }),
       };
       const body = toJsonString(InitRequestSchema, create(InitRequestSchema, request));
-      return exchangeMessage(address, { method: 'POST', path: '/init', headers, body, signal }, InitResponseSchema);
+      return exchangeMessage(
+        address,
+        { method: 'POST', path: '/init', headers, body, signal },
+        InitResponseSchema,
+      );
     },
 
     metrics({ signal }: CallOptions = {}): Promise<Metrics> {
@@ -133,7 +137,12 @@ function plainCalls(address: AgentAddress, authorization: Readonly<Record<string
     },
 
     async envs({ signal }: CallOptions = {}): Promise<Record<string, string>> {
-      const answer = await exchangeJson(address, { method: 'GET', path: '/envs', headers: authorization, signal });
+      const answer = await exchangeJson(address, {
+        method: 'GET',
+        path: '/envs',
+        headers: authorization,
+        signal,
+      });
       return Object.fromEntries(
         Object.entries(answer ?? {}).filter((pair): pair is [string, string] => typeof pair[1] === 'string'),
       );
@@ -146,7 +155,10 @@ function plainCalls(address: AgentAddress, authorization: Readonly<Record<string
   };
 }
 
-function fileCalls(address: AgentAddress, authorization: Readonly<Record<string, string>>): AgentClient['files'] {
+function fileCalls(
+  address: AgentAddress,
+  authorization: Readonly<Record<string, string>>,
+): AgentClient['files'] {
   return {
     read(path, { user, signal } = {}) {
       const query = { path, username: user };
@@ -154,7 +166,10 @@ function fileCalls(address: AgentAddress, authorization: Readonly<Record<string,
     },
 
     async write(path, body, { user, metadata = {}, signal } = {}) {
-      const headers: Record<string, string> = { ...authorization, 'content-type': 'application/octet-stream' };
+      const headers: Record<string, string> = {
+        ...authorization,
+        'content-type': 'application/octet-stream',
+      };
       for (const [key, value] of Object.entries(metadata)) headers[METADATA_HEADER_PREFIX + key] = value;
       const query = { path, username: user };
       return writtenFile(

@@ -46,28 +46,33 @@ export const resourcesSchema = z.strictObject({
 });
 export type Resources = z.infer<typeof resourcesSchema>;
 
+/** What a new sandbox can be given, whatever it comes from. */
+const sandboxFields = {
+  name: nameSchema.optional(),
+  metadata: metadataSchema.optional(),
+  env: envSchema.optional(),
+  timeoutSeconds: secondsSchema.optional(),
+  onTimeout: z.enum(['pause', 'kill']).optional(),
+  idleSeconds: secondsSchema.optional(),
+  onIdle: z.enum(['pause', 'kill', 'keep']).optional(),
+  autoResume: z.boolean().optional(),
+  fallback: z.array(fallbackSchema).max(3).optional(),
+  preview: z.enum(['public', 'private']).optional(),
+  services: z
+    .array(serviceSchema)
+    .max(32)
+    .refine((services) => new Set(services.map((s) => s.name)).size === services.length, 'names must differ')
+    .optional(),
+  network: networkSchema.optional(),
+  resources: resourcesSchema.optional(),
+};
+
 export const createRequestSchema = z
   .strictObject({
     template: nameSchema.optional(),
     from: idSchema('ckpt').optional(),
-    name: nameSchema.optional(),
-    metadata: metadataSchema.optional(),
-    env: envSchema.optional(),
-    timeoutSeconds: secondsSchema.optional(),
-    onTimeout: z.enum(['pause', 'kill']).optional(),
-    idleSeconds: secondsSchema.optional(),
-    onIdle: z.enum(['pause', 'kill', 'keep']).optional(),
-    autoResume: z.boolean().optional(),
-    fallback: z.array(fallbackSchema).max(3).optional(),
-    preview: z.enum(['public', 'private']).optional(),
-    services: z
-      .array(serviceSchema)
-      .max(32)
-      .refine((services) => new Set(services.map((s) => s.name)).size === services.length, 'names must differ')
-      .optional(),
-    network: networkSchema.optional(),
-    resources: resourcesSchema.optional(),
     runtime: nameSchema.optional(),
+    ...sandboxFields,
   })
   .refine((request) => request.template === undefined || request.from === undefined, {
     message: 'give "template" or "from", not both',
@@ -91,10 +96,7 @@ export const resumeRequestSchema = z
 export type ResumeRequest = z.infer<typeof resumeRequestSchema>;
 
 export const forkRequestSchema = z
-  .strictObject({
-    count: z.number().int().min(1).max(100).optional(),
-    ...createRequestSchema.omit({ template: true, from: true, runtime: true }).shape,
-  })
+  .strictObject({ count: z.number().int().min(1).max(100).optional(), ...sandboxFields })
   .meta({ id: 'ForkSandbox' });
 export type ForkRequest = z.infer<typeof forkRequestSchema>;
 

@@ -148,27 +148,27 @@ export async function sealCaptured(
   if (captured.external !== null) {
     return { captured, location: captured.external.location, bytes: captured.external.bytes ?? 0 };
   }
+  const { checkpointId } = staging;
+  const { parts, needs } = captured;
   const { bytes } = await within(
     ctx.clock,
     ctx.settings.callMs,
     'Sealing the checkpoint',
-    (own) =>
-      ctx.store.seal(
-        staging,
-        {
-          checkpointId: staging.checkpointId,
-          sandboxId: origin.id,
-          parentId: origin.baseId,
-          runtime: origin.runtime,
-          createdAt: ctx.clock.now(),
-          parts: captured.parts,
-          needs: captured.needs,
-        },
+    async (own) => {
+      const createdAt = ctx.clock.now();
+      const about = { sandboxId: origin.id, parentId: origin.baseId, runtime: origin.runtime, createdAt };
+      const sealed = await ctx.store.seal(staging, { checkpointId, ...about, parts, needs }, own);
+      // The runtime is let go only for a checkpoint that it would start from itself.
+      const verdict = await runtimeOf(ctx, origin).inspect(
+        { id: checkpointId, parts, needs, path: ctx.store.path(checkpointId) },
         own,
-      ),
+      );
+      if (!parts.memory || verdict.usable) return sealed;
+      throw new TorporError('checkpoint_incompatible', `The memory just captured: ${verdict.why}.`, { checkpointId });
+    },
     signal,
   );
-  return { captured, location: ctx.store.location(staging.checkpointId), bytes };
+  return { captured, location: ctx.store.location(checkpointId), bytes };
 }
 
 /** One transaction: the checkpoint is sealed, the sandbox says so, the event tells it. */

@@ -1,11 +1,11 @@
-import { execFileSync } from 'node:child_process';
-import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { mkdtemp, open as openFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { TorporError } from '@torpor/protocol';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { ManualClock } from '../../testing/manual-clock.ts';
+import { canMount, withReadonlyView, withSmallDisk } from '../../testing/mounts.ts';
 import type { MigratableDatabase } from './migrate.ts';
 import { openSqlite } from './sqlite.ts';
 
@@ -130,18 +130,33 @@ describe('the embedded database', () => {
   it.skipIf(!canMount())('says which file is on a disk that can only be read', async () => {
     await (await open()).close();
     const readonly = join(directory, 'readonly');
-    await mkdir(readonly);
-    execFileSync('mount', ['--bind', directory, readonly]);
-    try {
-      execFileSync('mount', ['-o', 'remount,ro,bind', readonly]);
-      path = join(readonly, 'torpor.db');
+    path = join(readonly, 'torpor.db');
+    await withReadonlyView(directory, readonly, async () => {
       await expect(open()).rejects.toMatchObject({
         code: 'storage_readonly',
         message: expect.stringContaining(path),
       });
-    } finally {
-      execFileSync('umount', [readonly]);
-    }
+    });
+  });
+
+  it.skipIf(!canMount())('loses nothing on a disk that fills up under it', async () => {
+    const disk = join(directory, 'disk');
+    path = join(disk, 'torpor.db');
+    await withSmallDisk(disk, 512, async () => {
+      const db = await openSqlite({ path });
+      await createTable(db);
+      let written = 0;
+      const error = await (async () => {
+        for (;;) {
+          await db.transaction((tx) => tx.query('INSERT INTO t VALUES ($1)', ['x'.repeat(10_000)]));
+          written += 1;
+        }
+      })().catch((thrown: unknown) => thrown);
+      expect(error).toMatchObject({ code: 'storage_full', message: expect.stringContaining(path) });
+      expect(written).toBeGreaterThan(0);
+      expect(await db.query('SELECT count(*) AS n FROM t')).toEqual([{ n: written }]);
+      await db.close();
+    });
   });
 
   it('says which file is not a database, and what to do', async () => {
@@ -169,18 +184,7 @@ describe('the embedded database', () => {
 });
 
 async function overwrite(path: string, position: number, bytes: Buffer): Promise<void> {
-  const { open } = await import('node:fs/promises');
-  const file = await open(path, 'r+');
+  const file = await openFile(path, 'r+');
   await file.write(bytes, 0, bytes.length, position);
   await file.close();
-}
-
-/** Root ignores modes, so only a mount can keep it from writing. */
-function canMount(): boolean {
-  try {
-    execFileSync('unshare', ['-m', 'mount', '-t', 'tmpfs', 'none', '/mnt'], { stdio: 'ignore' });
-    return process.getuid?.() === 0;
-  } catch {
-    return false;
-  }
 }

@@ -63,6 +63,15 @@ export interface Started {
   readonly lost: readonly Loss[];
 }
 
+/** Something on this host that can be dialled. */
+export type Address = { readonly socketPath: string } | { readonly host: string; readonly port: number };
+
+/** How to talk to the agent inside an instance. The token changes with every start. */
+export interface AgentAddress {
+  readonly address: Address;
+  readonly token: string;
+}
+
 /** Whether the memory part of a checkpoint can be used here and now. Files are checked by throwing. */
 export type MemoryVerdict = { readonly usable: true } | { readonly usable: false; readonly why: string };
 
@@ -86,6 +95,11 @@ export interface Runtime {
   ): Promise<Started>;
 
   observe(instance: Instance, signal: AbortSignal): Promise<Observation>;
+
+  /** Throws `unreachable` when the instance has no agent to talk to just now. */
+  agent(instance: Instance, signal: AbortSignal): Promise<AgentAddress>;
+  /** Where a port of the sandbox can be dialled; null when no process *of this sandbox* listens on it. */
+  dial(instance: Instance, port: number, signal: AbortSignal): Promise<Address | null>;
 
   /** Writes dirty data back while the sandbox runs, so that the freeze is short. */
   presync(instance: Instance, signal: AbortSignal): Promise<void>;

@@ -1,0 +1,107 @@
+/** Puts an agent together and opens its door. */
+import { randomUUID } from 'node:crypto';
+import { once } from 'node:events';
+import { chmod, chown, mkdir, realpath, rm } from 'node:fs/promises';
+import { createServer, type Server } from 'node:http';
+import { join } from 'node:path';
+import type { AgentOptions, Listen } from './agent-options.ts';
+import { fileDispatch } from './file-dispatch.ts';
+import { fileFace } from './file-face.ts';
+import { FileWorkers } from './file-workers.ts';
+import { setHostname } from './hostname.ts';
+import { SandboxIdentity } from './identity.ts';
+import { MetricsSource } from './metrics.ts';
+import { ownCommand } from './own-command.ts';
+import { Paths } from './paths.ts';
+import { listeningPorts } from './ports.ts';
+import { killQuietly, ProcessTable } from './process-table.ts';
+import { routes } from './routes.ts';
+import type { ProcessScope } from './sandbox-processes.ts';
+import { ownUser, type User, Users } from './users.ts';
+
+export interface RunningAgent {
+  /** `host:port` or `unix:path`. */
+  readonly address: string;
+  readonly user: User;
+  /** Ends the sandbox's processes, politely first. */
+  close(): Promise<void>;
+}
+
+const POLITE_MS = 1000;
+
+export async function startAgent(options: AgentOptions, script: string): Promise<RunningAgent> {
+  const root = options.root === undefined ? undefined : await realpath(options.root);
+  const own = ownUser(root);
+  const users = new Users({ own, onlyOwn: root !== undefined });
+  const identity = new SandboxIdentity({ ...options, clock: Date.now });
+  const paths = new Paths(root);
+  const monotonicMs = () => performance.now();
+  const table = new ProcessTable({ now: monotonicMs, kill: killQuietly });
+  const stateDir = options.stateDir ?? defaultStateDir(own, root);
+  const metadataFile = join(stateDir, String(own.uid), 'file-metadata.json');
+  const workers = new FileWorkers({ command: ownCommand(script), stateDir, prepare: giveDirectory });
+  const scope = (): ProcessScope => ({
+    shared: root === undefined ? undefined : { sandboxId: identity.sandboxId, agentPid: process.pid },
+  });
+  const server = createServer(
+    // An upload or a stream of input takes as long as it takes.
+    { requestTimeout: 0, keepAliveTimeout: 75_000, keepAlive: true },
+    routes({
+      identity,
+      processes: { table, users, identity, paths, env: process.env },
+      files: fileDispatch({
+        users,
+        identity,
+        workers,
+        face: fileFace({ paths, metadataFile, newId: randomUUID }),
+      }),
+      ports: () => listeningPorts(scope(), 'port' in bound ? bound.port : undefined),
+      metrics: new MetricsSource(scope, root ?? '/'),
+      monotonicMs,
+      applyHostname: async (name) => options.setHostname && (await setHostname(name)),
+    }),
+  );
+  const bound = await listen(server, options.listen);
+  return {
+    address: 'path' in bound ? `unix:${bound.path}` : `${bound.host}:${bound.port}`,
+    user: own,
+    async close() {
+      server.close();
+      server.closeAllConnections();
+      workers.close();
+      await endAll(table);
+    },
+  };
+}
+
+async function listen(server: Server, where: Listen): Promise<Listen> {
+  // A socket file outlives the process that made it.
+  if ('path' in where) await rm(where.path, { force: true });
+  server.listen(where);
+  await once(server, 'listening');
+  if ('path' in where) {
+    await chmod(where.path, 0o600);
+    return where;
+  }
+  const address = server.address();
+  return { host: where.host, port: typeof address === 'object' && address ? address.port : where.port };
+}
+
+async function endAll(table: ProcessTable): Promise<void> {
+  const running = table.list();
+  for (const process of running) table.signal(process, 'SIGTERM');
+  const ended = Promise.all(running.map(({ started }) => started.ended));
+  const patience = new Promise((resolve) => setTimeout(resolve, POLITE_MS).unref());
+  await Promise.race([ended, patience]);
+  for (const process of running) table.signal(process, 'SIGKILL');
+}
+
+function defaultStateDir(own: User, root: string | undefined): string {
+  if (root !== undefined) return join(root, '.torpor');
+  return own.uid === 0 ? '/var/lib/torpor' : join(own.home, '.local', 'state', 'torpor');
+}
+
+async function giveDirectory(directory: string, user: User): Promise<void> {
+  await mkdir(directory, { recursive: true, mode: 0o755 });
+  await chown(directory, user.uid, user.gid);
+}

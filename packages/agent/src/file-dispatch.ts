@@ -1,0 +1,41 @@
+/** For whom a call on files acts, and so which process serves it. */
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { FileFace } from './file-face.ts';
+import type { FileWorkers } from './file-workers.ts';
+import { parseCompose } from './files-http.ts';
+import { pathOf, queryOf, readBody } from './http-answers.ts';
+import type { SandboxIdentity } from './identity.ts';
+import { type Users, userOfAuthorization } from './users.ts';
+
+export interface FileDispatchParts {
+  readonly users: Users;
+  readonly identity: SandboxIdentity;
+  /** Serves the agent's own user. */
+  readonly face: FileFace;
+  /** Serve the others. */
+  readonly workers: FileWorkers;
+}
+
+export function fileDispatch({ users, identity, face, workers }: FileDispatchParts) {
+  return async (request: IncomingMessage, response: ServerResponse): Promise<void> => {
+    const { name, body } = await askedUser(request);
+    const user = await users.resolve(name, identity.defaultUser);
+    const context = { user, workdir: identity.defaultWorkdir };
+    if (users.isOther(user)) await workers.forward(request, response, context, body);
+    else face(request, response, context, body);
+  };
+}
+
+/** Each of the three kinds of calls names its user in a place of its own. */
+async function askedUser(request: IncomingMessage): Promise<{ name: string | undefined; body?: Buffer }> {
+  switch (pathOf(request)) {
+    case '/files':
+      return { name: queryOf(request).get('username') ?? undefined };
+    case '/files/compose': {
+      const body = await readBody(request);
+      return { name: parseCompose(body).username || undefined, body };
+    }
+    default:
+      return { name: userOfAuthorization(request.headers.authorization) };
+  }
+}

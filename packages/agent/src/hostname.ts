@@ -1,0 +1,20 @@
+/** The machine's own name, where the machine is the sandbox's. */
+import { execFile } from 'node:child_process';
+import { writeFile } from 'node:fs/promises';
+import { promisify } from 'node:util';
+
+const VALID = /^[a-z0-9]([a-z0-9.-]{0,62}[a-z0-9])?$/i;
+
+/** Whether it worked: some sandboxes do not let anybody change it. */
+export async function setHostname(name: string): Promise<boolean> {
+  if (!VALID.test(name)) return false;
+  try {
+    await writeFile('/proc/sys/kernel/hostname', name);
+    return true;
+  } catch {
+    return promisify(execFile)('hostname', [name]).then(
+      () => true,
+      () => false,
+    );
+  }
+}

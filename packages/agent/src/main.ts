@@ -1,0 +1,54 @@
+/** The program: `agent [--listen …] [--root …]`. One line on stderr says that it is ready, and where. */
+import { randomUUID } from 'node:crypto';
+import { ENVD_VERSION } from '@torpor/envd';
+import { startAgent } from './agent.ts';
+import { CREDENTIAL_VARIABLE, readOptions } from './agent-options.ts';
+import { runFileWorker } from './file-worker.ts';
+import type { User } from './users.ts';
+
+function log(level: 'info' | 'error', message: string, fields: Record<string, unknown> = {}): void {
+  process.stderr.write(`${JSON.stringify({ time: new Date().toISOString(), level, message, ...fields })}\n`);
+}
+
+/** The process table lives in this process: a fault in one request must not take it along. */
+function outliveFaults(): void {
+  process.stderr.on('error', () => {});
+  for (const event of ['uncaughtException', 'unhandledRejection'] as const) {
+    process.on(event, (thrown: unknown) => {
+      const error = thrown instanceof Error ? thrown : new Error(String(thrown));
+      log('error', 'a fault that nobody handled', { name: error.name, stack: error.stack });
+    });
+  }
+}
+
+async function main(): Promise<void> {
+  const options = readOptions(process.argv.slice(2), process.env);
+  delete process.env[CREDENTIAL_VARIABLE];
+  process.umask(0o022);
+  if (options.fileWorker !== undefined) {
+    runFileWorker(JSON.parse(options.fileWorker) as User, options.stateDir ?? '/nonexistent', randomUUID);
+    outliveFaults();
+    return;
+  }
+  // Terminals inherit the agent's groups, and a user must not get root's.
+  if (process.getuid?.() === 0) process.setgroups?.([]);
+  const agent = await startAgent(options, process.argv[1] ?? '');
+  outliveFaults();
+  for (const signal of ['SIGTERM', 'SIGINT'] as const) {
+    process.once(signal, () => void agent.close().finally(() => process.exit(0)));
+  }
+  log('info', 'agent ready', {
+    listen: agent.address,
+    pid: process.pid,
+    user: agent.user.name,
+    root: options.root,
+    version: ENVD_VERSION,
+  });
+}
+
+main().catch((thrown: unknown) => {
+  log('error', 'the agent could not start', {
+    reason: thrown instanceof Error ? thrown.message : String(thrown),
+  });
+  process.exit(1);
+});

@@ -1,0 +1,129 @@
+/** The agent's one door: who may come in, and where each path leads. */
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { create, fromJson, toJson } from '@bufbuild/protobuf';
+import { connectNodeAdapter } from '@connectrpc/connect-node';
+import {
+  ACCESS_TOKEN_HEADER,
+  CREDENTIAL_HEADER,
+  checkSignature,
+  ENVD_VERSION,
+  InitRequestSchema,
+  InitResponseSchema,
+  MetricsSchema,
+  PortListSchema,
+  Process,
+} from '@torpor/envd';
+import { TorporError } from '@torpor/protocol';
+import { isFilePath } from './file-face.ts';
+import {
+  answerFailure,
+  answerJson,
+  answerRpcFailure,
+  parseJson,
+  pathOf,
+  queryOf,
+  readBody,
+} from './http-answers.ts';
+import type { SandboxIdentity } from './identity.ts';
+import type { MetricsSource } from './metrics.ts';
+import type { OpenPort } from './ports.ts';
+import { type ProcessServiceParts, processService } from './process-service.ts';
+import { RPC_OPTIONS, safeForConnect } from './rpc-options.ts';
+
+export interface RouteParts {
+  readonly identity: SandboxIdentity;
+  readonly processes: ProcessServiceParts;
+  readonly files: (request: IncomingMessage, response: ServerResponse) => Promise<void>;
+  readonly ports: () => Promise<OpenPort[]>;
+  readonly metrics: MetricsSource;
+  readonly monotonicMs: () => number;
+  /** Whether the machine took the name. */
+  readonly applyHostname: (name: string) => Promise<boolean>;
+}
+
+const PROCESS_PREFIX = `/${Process.typeName}/`;
+
+export function routes(parts: RouteParts): (request: IncomingMessage, response: ServerResponse) => void {
+  const rpc = connectNodeAdapter({
+    ...RPC_OPTIONS,
+    routes: (router) => void router.service(Process, processService(parts.processes)),
+  });
+  return (request, response) => {
+    const path = pathOf(request);
+    const answer = async () => {
+      if (request.method === 'GET' && path === '/health') return void response.writeHead(204).end();
+      if (request.method === 'POST' && path === '/init') return init(parts, request, response);
+      checkAccess(parts.identity, request, path);
+      if (path.startsWith(PROCESS_PREFIX)) return rpc(safeForConnect(request), response);
+      if (isFilePath(path)) return parts.files(request, response);
+      return plain(parts, `${request.method} ${path}`, response);
+    };
+    answer().catch((thrown) => {
+      request.resume();
+      if (/^\/\w+\.\w+\//.test(path)) answerRpcFailure(response, thrown);
+      else answerFailure(response, thrown);
+    });
+  };
+}
+
+/** The token, or for single files a signature made with it. */
+function checkAccess(identity: SandboxIdentity, request: IncomingMessage, path: string): void {
+  const given = request.headers[ACCESS_TOKEN_HEADER];
+  if (identity.admits(given === undefined ? undefined : String(given))) return;
+  if (path !== '/files' || given !== undefined || identity.token === undefined) {
+    throw new TorporError('unauthenticated', `Send the sandbox's access token in ${ACCESS_TOKEN_HEADER}.`);
+  }
+  const query = queryOf(request);
+  const expiration = query.get('signature_expiration');
+  const refusal = checkSignature(
+    {
+      path: query.get('path') ?? '',
+      operation: request.method === 'GET' ? 'read' : 'write',
+      user: query.get('username') ?? undefined,
+      expiration: expiration === null ? undefined : Number(expiration),
+    },
+    query.get('signature') ?? undefined,
+    identity.token,
+    identity.now() / 1000,
+  );
+  if (refusal !== undefined) throw new TorporError('unauthenticated', refusal);
+}
+
+async function init(parts: RouteParts, request: IncomingMessage, response: ServerResponse): Promise<void> {
+  const { identity, metrics } = parts;
+  const credential = request.headers[CREDENTIAL_HEADER];
+  if (!identity.maySetUp(credential === undefined ? undefined : String(credential))) {
+    throw new TorporError('unauthenticated', 'This is not the credential that was agreed on.');
+  }
+  const body = parseJson(await readBody(request));
+  const order = (() => {
+    try {
+      return fromJson(InitRequestSchema, body as never, { ignoreUnknownFields: true });
+    } catch (cause) {
+      throw new TorporError('invalid_request', 'The body is not what setting up needs.', { cause });
+    }
+  })();
+  identity.apply(order);
+  metrics.restart();
+  const hostnameSet = order.hostname ? await parts.applyHostname(order.hostname) : false;
+  const answer = create(InitResponseSchema, { version: ENVD_VERSION, hostnameSet });
+  answerJson(response, 200, toJson(InitResponseSchema, answer));
+}
+
+async function plain(parts: RouteParts, call: string, response: ServerResponse): Promise<void> {
+  switch (call) {
+    case 'GET /envs':
+      return answerJson(response, 200, parts.identity.envs);
+    case 'GET /ports': {
+      const list = create(PortListSchema, { ports: await parts.ports() });
+      return answerJson(response, 200, toJson(PortListSchema, list, { alwaysEmitImplicit: true }));
+    }
+    case 'GET /metrics': {
+      const figures = await parts.metrics.read(parts.identity.now(), parts.monotonicMs());
+      const options = { alwaysEmitImplicit: true, useProtoFieldName: true };
+      return answerJson(response, 200, toJson(MetricsSchema, create(MetricsSchema, figures), options));
+    }
+    default:
+      throw new TorporError('not_found', 'There is nothing here.');
+  }
+}

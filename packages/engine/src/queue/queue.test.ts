@@ -1,0 +1,341 @@
+import { TorporError } from '@torpor/protocol';
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { databaseKinds, type FreshDatabase, freshDatabase } from '../../testing/fresh-database.ts';
+import type { Database } from '../ports/database.ts';
+import { randomIds } from '../ports/ids.ts';
+import { type ClaimOptions, claim, nextClaimableAt } from './claim.ts';
+import { counts } from './counts.ts';
+import { enqueue, type NewJob } from './enqueue.ts';
+import { forgetEnded } from './forget-ended.ts';
+import { type Job, LeaseLost } from './job.ts';
+import { complete, fail, heartbeat, release } from './lease.ts';
+
+const NOW = 1_700_000_000_000;
+const LEASE = 1_000;
+
+describe.each(databaseKinds)('the queue on %s', (kind) => {
+  let fresh: FreshDatabase;
+  let db: Database;
+
+  beforeAll(async () => {
+    fresh = await freshDatabase(kind);
+    db = fresh.db;
+  });
+  beforeEach(async () => {
+    await db.transaction((tx) => tx.query('DELETE FROM queue_jobs'));
+  });
+  afterAll(() => fresh.dispose());
+
+  const put = (job: Partial<NewJob> = {}) =>
+    db.transaction((tx) =>
+      enqueue(tx, { id: randomIds.next('job'), queue: 'q', payload: null, now: NOW, ...job }),
+    );
+  const take = (options: Partial<ClaimOptions> = {}, from = db) =>
+    claim(from, { queues: ['q'], owner: 'me', now: NOW, leaseMs: LEASE, ...options });
+  async function taken(options: Partial<ClaimOptions> = {}): Promise<Job> {
+    const job = await take(options);
+    if (job === undefined) throw new Error('There was nothing to claim.');
+    return job;
+  }
+  const stored = async (id: string) => {
+    const [row] = await db.query('SELECT * FROM queue_jobs WHERE id = $1', [id]);
+    return row;
+  };
+  const error = new TorporError('timeout', 'It took too long.');
+
+  describe('enqueue', () => {
+    it("belongs to the caller's transaction", async () => {
+      const attempt = db.transaction(async (tx) => {
+        await enqueue(tx, { id: randomIds.next('job'), queue: 'q', payload: null, now: NOW });
+        throw new Error('roll back');
+      });
+      await expect(attempt).rejects.toThrow('roll back');
+      expect(await take()).toBeUndefined();
+    });
+
+    it('tells those who listen, after the commit', async () => {
+      const heard = Promise.withResolvers<void>();
+      const stop = await db.listen('queue', () => heard.resolve());
+      await put();
+      await heard.promise;
+      await stop();
+    });
+
+    it('makes one job per key and queue until it has ended', async () => {
+      const first = await put({ dedupeKey: 'k' });
+      expect(await put({ dedupeKey: 'k' })).toEqual({ id: first.id, created: false, state: 'waiting' });
+      expect(await put({ dedupeKey: 'k', queue: 'other' })).toMatchObject({ created: true });
+      const job = await taken();
+      expect(await put({ dedupeKey: 'k' })).toEqual({ id: first.id, created: false, state: 'leased' });
+      await db.transaction((tx) => complete(tx, job, NOW));
+      expect(await put({ dedupeKey: 'k' })).toMatchObject({ created: true, state: 'waiting' });
+    });
+
+    it('makes any number of jobs without a key', async () => {
+      await Promise.all([put(), put(), put()]);
+      expect((await counts(db)).get('q')?.waiting).toBe(3);
+    });
+
+    it('makes one job of many that come at once with the same key', async () => {
+      const answers = await Promise.all(Array.from({ length: 20 }, () => put({ dedupeKey: 'k' })));
+      expect(answers.filter(({ created }) => created)).toHaveLength(1);
+      expect(new Set(answers.map(({ id }) => id)).size).toBe(1);
+    });
+  });
+
+  describe('claim', () => {
+    it('hands out the job with its payload and a lease', async () => {
+      const { id } = await put({ payload: { a: [1, 'ü'] }, priority: 3, maxAttempts: 2 });
+      expect(await take()).toEqual({
+        id,
+        queue: 'q',
+        dedupeKey: null,
+        priority: 3,
+        runAt: NOW,
+        payload: { a: [1, 'ü'] },
+        attempts: 1,
+        maxAttempts: 2,
+        owner: 'me',
+        leaseUntil: NOW + LEASE,
+        token: 1,
+        lastError: null,
+        createdAt: NOW,
+      });
+      expect(await stored(id)).toMatchObject({
+        state: 'leased',
+        lease_owner: 'me',
+        lease_until: NOW + LEASE,
+      });
+      expect(await take()).toBeUndefined();
+    });
+
+    it('gives 50 parallel claims 50 different jobs', async () => {
+      await Promise.all(Array.from({ length: 50 }, (_, i) => put({ priority: i % 3 })));
+      const jobs = await Promise.all(Array.from({ length: 50 }, () => take()));
+      expect(new Set(jobs.map((job) => job?.id)).size).toBe(50);
+      expect(jobs).not.toContain(undefined);
+      expect(await take()).toBeUndefined();
+    });
+
+    it('gives different jobs to different servers', async () => {
+      const other = await fresh.openAnother();
+      await Promise.all(Array.from({ length: 20 }, () => put()));
+      const jobs = await Promise.all(Array.from({ length: 20 }, (_, i) => take({}, i % 2 ? db : other)));
+      expect(new Set(jobs.map((job) => job?.id)).size).toBe(20);
+      await other.close();
+    });
+
+    it('goes by priority, then by time, and leaves what is not yet due', async () => {
+      const [late, early, urgent, future] = [
+        await put({ priority: 1, runAt: NOW - 1 }),
+        await put({ priority: 1, runAt: NOW - 2 }),
+        await put({ priority: -5, runAt: NOW }),
+        await put({ priority: -9, runAt: NOW + 1 }),
+      ];
+      const order = [await take(), await take(), await take(), await take()];
+      expect(order.map((job) => job?.id)).toEqual([urgent.id, early.id, late.id, undefined]);
+      expect((await take({ now: NOW + 1 }))?.id).toBe(future.id);
+    });
+
+    it('looks at the queues in the order in which they are named, and at no others', async () => {
+      const inB = await put({ queue: 'b', priority: 0 });
+      const inA = await put({ queue: 'a', priority: 9 });
+      await put({ queue: 'c', priority: -1 });
+      const queues = ['a', 'b'];
+      const order = [await take({ queues }), await take({ queues }), await take({ queues })];
+      expect(order.map((job) => job?.id)).toEqual([inA.id, inB.id, undefined]);
+    });
+
+    it('takes over a job whose holder is gone, and says why', async () => {
+      await put();
+      const dead = await taken({ owner: 'dead' });
+      expect(await take({ now: dead.leaseUntil - 1 })).toBeUndefined();
+      const job = await taken({ now: dead.leaseUntil, owner: 'alive' });
+      expect(job).toMatchObject({
+        id: dead.id,
+        owner: 'alive',
+        attempts: 2,
+        lastError: { code: 'unreachable' },
+      });
+      expect(job.token).toBeGreaterThan(dead.token);
+    });
+
+    it('fails a job whose holders were gone too often, with what belongs to that (R20)', async () => {
+      await put({ maxAttempts: 2, priority: 1 });
+      const healthy = await put({ priority: 1, runAt: NOW + 5 * LEASE });
+      await taken();
+      const job = await taken({ now: NOW + LEASE });
+      const told: unknown[] = [];
+      const next = await take({
+        now: NOW + 10 * LEASE,
+        onExhausted: async (tx, failed, why) => {
+          told.push([failed.id, failed.attempts, why.code]);
+          await enqueue(tx, { id: randomIds.next('job'), queue: 'mourning', payload: failed.id, now: NOW });
+        },
+      });
+      expect(told).toEqual([[job.id, 2, 'unreachable']]);
+      expect(next?.id).toBe(healthy.id);
+      expect(await stored(job.id)).toMatchObject({
+        state: 'failed',
+        ended_at: NOW + 10 * LEASE,
+        attempts: 2,
+      });
+      expect(String((await stored(job.id))?.['last_error'])).toMatch(/lease run out/);
+      expect((await taken({ queues: ['mourning'] })).payload).toBe(job.id);
+    });
+
+    it('leaves the job as it is when what belongs to its failure cannot be written', async () => {
+      await put({ maxAttempts: 1 });
+      const { id } = await taken();
+      const onExhausted = async () => {
+        throw new Error('not now');
+      };
+      await expect(take({ now: NOW + LEASE, onExhausted })).rejects.toThrow('not now');
+      expect(await stored(id)).toMatchObject({ state: 'leased' });
+    });
+
+    it('knows when there will be something to claim', async () => {
+      expect(await nextClaimableAt(db, ['q'])).toBeUndefined();
+      await put({ runAt: NOW - 5 });
+      await taken();
+      expect(await nextClaimableAt(db, ['q'])).toBe(NOW + LEASE);
+      await put({ runAt: NOW + 7, queue: 'other', priority: 9 });
+      expect(await nextClaimableAt(db, ['q', 'other', 'empty'])).toBe(NOW + 7);
+    });
+  });
+
+  describe('a lease', () => {
+    it('is held for longer by a heartbeat', async () => {
+      await put();
+      const job = await taken();
+      await heartbeat(db, job, NOW + 900, LEASE);
+      expect(await take({ now: NOW + 1_899 })).toBeUndefined();
+      expect(await take({ now: NOW + 1_900 })).toMatchObject({ id: job.id });
+    });
+
+    it('ends with the job, together with its effects', async () => {
+      await put();
+      const job = await taken();
+      const attempt = db.transaction(async (tx) => {
+        await complete(tx, job, NOW);
+        throw new Error('the effects failed');
+      });
+      await expect(attempt).rejects.toThrow('the effects failed');
+      expect(await stored(job.id)).toMatchObject({ state: 'leased' });
+      await db.transaction((tx) => complete(tx, job, NOW + 5));
+      expect(await stored(job.id)).toMatchObject({ state: 'done', ended_at: NOW + 5, lease_owner: null });
+      expect(await take({ now: NOW + 10 * LEASE })).toBeUndefined();
+    });
+
+    it('that ran out still counts while nobody else has the job', async () => {
+      await put();
+      const job = await taken();
+      await db.transaction((tx) => complete(tx, job, NOW + 10 * LEASE));
+      expect(await stored(job.id)).toMatchObject({ state: 'done' });
+    });
+
+    describe.each<[string, (held: Job) => Promise<unknown>]>([
+      ['complete', (held) => db.transaction((tx) => complete(tx, held, NOW))],
+      ['fail', (held) => db.transaction((tx) => fail(tx, held, { error, now: NOW, retryAt: NOW }))],
+      ['release', (held) => db.transaction((tx) => release(tx, held))],
+      ['heartbeat', (held) => heartbeat(db, held, NOW + 99 * LEASE, LEASE)],
+    ])('that was lost does not let its former holder %s', (_, act) => {
+      it('when another holds the job (R111)', async () => {
+        await put();
+        const stale = await taken({ owner: 'stale' });
+        await taken({ owner: 'new', now: stale.leaseUntil });
+        const before = await stored(stale.id);
+        await expect(act(stale)).rejects.toBeInstanceOf(LeaseLost);
+        expect(await stored(stale.id)).toEqual(before);
+      });
+
+      it('when the job has ended', async () => {
+        await put();
+        const job = await taken();
+        await db.transaction((tx) => complete(tx, job, NOW));
+        const before = await stored(job.id);
+        await expect(act(job)).rejects.toMatchObject({ code: 'conflict' });
+        expect(await stored(job.id)).toEqual(before);
+      });
+    });
+
+    it('that was lost rolls back what its former holder wrote with the end', async () => {
+      await put();
+      const stale = await taken();
+      await taken({ now: stale.leaseUntil });
+      const attempt = db.transaction(async (tx) => {
+        await enqueue(tx, { id: randomIds.next('job'), queue: 'effects', payload: 1, now: NOW });
+        await complete(tx, stale, NOW);
+      });
+      await expect(attempt).rejects.toBeInstanceOf(LeaseLost);
+      expect(await take({ queues: ['effects'] })).toBeUndefined();
+    });
+  });
+
+  describe('fail', () => {
+    it('puts the job back until its next attempt, with the reason', async () => {
+      await put();
+      const job = await taken();
+      const state = await db.transaction((tx) => fail(tx, job, { error, now: NOW, retryAt: NOW + 50 }));
+      expect(state).toBe('waiting');
+      expect(await take({ now: NOW + 49 })).toBeUndefined();
+      expect(await take({ now: NOW + 50 })).toMatchObject({ attempts: 2, lastError: error.toBody() });
+    });
+
+    it.each([
+      ['no attempt is left', { retryAt: NOW }, 1],
+      ['it is not to be tried again', {}, 5],
+    ])('ends the job when %s', async (_, retry, maxAttempts) => {
+      await put({ maxAttempts });
+      const job = await taken();
+      const state = await db.transaction((tx) => fail(tx, job, { error, now: NOW + 1, ...retry }));
+      expect(state).toBe('failed');
+      expect(await stored(job.id)).toMatchObject({ state: 'failed', ended_at: NOW + 1, lease_until: null });
+      expect(await take({ now: NOW + 10 * LEASE })).toBeUndefined();
+    });
+  });
+
+  describe('release', () => {
+    it('hands the job back as if it had not been claimed', async () => {
+      await put({ maxAttempts: 1 });
+      const job = await taken();
+      await db.transaction((tx) => release(tx, job));
+      const again = await taken();
+      expect(again).toMatchObject({ id: job.id, attempts: 1 });
+      expect(again.token).toBeGreaterThan(job.token);
+    });
+  });
+
+  describe('the table', () => {
+    it('counts jobs by queue and state', async () => {
+      await Promise.all([put(), put(), put(), put({ queue: 'other' })]);
+      await taken();
+      const done = await taken();
+      await db.transaction((tx) => complete(tx, done, NOW));
+      expect(Object.fromEntries(await counts(db))).toEqual({
+        q: { waiting: 1, leased: 1, done: 1, failed: 0 },
+        other: { waiting: 1, leased: 0, done: 0, failed: 0 },
+      });
+    });
+
+    it('lets go of what ended long ago, a few at a time, and of nothing else', async () => {
+      await Promise.all(Array.from({ length: 5 }, () => put()));
+      for (const endedAt of [NOW, NOW + 1, NOW + 2, NOW + 3]) {
+        const job = await taken();
+        await db.transaction((tx) => complete(tx, job, endedAt));
+      }
+      const forget = () => db.transaction((tx) => forgetEnded(tx, NOW + 3, 2));
+      expect([await forget(), await forget(), await forget()]).toEqual([2, 1, 0]);
+      expect((await counts(db)).get('q')).toMatchObject({ waiting: 1, done: 1 });
+    });
+
+    it('cannot hold a lease without an owner, or an end without a time', async () => {
+      const { id } = await put();
+      const set = (change: string) =>
+        db.transaction((tx) => tx.query(`UPDATE queue_jobs SET ${change} WHERE id = $1`, [id]));
+      await expect(set("state = 'leased', lease_until = 1")).rejects.toMatchObject({ kind: 'check' });
+      await expect(set("state = 'done'")).rejects.toMatchObject({ kind: 'check' });
+      await expect(set("state = 'lost'")).rejects.toMatchObject({ kind: 'check' });
+    });
+  });
+});

@@ -1,0 +1,239 @@
+/**
+ * A runtime whose sandboxes are maps in memory: files are a map of texts, memory is a counter. It is a
+ * correct one, and strict: it throws when the engine does what no real runtime could survive.
+ */
+import { readFile, writeFile } from 'node:fs/promises';
+import { type Capabilities, type SandboxId, TorporError } from '@torpor/protocol';
+import type { Staging } from '../src/ports/checkpoint-store.ts';
+import type {
+  AgentAddress,
+  Captured,
+  Instance,
+  MemoryVerdict,
+  Observation,
+  Runtime,
+  SealedCheckpoint,
+  Started,
+  StartSpec,
+} from '../src/ports/runtime.ts';
+import type { Files } from './virtual-files.ts';
+
+interface Running {
+  state: 'running' | 'frozen' | 'dead';
+  files: Map<string, string>;
+  counter: number;
+}
+
+interface Image {
+  readonly files: Record<string, string>;
+  readonly counter: number | null;
+}
+
+export const diskFiles: Files = {
+  put: (path, text) => writeFile(path, text),
+  get: (path) => readFile(path, 'utf8').catch(() => undefined),
+};
+
+export interface MemoryRuntimeOptions {
+  readonly name?: string;
+  readonly files?: Files;
+  readonly capabilities?: Partial<Capabilities>;
+}
+
+export class MemoryRuntime implements Runtime {
+  readonly name: string;
+  /** Changes with an "upgrade": memory images of another build cannot be used. */
+  build = 'build-1';
+  private readonly files: Files;
+  private readonly declared: Capabilities;
+  private readonly instances = new Map<SandboxId, Map<number, Running>>();
+
+  constructor(options: MemoryRuntimeOptions = {}) {
+    this.name = options.name ?? 'memory';
+    this.files = options.files ?? diskFiles;
+    this.declared = {
+      pause: 'memory',
+      replayable: true,
+      fork: true,
+      snapshotWhileRunning: true,
+      pty: false,
+      isolated: true,
+      ...options.capabilities,
+    };
+  }
+
+  capabilities(): Capabilities {
+    return this.declared;
+  }
+
+  async prepareTemplate(_: string, staging: Staging): Promise<Captured> {
+    return this.write(staging, { files: { '/etc/motd': 'welcome' }, counter: null });
+  }
+
+  async start(
+    instance: Instance,
+    from: SealedCheckpoint,
+    use: 'memory' | 'files',
+    _: StartSpec,
+    signal: AbortSignal,
+  ): Promise<Started> {
+    signal.throwIfAborted();
+    const alive = [...this.of(instance.sandboxId)].find(([, running]) => running.state !== 'dead');
+    if (alive !== undefined) throw new Error(`Generation ${alive[0]} is still alive beside ${instance.generation}.`);
+    const image = await this.read(from);
+    if (use === 'memory' && from.needs['build'] !== this.build) {
+      throw new TorporError('checkpoint_incompatible', 'It was made by another build.', { checkpointId: from.id });
+    }
+    const counter = use === 'memory' ? image.counter : null;
+    this.of(instance.sandboxId).set(instance.generation, {
+      state: 'running',
+      files: new Map(Object.entries(image.files)),
+      counter: counter ?? 0,
+    });
+    return counter === null ? { kind: 'files', lost: ['processes'] } : { kind: 'memory', lost: [] };
+  }
+
+  async observe(instance: Instance): Promise<Observation> {
+    const running = this.of(instance.sandboxId).get(instance.generation);
+    if (running === undefined) return { is: 'gone', files: false, why: 'there is no such instance' };
+    if (running.state === 'dead') return { is: 'gone', files: true, why: 'its processes have ended' };
+    return { is: running.state };
+  }
+
+  async agent(instance: Instance): Promise<AgentAddress> {
+    throw new TorporError('unreachable', `${instance.sandboxId} has no agent: it is only a map.`);
+  }
+
+  async dial(): Promise<null> {
+    return null;
+  }
+
+  async presync(): Promise<void> {}
+
+  async freeze(instance: Instance): Promise<void> {
+    this.alive(instance).state = 'frozen';
+  }
+
+  async capture(instance: Instance, mode: 'memory' | 'files', staging: Staging): Promise<Captured> {
+    const running = this.alive(instance);
+    if (running.state !== 'frozen') throw new Error('Only a frozen instance can be captured.');
+    return this.write(staging, image(running, mode === 'memory'));
+  }
+
+  async thaw(instance: Instance): Promise<void> {
+    this.alive(instance).state = 'running';
+  }
+
+  async salvage(instance: Instance, staging: Staging): Promise<Captured> {
+    const dead = this.of(instance.sandboxId).get(instance.generation);
+    if (dead === undefined) throw new TorporError('checkpoint_missing', 'Nothing of it is left.');
+    if (dead.state !== 'dead') throw new Error('Only what is dead can be salvaged.');
+    return this.write(staging, image(dead, false));
+  }
+
+  async destroy(upTo: Instance): Promise<void> {
+    const generations = this.of(upTo.sandboxId);
+    for (const generation of [...generations.keys()]) {
+      if (generation <= upTo.generation) generations.delete(generation);
+    }
+    if (generations.size === 0) this.instances.delete(upTo.sandboxId);
+  }
+
+  async *list(): AsyncGenerator<Instance> {
+    for (const [sandboxId, generations] of [...this.instances]) {
+      for (const generation of [...generations.keys()]) yield { sandboxId, generation };
+    }
+  }
+
+  async inspect(checkpoint: SealedCheckpoint): Promise<MemoryVerdict> {
+    await this.read(checkpoint);
+    if (checkpoint.needs['build'] === this.build) return { usable: true };
+    return { usable: false, why: `made by ${String(checkpoint.needs['build'])}` };
+  }
+
+  async verify(checkpoint: SealedCheckpoint): Promise<void> {
+    await this.read(checkpoint);
+  }
+
+  async discard(): Promise<void> {}
+
+  // What only a test can do: be the program inside, or the accident from outside.
+
+  /** The program inside writes a file and counts up. False when nothing runs. */
+  work(sandboxId: SandboxId, path: string, text: string): boolean {
+    for (const running of this.of(sandboxId).values()) {
+      if (running.state !== 'running') continue;
+      running.files.set(path, text);
+      running.counter++;
+      return true;
+    }
+    return false;
+  }
+
+  look(sandboxId: SandboxId): { readonly files: Record<string, string>; readonly counter: number } | undefined {
+    const newest = [...this.of(sandboxId).entries()].sort(([a], [b]) => b - a)[0]?.[1];
+    return newest === undefined
+      ? undefined
+      : { files: Object.fromEntries(newest.files), counter: newest.counter };
+  }
+
+  /** Its processes die; with `forget` everything it had written goes too. */
+  vanish(sandboxId: SandboxId, forget: boolean): void {
+    for (const [generation, running] of this.of(sandboxId)) {
+      if (forget) this.of(sandboxId).delete(generation);
+      else running.state = 'dead';
+    }
+  }
+
+  async contents(checkpoint: SealedCheckpoint): Promise<Image> {
+    return this.read(checkpoint);
+  }
+
+  private of(id: SandboxId): Map<number, Running> {
+    const known = this.instances.get(id) ?? new Map<number, Running>();
+    this.instances.set(id, known);
+    return known;
+  }
+
+  private alive(instance: Instance): Running {
+    const running = this.of(instance.sandboxId).get(instance.generation);
+    if (running === undefined || running.state === 'dead') {
+      throw new TorporError('unreachable', `Generation ${instance.generation} of ${instance.sandboxId} is not alive.`);
+    }
+    return running;
+  }
+
+  private async write(staging: Staging, content: Image): Promise<Captured> {
+    await this.files.put(`${staging.path}/image.json`, JSON.stringify(content));
+    return {
+      parts: { files: true, memory: content.counter !== null },
+      needs: { build: this.build },
+      standsOn: [],
+      external: null,
+    };
+  }
+
+  private async read(checkpoint: SealedCheckpoint): Promise<Image> {
+    const text = await this.files.get(`${checkpoint.path}/image.json`);
+    const about = { checkpointId: checkpoint.id };
+    if (text === undefined) throw new TorporError('checkpoint_missing', `${checkpoint.id} has no image.`, about);
+    try {
+      return JSON.parse(text) as Image;
+    } catch (cause) {
+      throw new TorporError('checkpoint_corrupt', `The image of ${checkpoint.id} is damaged.`, { ...about, cause });
+    }
+  }
+}
+
+function image(running: Running, memory: boolean): Image {
+  return { files: Object.fromEntries(running.files), counter: memory ? running.counter : null };
+}
+
+/** The runtime of S2: it runs sandboxes and says honestly that it can do nothing else. */
+export function runtimeWithoutPause(options: MemoryRuntimeOptions = {}): MemoryRuntime {
+  return new MemoryRuntime({
+    name: 'pods',
+    ...options,
+    capabilities: { pause: 'none', fork: false, snapshotWhileRunning: false, ...options.capabilities },
+  });
+}
