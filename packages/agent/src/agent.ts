@@ -17,6 +17,7 @@ import { listeningPorts } from './ports.ts';
 import { killQuietly, ProcessTable } from './process-table.ts';
 import { routes } from './routes.ts';
 import type { ProcessScope } from './sandbox-processes.ts';
+import { ShellPipes } from './shell-pipes.ts';
 import { ownUser, type User, Users } from './users.ts';
 
 export interface RunningAgent {
@@ -40,6 +41,7 @@ export async function startAgent(options: AgentOptions, script: string): Promise
   const stateDir = options.stateDir ?? defaultStateDir(own, root);
   const metadataFile = join(stateDir, String(own.uid), 'file-metadata.json');
   const workers = new FileWorkers({ command: ownCommand(script), stateDir, prepare: giveDirectory });
+  const pipes = new ShellPipes();
   const scope = (): ProcessScope => ({
     shared: root === undefined ? undefined : { sandboxId: identity.sandboxId, agentPid: process.pid },
   });
@@ -48,7 +50,7 @@ export async function startAgent(options: AgentOptions, script: string): Promise
     { requestTimeout: 0, keepAliveTimeout: 75_000, keepAlive: true },
     routes({
       identity,
-      processes: { table, users, identity, paths, env: process.env },
+      processes: { table, users, identity, paths, pipes, env: process.env },
       files: fileDispatch({
         users,
         identity,
@@ -69,6 +71,7 @@ export async function startAgent(options: AgentOptions, script: string): Promise
       server.close();
       server.closeAllConnections();
       workers.close();
+      await pipes.close();
       await endAll(table);
     },
   };

@@ -42,8 +42,7 @@ export function changesOf(before: Seen, now: Seen, hints: ReadonlySet<Hint>): Ch
   if (now.kind !== before.kind) return ['remove', ...arrival(now)];
   // Another file under the same name: to whoever watches the name, its content was written.
   const isReplaced = now.inode !== before.inode || now.born !== before.born;
-  if (isReplaced)
-    return hints.has('rename') || now.kind === 'file' ? [now.kind === 'file' ? 'write' : 'create'] : [];
+  if (isReplaced) return [now.kind === 'file' ? 'write' : 'create'];
   if (!hints.has('change')) return [];
   // A directory's own time changes with its entries, which are told by themselves.
   if (now.kind === 'directory') return ['chmod'];

@@ -35,7 +35,7 @@ const callContext = createContextKey<FileContext | undefined>(undefined);
 export function fileFace({ paths, metadataFile, newId }: FileFaceOptions): FileFace {
   const metadata = new FileMetadata(metadataFile);
   const parts = { paths, metadata, newId, names: new AccountNames() };
-  const contexts = new WeakMap<Request, FileContext>();
+  const contexts = new WeakMap<object, FileContext>();
   const rpc = connectNodeAdapter({
     ...RPC_OPTIONS,
     contextValues: (request) => createContextValues().set(callContext, contexts.get(request)),

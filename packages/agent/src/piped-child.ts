@@ -1,10 +1,13 @@
 /** A process on pipes: stdout and stderr apart, and a stdin when one was asked for. */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { fchownSync } from 'node:fs';
+import { Socket } from 'node:net';
 import type { Readable, Writable } from 'node:stream';
 import { TorporError } from '@torpor/protocol';
 import { type ExitStatus, endedBy, exitedWith } from './exit-status.ts';
 import { OutputRing } from './output-ring.ts';
+import { closeFd, closePipes, type PipeSet, type ShellPipes } from './shell-pipes.ts';
 import type { LaunchOrder, StartedProcess } from './started-process.ts';
 
 /** Past this, whoever sends input is told to wait instead of filling our memory. */
@@ -15,16 +18,24 @@ const QUIET_MS = 300;
 /** A left-over process that goes on writing must not hide the end of the one that was asked for. */
 const MAX_LINGER_ROUNDS = 6;
 
-export async function startPiped(order: LaunchOrder, stdin: boolean): Promise<StartedProcess> {
-  const child = launch(order, stdin);
-  try {
-    await once(child, 'spawn');
-  } catch (cause) {
-    throw new TorporError('invalid_request', `${order.command} cannot be started: ${reasonOf(cause)}`, {
-      cause,
-    });
-  }
-  const { stdout, stderr } = child as { stdout: Readable; stderr: Readable };
+/** Our ends of the pipes. */
+interface Ends {
+  readonly stdin: Writable | undefined;
+  readonly stdout: Readable;
+  readonly stderr: Readable;
+}
+
+export async function startPiped(
+  order: LaunchOrder,
+  stdin: boolean,
+  pipes: ShellPipes,
+): Promise<StartedProcess> {
+  const set = await pipes.take();
+  const child = await launch(order, stdin, set);
+  const ends = set === undefined ? endsOf(child) : openEnds(set, stdin);
+  // A broken pipe ends a stream, and the exit tells the rest.
+  for (const end of Object.values(ends)) end?.on('error', () => {});
+  const { stdout, stderr } = ends;
   const output = new OutputRing(order.keptBytes, {
     pause: () => {
       for (const stream of [stdout, stderr]) stream.pause();
@@ -35,15 +46,13 @@ export async function startPiped(order: LaunchOrder, stdin: boolean): Promise<St
   });
   stdout.on('data', (bytes: Buffer) => output.append('stdout', bytes));
   stderr.on('data', (bytes: Buffer) => output.append('stderr', bytes));
-  // A broken pipe ends a stream, and the exit tells the rest.
-  for (const stream of [stdout, stderr, child.stdin]) stream?.on('error', () => {});
   return {
     pid: child.pid as number,
     output,
-    ended: endOf(child, output),
-    write: (kind, bytes) => writeStdin(child.stdin, kind, bytes),
+    ended: endOf(child, ends, output),
+    write: (kind, bytes) => writeStdin(ends.stdin, kind, bytes),
     closeStdin: () => {
-      openStdin(child.stdin).end();
+      openStdin(ends.stdin).end();
     },
     resize: () => {
       throw new TorporError('conflict', 'The process has no terminal.');
@@ -51,19 +60,49 @@ export async function startPiped(order: LaunchOrder, stdin: boolean): Promise<St
   };
 }
 
-function launch(order: LaunchOrder, stdin: boolean): ChildProcess {
+async function launch(order: LaunchOrder, stdin: boolean, set: PipeSet | undefined): Promise<ChildProcess> {
   try {
-    return spawn(order.command, [...order.args], {
+    // Who may not open the pipe by name cannot use /dev/stdout.
+    if (set && order.user)
+      for (const { writeFd } of Object.values(set)) fchownSync(writeFd, order.user.uid, order.user.gid);
+    const child = spawn(order.command, [...order.args], {
       cwd: order.cwd,
       env: { ...order.env },
-      stdio: [stdin ? 'pipe' : 'ignore', 'pipe', 'pipe'],
+      stdio: [
+        stdin ? (set?.stdin.readFd ?? 'pipe') : 'ignore',
+        set?.stdout.writeFd ?? 'pipe',
+        set?.stderr.writeFd ?? 'pipe',
+      ],
       // A session and a process group of its own, so that a signal reaches what it starts too.
       detached: true,
       ...(order.user === undefined ? {} : { uid: order.user.uid, gid: order.user.gid }),
     });
+    await once(child, 'spawn');
+    return child;
   } catch (cause) {
-    throw new TorporError('invalid_request', `The command cannot be started: ${reasonOf(cause)}`, { cause });
+    if (set !== undefined) closePipes(set);
+    const reason = cause instanceof Error ? cause.message : String(cause);
+    throw new TorporError('invalid_request', `${order.command} cannot be started: ${reason}`, { cause });
   }
+}
+
+function openEnds(set: PipeSet, stdin: boolean): Ends {
+  // The process has the other ends now; ours would keep the pipes open after it.
+  for (const fd of [set.stdin.readFd, set.stdout.writeFd, set.stderr.writeFd]) closeFd(fd);
+  if (!stdin) closeFd(set.stdin.writeFd);
+  const reading = (fd: number) => new Socket({ fd, readable: true, writable: false });
+  return {
+    stdin: stdin ? new Socket({ fd: set.stdin.writeFd, readable: false, writable: true }) : undefined,
+    stdout: reading(set.stdout.readFd),
+    stderr: reading(set.stderr.readFd),
+  };
+}
+
+/** Where no shell makes pipes: Node's own sockets. */
+function endsOf(child: ChildProcess): Ends {
+  const { stdin, stdout, stderr } = child;
+  if (stdout === null || stderr === null) throw new TorporError('internal', 'The process has no output.');
+  return { stdin: stdin ?? undefined, stdout, stderr };
 }
 
 /**
@@ -71,27 +110,32 @@ function launch(order: LaunchOrder, stdin: boolean): ChildProcess {
  * stay open beyond that, in the hands of something it left running: that is still read, so that it does
  * not block or break, but no longer waited for.
  */
-async function endOf(child: ChildProcess, output: OutputRing): Promise<ExitStatus> {
-  const closed = new Promise<void>((resolve) => {
-    child.once('close', () => resolve());
-  });
+async function endOf(
+  child: ChildProcess,
+  { stdin, stdout, stderr }: Ends,
+  output: OutputRing,
+): Promise<ExitStatus> {
+  const closed = Promise.all(
+    [stdout, stderr].map((end) => new Promise((resolve) => end.once('close', resolve))),
+  );
   const status = await new Promise<ExitStatus>((resolve) => {
     child.once('exit', (code, signal) =>
       resolve(code === null ? endedBy(signal ?? 'SIGKILL') : exitedWith(code)),
     );
   });
-  await Promise.race([closed, quiet(child, output)]);
+  stdin?.destroy();
+  await Promise.race([closed, quiet([stdout, stderr], output)]);
   output.finish();
   return status;
 }
 
-async function quiet(child: ChildProcess, output: OutputRing): Promise<void> {
+async function quiet(streams: readonly Readable[], output: OutputRing): Promise<void> {
   let heard = false;
-  const hear = () => {
-    heard = true;
-  };
-  child.stdout?.on('data', hear);
-  child.stderr?.on('data', hear);
+  for (const stream of streams) {
+    stream.on('data', () => {
+      heard = true;
+    });
+  }
   for (let rounds = 0; rounds < MAX_LINGER_ROUNDS; ) {
     heard = false;
     await new Promise((resolve) => setTimeout(resolve, QUIET_MS).unref());
@@ -101,7 +145,11 @@ async function quiet(child: ChildProcess, output: OutputRing): Promise<void> {
   }
 }
 
-async function writeStdin(stdin: Writable | null, kind: 'stdin' | 'pty', bytes: Uint8Array): Promise<void> {
+async function writeStdin(
+  stdin: Writable | undefined,
+  kind: 'stdin' | 'pty',
+  bytes: Uint8Array,
+): Promise<void> {
   if (kind === 'pty') throw new TorporError('conflict', 'The process has no terminal.');
   const open = openStdin(stdin);
   if (open.writableLength > MAX_PENDING_INPUT) {
@@ -115,13 +163,7 @@ async function writeStdin(stdin: Writable | null, kind: 'stdin' | 'pty', bytes: 
   });
 }
 
-function openStdin(stdin: Writable | null): Writable {
-  if (stdin === null || !stdin.writable) {
-    throw new TorporError('conflict', 'The input of the process is not open.');
-  }
+function openStdin(stdin: Writable | undefined): Writable {
+  if (!stdin?.writable) throw new TorporError('conflict', 'The input of the process is not open.');
   return stdin;
-}
-
-function reasonOf(cause: unknown): string {
-  return cause instanceof Error ? cause.message : String(cause);
 }

@@ -18,6 +18,7 @@ import type { Paths } from './paths.ts';
 import { startPiped } from './piped-child.ts';
 import { processEnvironment, workingDirectory } from './process-environment.ts';
 import type { ProcessTable, ProcessSelector as Selection, TrackedProcess } from './process-table.ts';
+import type { ShellPipes } from './shell-pipes.ts';
 import type { LaunchOrder } from './started-process.ts';
 import { startTerminal } from './terminal.ts';
 import { type Users, userOfAuthorization } from './users.ts';
@@ -30,6 +31,7 @@ export interface ProcessServiceParts {
   readonly identity: SandboxIdentity;
   readonly paths: Paths;
   readonly env: NodeJS.ProcessEnv;
+  readonly pipes: ShellPipes;
 }
 
 export function processService(parts: ProcessServiceParts): ServiceImpl<typeof Process> {
@@ -85,7 +87,7 @@ export function processService(parts: ProcessServiceParts): ServiceImpl<typeof P
 }
 
 async function start(
-  { table, users, identity, paths, env }: ProcessServiceParts,
+  { table, users, identity, paths, env, pipes }: ProcessServiceParts,
   request: StartRequest,
   context: HandlerContext,
 ): Promise<TrackedProcess> {
@@ -105,7 +107,7 @@ async function start(
   };
   const started = request.pty
     ? await startTerminal(order, request.pty.size ?? { cols: 80, rows: 24 })
-    : await startPiped(order, request.stdin ?? true);
+    : await startPiped(order, request.stdin ?? true, pipes);
   const { cmd, args, envs, cwd } = config;
   return table.add(
     started,

@@ -32,6 +32,8 @@ export interface Context {
   readonly background: Background;
   /** This server's name in the database; new with every start. */
   readonly serverId: string;
+  /** No other server can be at work on this database: the lock of the data directory is ours. */
+  readonly alone: boolean;
 }
 
 export function runtimeOf(ctx: Context, sandbox: { readonly runtime: string }): Runtime {

@@ -39,9 +39,10 @@ import { findOpenOperation, findOperation, listOperations } from './operations/o
 import type { Address, AgentAddress, Instance, Runtime } from './ports/runtime.ts';
 import { getSandbox, listSandboxes, type SandboxFilter } from './sandbox.ts';
 import { ensureTemplate, listTemplates, type TemplateRow } from './templates.ts';
+import { audit, type Disagreement } from './upkeep/audit.ts';
 import { collect, scrub } from './upkeep/collector.ts';
 import { reconcile, type Round } from './upkeep/reconciler.ts';
-import { forgetDeadServers, heartbeat, sayGoodbye } from './upkeep/servers.ts';
+import { buryOthers, forgetDeadServers, heartbeat, sayGoodbye } from './upkeep/servers.ts';
 import { Sweeper } from './upkeep/sweeper.ts';
 import { create } from './verbs/create.ts';
 import { fork } from './verbs/fork.ts';
@@ -83,6 +84,7 @@ export class Engine {
   async start(options: { readonly rounds: boolean } = { rounds: true }): Promise<Round> {
     const { ctx } = this;
     await heartbeat(ctx);
+    await buryOthers(ctx);
     await this.notices.start(ctx.db);
     for (const runtime of ctx.runtimes.values()) await ensureTemplate(ctx, runtime, 'base');
     const round = await this.reconcile();
@@ -257,6 +259,11 @@ export class Engine {
     await ctx.db.transaction((tx) => forgetExpiredKeys(tx, ctx.clock.now()));
     await forgetDeadServers(ctx);
     return round;
+  }
+
+  /** Everything that the ledger and the rows do not agree on; nothing, unless something is badly wrong. */
+  audit(): AsyncGenerator<Disagreement> {
+    return audit(this.ctx);
   }
 
   /** One round of lifetimes and idleness. */

@@ -76,6 +76,9 @@ export async function ensureTemplate(ctx: Context, runtime: Runtime, name: strin
     const staging = await ctx.store.stage(id, signal);
     const captured = await runtime.prepareTemplate(name, staging, signal);
     return sealCaptured(ctx, staging, captured, { id: null, baseId: null, runtime: runtime.name }, signal);
+  }).catch(async (thrown: unknown) => {
+    await ctx.db.transaction((tx) => markDeleted(tx, id, ctx.clock.now()));
+    throw thrown;
   });
   await ctx.db.transaction(async (tx) => {
     const now = ctx.clock.now();

@@ -74,9 +74,9 @@ export function databaseContract(kind: DatabaseKind): void {
       expect(rows).toEqual([{ n: 2, total: 11, quarter: 1, yes: 1 }]);
     });
 
-    it('bind whole numbers as integers', async () => {
+    it('are bound as integers when they are whole', async () => {
       expect(await db.query('SELECT CAST($1 AS {integer}) / 2 AS half', [5])).toEqual([{ half: 2 }]);
-      expect(await db.query("SELECT CAST($1 AS TEXT) || '' AS text", ['5'])).toEqual([{ text: '5' }]);
+      expect(await db.query("SELECT $1 || '' AS text", [5])).toEqual([{ text: '5' }]);
     });
 
     it('are found by number, in any order and more than once', async () => {

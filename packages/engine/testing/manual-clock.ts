@@ -54,6 +54,14 @@ export class ManualClock implements Clock {
     }
   }
 
+  /** Moves time on to the next moment somebody sleeps until; false when nobody does. */
+  advanceToNext(): boolean {
+    const next = Math.min(...[...this.#sleepers].map(({ at }) => at));
+    if (next === Number.POSITIVE_INFINITY) return false;
+    this.advance(Math.max(0, next - this.#now));
+    return true;
+  }
+
   /** Resolves as soon as somebody sleeps for just this long. */
   async untilAsleepFor(ms: number): Promise<void> {
     const isAsleep = () => [...this.#sleepers].some((sleeper) => sleeper.ms === ms);

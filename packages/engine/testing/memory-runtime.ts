@@ -81,6 +81,8 @@ export class MemoryRuntime implements Runtime {
     const alive = [...this.of(instance.sandboxId)].find(([, running]) => running.state !== 'dead');
     if (alive !== undefined) throw new Error(`Generation ${alive[0]} is still alive beside ${instance.generation}.`);
     const image = await this.read(from);
+    // Whoever aborted it may have destroyed the instance already: it must not come to be after that.
+    signal.throwIfAborted();
     if (use === 'memory' && from.needs['build'] !== this.build) {
       throw new TorporError('checkpoint_incompatible', 'It was made by another build.', { checkpointId: from.id });
     }
@@ -111,10 +113,12 @@ export class MemoryRuntime implements Runtime {
   async presync(): Promise<void> {}
 
   async freeze(instance: Instance): Promise<void> {
+    this.keeps('files');
     this.alive(instance).state = 'frozen';
   }
 
   async capture(instance: Instance, mode: 'memory' | 'files', staging: Staging): Promise<Captured> {
+    this.keeps(mode);
     const running = this.alive(instance);
     if (running.state !== 'frozen') throw new Error('Only a frozen instance can be captured.');
     return this.write(staging, image(running, mode === 'memory'));
@@ -201,6 +205,12 @@ export class MemoryRuntime implements Runtime {
       throw new TorporError('unreachable', `Generation ${instance.generation} of ${instance.sandboxId} is not alive.`);
     }
     return running;
+  }
+
+  private keeps(mode: 'memory' | 'files'): void {
+    const { pause } = this.declared;
+    if (pause === 'memory' || pause === mode) return;
+    throw new TorporError('capability_unsupported', `The runtime "${this.name}" keeps no ${mode} over a pause.`);
   }
 
   private async write(staging: Staging, content: Image): Promise<Captured> {

@@ -56,6 +56,7 @@ export async function makeWorld(kind: DatabaseKind, options: WorldOptions = {}):
       faults: noFaults,
       report: (what, facts) => reported.push({ what, facts }),
       serverId: `server-${++servers}`,
+      alone: false,
     };
     return { ...base, ...options.parts?.(base) };
   };

@@ -62,6 +62,8 @@ export const sandboxViewSchema = z
     lost: z.array(lossSchema),
     reason: z.string().nullable(),
     operationId: idSchema('op').nullable(),
+    /** Where each declared port is served; added by the face that knows its own address. */
+    urls: z.record(z.string(), z.string()).optional(),
   })
   .meta({ id: 'Sandbox' });
 export type SandboxView = z.infer<typeof sandboxViewSchema>;

@@ -12,6 +12,7 @@ import type { Observation } from '../ports/runtime.ts';
 import type { Sandbox } from '../sandbox.ts';
 import { within } from '../within.ts';
 import { reserve, sealCaptured } from './seal.ts';
+import { openDoor } from './door.ts';
 
 type Gone = Extract<Observation, { is: 'gone' }>;
 
@@ -56,7 +57,7 @@ export async function recover(ctx: Context, held: Held, sandbox: Sandbox, found:
     }
     await stepRecovered(ctx, tx, locked, operation, found, locked.checkpointId, ['processes', 'files', 'connections']);
   });
-  await ctx.gate.open(sandbox.id);
+  await openDoor(ctx, sandbox.id);
 }
 
 /** The operation that found the loss may have been a pause; it ends as failed then, because nobody was asked. */

@@ -10,13 +10,14 @@ import type { Sandbox } from '../sandbox.ts';
 import { observe } from './observe.ts';
 import { recover } from './recover.ts';
 import { thaw } from './thaw.ts';
+import { openDoor } from './door.ts';
 
 export async function repair(ctx: Context, held: Held, sandbox: Sandbox): Promise<void> {
   const { operation } = held;
   const found = await observe(ctx, sandbox);
   if (found.is === 'gone') return recover(ctx, held, sandbox, found);
   const thawed = found.is === 'frozen' && (await thaw(ctx, sandbox));
-  if (thawed) await ctx.gate.open(sandbox.id);
+  if (thawed) await openDoor(ctx, sandbox.id);
   const well = found.is === 'running' || thawed;
   const why = 'why' in found ? found.why : 'it could not be thawed';
   const ending: Ending = well

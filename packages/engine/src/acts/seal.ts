@@ -22,6 +22,7 @@ import type { Instance, Runtime } from '../ports/runtime.ts';
 import type { Sandbox } from '../sandbox.ts';
 import { within } from '../within.ts';
 import { thaw } from './thaw.ts';
+import { openDoor } from './door.ts';
 
 export interface SealPlan {
   readonly checkpointId: CheckpointId;
@@ -82,7 +83,7 @@ export async function seal(ctx: Context, held: Held, sandbox: Sandbox, plan: Sea
   if (plan.then === 'continue') await thaw(ctx, { ...sandbox, checkpointId: plan.checkpointId });
   await pass(ctx, operation, 'seal-thawed');
   // What is to run again at once keeps its door closed until it does.
-  if (plan.last) await ctx.gate.open(sandbox.id);
+  if (plan.last) await openDoor(ctx, sandbox.id);
 }
 
 /** The seal failed, the sandbox runs again and the operation has ended with the cause. */
@@ -220,7 +221,7 @@ export async function undoSeal(
   error: TorporError,
 ): Promise<void> {
   const thawed = await thaw(ctx, sandbox);
-  await ctx.gate.open(sandbox.id);
+  await openDoor(ctx, sandbox.id);
   await commit(ctx, operation, async (tx, locked) => {
     const now = ctx.clock.now();
     for (const unfinished of await findWriting(tx, operation.id)) await markDeleted(tx, unfinished.id, now);

@@ -17,6 +17,7 @@ import type { Sandbox } from '../sandbox.ts';
 import { within } from '../within.ts';
 import { observe } from './observe.ts';
 import { nothingToStartFrom, type Source, sourcesOf } from './sources.ts';
+import { openDoor } from './door.ts';
 
 /** Faults of one source, for which the next may be tried. */
 const SOURCE_FAULTS: ReadonlySet<ErrorCode> = new Set([
@@ -61,7 +62,7 @@ export async function start(ctx: Context, held: Held, claimed: Sandbox): Promise
     await giveUp(ctx, operation, sandbox, TorporError.from(thrown));
   }
   if (started) await pass(ctx, operation, 'start-committed');
-  await ctx.gate.open(sandbox.id);
+  await openDoor(ctx, sandbox.id);
 }
 
 /**
@@ -76,7 +77,7 @@ export async function adopt(ctx: Context, held: Held, sandbox: Sandbox): Promise
   const { memory } = source.checkpoint.parts;
   const started: Started = memory ? { kind: 'memory', lost: [] } : { kind: 'files', lost: ['processes'] };
   await commitStarted(ctx, held.operation, source, started, sandbox.generation, 0);
-  await ctx.gate.open(sandbox.id);
+  await openDoor(ctx, sandbox.id);
 }
 
 /** Waits until whatever ran before is dead and its mounts are gone. */

@@ -8,7 +8,7 @@
  * The kernel also frees the lock when this process closes *any* handle of its own on `lock.db`, so no other
  * code may open that file, not even to copy it.
  */
-import { mkdir, readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
+import { mkdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
 import { hostname } from 'node:os';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
@@ -54,7 +54,6 @@ export async function claimDataDirectory(path: string, clock: Clock = systemCloc
 async function makeDirectory(path: string): Promise<void> {
   try {
     await mkdir(path, { recursive: true, mode: 0o700 });
-    await stat(join(path, '.'));
   } catch (thrown) {
     throw fileError(thrown, path);
   }

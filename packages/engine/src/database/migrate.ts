@@ -86,7 +86,7 @@ function refuseUnknown(applied: readonly AppliedMigration[], migrations: readonl
   const newest = migrations.at(-1)?.name ?? 'none';
   throw new TorporError(
     'version_unsupported',
-    `The database has migration ${unknown.name}, which this version of Torpor does not know (its newest is ${newest}).`,
+    `The database has migration ${unknown.name}; the newest that this version of Torpor knows is ${newest}.`,
     { details: { found: unknown.name, newest } },
   );
 }

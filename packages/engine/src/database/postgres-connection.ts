@@ -54,8 +54,7 @@ export class PostgresConnection {
     try {
       const { command } = await this.#send({ text: 'COMMIT' });
       // PostgreSQL answers the COMMIT of a failed transaction without an error.
-      if (command !== 'COMMIT')
-        throw new TorporError('internal', 'A transaction had ended before its COMMIT.');
+      if (command !== 'COMMIT') throw new TorporError('internal', 'A transaction ended before its COMMIT.');
     } catch (thrown) {
       throw this.#lost ? unknownOutcome(this.#database, thrown) : postgresError(thrown, this.#database);
     }

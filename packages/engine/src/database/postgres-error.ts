@@ -27,7 +27,7 @@ export function isReadOnlyTransaction(thrown: unknown): boolean {
   return sqlState(thrown) === READ_ONLY_TRANSACTION;
 }
 
-/** `database` names the database for people, without its password. A fault in a statement stays what it is. */
+/** `database` is its name for people, without the password. A fault in a statement stays what it is. */
 export function postgresError(thrown: unknown, database: string): unknown {
   if (thrown instanceof TorporError) return thrown;
   if (isConnectionLost(thrown)) return unreachable(database, thrown);
@@ -64,7 +64,7 @@ export function unreachable(database: string, cause: unknown): TorporError {
     'unreachable',
     `${database} cannot be reached${why === undefined ? '' : ` (${why})`}.`,
     {
-      hint: 'Check that the server runs, and the host, user and database in the URL. Nothing was concluded from this.',
+      hint: 'Check that the server runs, and what the URL says. Nothing was concluded from this.',
       details: { database },
       cause,
     },

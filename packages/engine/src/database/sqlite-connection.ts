@@ -1,8 +1,10 @@
 /** One connection to the SQLite file: how it is set up, how values go in, and its prepared statements. */
+import { closeSync, openSync } from 'node:fs';
 import { DatabaseSync, type StatementSync } from 'node:sqlite';
 import { TorporError } from '@torpor/protocol';
 import type { Row, SqlValue } from '../ports/database.ts';
 import { writeFor } from './dialect.ts';
+import { fileError } from './file-error.ts';
 import { isWriteRefused, sqliteError } from './sqlite-error.ts';
 
 /** More than there are different statements in the engine, so that it only bounds a mistake. */
@@ -29,12 +31,13 @@ export class SqliteConnection {
   }
 
   static writer(path: string): SqliteConnection {
+    createPrivately(path);
     const connection = SqliteConnection.#open(path, false);
     connection.#setUp(() => {
       const [mode] = connection.run('PRAGMA journal_mode = WAL');
       if (mode?.['journal_mode'] !== 'wal') {
         throw new TorporError('internal', `${path} cannot be kept with a write-ahead log.`, {
-          hint: 'Put the data directory on a local disk: network file systems cannot share the memory it needs.',
+          hint: 'Put the data directory on a local disk: network file systems do not offer what it needs.',
         });
       }
       // In WAL mode this is one sync per commit: what was committed survives a power cut.
@@ -135,6 +138,19 @@ export class SqliteConnection {
       }
       throw sqliteError(thrown, this.#path);
     }
+  }
+}
+
+/**
+ * Makes the file for its user alone, which SQLite would not; what lies beside it gets the same mode. A file
+ * that is there is not opened: closing it again would free the locks that this process has on it.
+ */
+function createPrivately(path: string): void {
+  try {
+    closeSync(openSync(path, 'wx', 0o600));
+  } catch (thrown) {
+    if (!(thrown instanceof Error && 'code' in thrown && thrown.code === 'EEXIST'))
+      throw fileError(thrown, path);
   }
 }
 

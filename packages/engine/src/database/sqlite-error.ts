@@ -86,7 +86,7 @@ function busy(path: string, cause: unknown): TorporError {
 
 function damaged(path: string, cause: unknown): TorporError {
   return new TorporError('internal', `${path} is damaged, or is not a database of Torpor.`, {
-    hint: 'Stop Torpor and keep a copy of the file. Put back a backup, or salvage it with "sqlite3 <file> .recover".',
+    hint: 'Stop Torpor and copy the file. Then put back a backup, or try "sqlite3 <file> .recover".',
     details: { path },
     cause,
   });

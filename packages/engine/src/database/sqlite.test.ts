@@ -1,4 +1,4 @@
-import { mkdtemp, open as openFile, rm, writeFile } from 'node:fs/promises';
+import { mkdtemp, open as openFile, readdir, rm, stat, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
@@ -51,6 +51,13 @@ describe('the embedded database', () => {
       { foreign_keys: 1 },
       { trusted_schema: 0 },
     ]);
+  });
+
+  it('is readable for its user alone, with all that lies beside it', async () => {
+    await createTable(await open());
+    const files = await readdir(directory);
+    expect(files.sort()).toEqual(['torpor.db', 'torpor.db-shm', 'torpor.db-wal']);
+    for (const file of files) expect((await stat(join(directory, file))).mode & 0o777).toBe(0o600);
   });
 
   it('runs transactions in the order in which they were asked for', async () => {

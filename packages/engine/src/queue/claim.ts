@@ -24,7 +24,8 @@ export interface ClaimOptions {
 /** The next due job of the first queue that has one, leased to the caller; undefined when nothing is due. */
 export async function claim(db: Database, options: ClaimOptions): Promise<Job | undefined> {
   for (const queue of options.queues) {
-    for (const priority of await duePriorities(db, queue, options.now)) {
+    for (const { priority, claimable_at } of await heads(db, queue)) {
+      if (claimable_at > options.now) continue;
       const job = await claimAt(db, queue, priority, options);
       if (job !== undefined) return job;
     }
@@ -34,9 +35,9 @@ export async function claim(db: Database, options: ClaimOptions): Promise<Job | 
 
 /** When the next job of these queues can be claimed; undefined when there is none. */
 export async function nextClaimableAt(db: Queryable, queues: readonly string[]): Promise<number | undefined> {
-  const times = await Promise.all(queues.map((queue) => firstClaimableAt(db, queue)));
-  const known = times.filter((time) => time !== null);
-  return known.length === 0 ? undefined : Math.min(...known);
+  const found = await Promise.all(queues.map((queue) => heads(db, queue)));
+  const times = found.flat().map(({ claimable_at }) => claimable_at);
+  return times.length === 0 ? undefined : Math.min(...times);
 }
 
 async function claimAt(
@@ -58,29 +59,38 @@ async function claimAt(
   }
 }
 
+interface Head extends Row {
+  readonly priority: number;
+  readonly claimable_at: number;
+}
+
 /**
- * The priorities at which something is due, most urgent first. Each step of the recursion jumps to the
- * next priority by the index, so neither many jobs of one priority nor many that are not yet due are read.
+ * Of each priority in use, most urgent first, when its first job can be claimed. Each step jumps to the next
+ * priority by the index, so neither many jobs of one priority nor many that are not yet due are read.
+ * (Written with ORDER BY and LIMIT: for min() and EXISTS, PostgreSQL may choose to read them all.)
  *
  * It locks nothing and is only a hint for `lease`. A job that comes between the two is found by the next
  * claim, which its notice brings about.
  */
-async function duePriorities(db: Queryable, queue: string, now: number): Promise<number[]> {
-  const rows = await db.query<{ priority: number }>(
+function heads(db: Queryable, queue: string): Promise<Head[]> {
+  return db.query<Head>(
     `WITH RECURSIVE used (priority) AS (
-       SELECT min(priority) FROM queue_jobs WHERE queue = $1 AND ended_at IS NULL
+       SELECT (SELECT priority FROM queue_jobs
+               WHERE queue = $1 AND ended_at IS NULL
+               ORDER BY priority LIMIT 1)
        UNION ALL
-       SELECT (SELECT min(priority) FROM queue_jobs
-               WHERE queue = $1 AND ended_at IS NULL AND priority > used.priority)
+       SELECT (SELECT priority FROM queue_jobs
+               WHERE queue = $1 AND ended_at IS NULL AND priority > used.priority
+               ORDER BY priority LIMIT 1)
        FROM used WHERE used.priority IS NOT NULL
      )
-     SELECT priority FROM used
-     WHERE EXISTS (SELECT 1 FROM queue_jobs
-                   WHERE queue = $1 AND ended_at IS NULL AND priority = used.priority AND claimable_at <= $2)
+     SELECT priority, (SELECT claimable_at FROM queue_jobs
+                       WHERE queue = $1 AND ended_at IS NULL AND priority = used.priority
+                       ORDER BY claimable_at LIMIT 1) AS claimable_at
+     FROM used WHERE priority IS NOT NULL
      ORDER BY priority`,
-    [queue, now],
+    [queue],
   );
-  return rows.map(({ priority }) => priority);
 }
 
 interface LeasedRow extends Row {
@@ -129,15 +139,6 @@ function lease(
        last_error, created_at`,
     [queue, priority, now, owner, now + leaseMs, JSON.stringify(leaseRanOut().toBody())],
   );
-}
-
-/** The index holds a queue's jobs by this, so it reads one entry. */
-async function firstClaimableAt(db: Queryable, queue: string): Promise<number | null> {
-  const [row] = await db.query<{ at: number | null }>(
-    'SELECT min(claimable_at) AS at FROM queue_jobs WHERE queue = $1 AND ended_at IS NULL',
-    [queue],
-  );
-  return row?.at ?? null;
 }
 
 function jobOf(row: LeasedRow, { owner, now, leaseMs }: ClaimOptions): Job {

@@ -30,7 +30,7 @@ export interface Job {
   readonly createdAt: number;
 }
 
-/** Somebody else holds the job by now, or it has ended. What the former holder wanted to write is not written. */
+/** Somebody else holds the job by now, or it has ended. What the former holder wrote is taken back. */
 export class LeaseLost extends TorporError {
   constructor({ id, token }: Pick<Job, 'id' | 'token'>) {
     super('conflict', `The lease on ${id} is no longer held.`, {

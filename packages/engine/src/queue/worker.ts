@@ -13,7 +13,7 @@ import { keepLease } from './keep-lease.ts';
 import { complete, fail, release } from './lease.ts';
 
 /** Written together with the end of the job, in one transaction. */
-export type Effects = (tx: Transaction) => Promise<void>;
+type Effects = (tx: Transaction) => Promise<void>;
 
 export interface WorkerOptions {
   readonly db: Database;
@@ -63,6 +63,7 @@ class QueueWorker implements Worker {
   #bell = new AbortController();
   #loop: Promise<void> = Promise.resolve();
   #stopListening = async () => {};
+  #stopped: Promise<void> | undefined;
 
   constructor(options: WorkerOptions) {
     this.#options = options;
@@ -73,7 +74,12 @@ class QueueWorker implements Worker {
     this.#loop = this.#work();
   }
 
-  async stop(): Promise<void> {
+  stop(): Promise<void> {
+    this.#stopped ??= this.#stop();
+    return this.#stopped;
+  }
+
+  async #stop(): Promise<void> {
     const { clock, stopWithinMs } = this.#options;
     this.#stopping.abort();
     this.#bell.abort();
@@ -142,7 +148,8 @@ class QueueWorker implements Worker {
     try {
       await this.#attempt(job, AbortSignal.any([this.#stopping.signal, lost.signal]));
     } catch (thrown) {
-      if (!lost.signal.aborted) await this.#giveUp(job, thrown);
+      if (lost.signal.aborted) onFault(lost.signal.reason);
+      else await this.#giveUp(job, thrown);
     } finally {
       done.abort();
       await keeping;

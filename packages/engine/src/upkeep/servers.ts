@@ -13,6 +13,12 @@ export async function heartbeat(ctx: Context): Promise<void> {
   );
 }
 
+/** Where there can be only one server, whatever an earlier one left is taken up at once. */
+export async function buryOthers(ctx: Context): Promise<void> {
+  if (!ctx.alone) return;
+  await ctx.db.transaction((tx) => tx.query('DELETE FROM servers WHERE id <> $1', [ctx.serverId]));
+}
+
 /** A server that stops on purpose hands its operations on at once. */
 export async function sayGoodbye(ctx: Context): Promise<void> {
   await ctx.db.transaction((tx) => tx.query('DELETE FROM servers WHERE id = $1', [ctx.serverId]));

@@ -31,6 +31,4 @@ CREATE UNIQUE INDEX queue_jobs_dedupe ON queue_jobs (queue, dedupe_key)
   WHERE dedupe_key IS NOT NULL AND ended_at IS NULL;
 -- The first entry of a priority is the next to claim at it, however many lie behind.
 CREATE INDEX queue_jobs_claim ON queue_jobs (queue, priority, claimable_at, id) WHERE ended_at IS NULL;
--- The first entry of a queue says when a worker has to look again.
-CREATE INDEX queue_jobs_next ON queue_jobs (queue, claimable_at) WHERE ended_at IS NULL;
 CREATE INDEX queue_jobs_ended ON queue_jobs (ended_at) WHERE ended_at IS NOT NULL;

@@ -1,0 +1,35 @@
+import { describe, expect, it } from 'vitest';
+import { parseListen, readOptions } from './agent-options.ts';
+
+describe('where to listen', () => {
+  it.each([
+    ['49983', { host: '127.0.0.1', port: 49983 }],
+    ['0.0.0.0:80', { host: '0.0.0.0', port: 80 }],
+    ['[::]:80', { host: '::', port: 80 }],
+    ['unix:/run/a.sock', { path: '/run/a.sock' }],
+  ])('%s', (text, expected) => {
+    expect(parseListen(text)).toEqual(expected);
+  });
+
+  it.each(['', 'port', '127.0.0.1', '127.0.0.1:99999'])('%j is refused', (text) => {
+    expect(() => parseListen(text)).toThrow(expect.objectContaining({ code: 'invalid_request' }));
+  });
+});
+
+describe('options', () => {
+  it('come from flags before variables, and listen on the usual port otherwise', () => {
+    expect(readOptions([], {}).listen).toEqual({ host: '127.0.0.1', port: 49983 });
+    const options = readOptions(['--root', '/a'], {
+      TORPOR_AGENT_ROOT: '/b',
+      TORPOR_AGENT_SANDBOX_ID: 'sbx_1',
+    });
+    expect(options).toMatchObject({ root: '/a', sandboxId: 'sbx_1', setHostname: false });
+  });
+
+  it('take the credential from a variable only, where no process list shows it', () => {
+    expect(readOptions([], { TORPOR_AGENT_CREDENTIAL: 'c' }).credential).toBe('c');
+    expect(() => readOptions(['--credential', 'c'], {})).toThrow(
+      expect.objectContaining({ code: 'invalid_request' }),
+    );
+  });
+});

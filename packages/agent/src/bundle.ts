@@ -1,0 +1,109 @@
+/**
+ * Makes the agent portable: one file, and the native terminal library beside it. Nothing else of
+ * node_modules goes into a sandbox.
+ */
+import { createHash, randomUUID } from 'node:crypto';
+import { cp, mkdir, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
+import { createRequire } from 'node:module';
+import { dirname, join, relative } from 'node:path';
+import { build, type Plugin } from 'esbuild';
+
+const PACKAGE = join(import.meta.dirname, '..');
+const require = createRequire(import.meta.url);
+
+/** Loaded at run time, because it is native. */
+const NATIVE = ['@lydell/node-pty', `@lydell/node-pty-${process.platform}-${process.arch}`];
+
+export interface BundleOptions {
+  /**
+   * The directory to build in, the package's own `dist` unless another is named. Running agents still
+   * load from it (a file worker, a terminal), so it is updated in place and never taken away.
+   */
+  readonly into?: string;
+}
+
+/** Builds when the sources are not those of the last time. Gives the directory; the program is `agent.mjs` in it. */
+export async function bundleAgent({ into = join(PACKAGE, 'dist') }: BundleOptions = {}): Promise<string> {
+  const stamp = await sourceStamp();
+  const stampFile = join(into, 'stamp');
+  if ((await readFile(stampFile, 'utf8').catch(() => '')) === stamp) return into;
+  const work = `${into}-${randomUUID()}`;
+  try {
+    await mkdir(work, { recursive: true });
+    await bundle(join(work, 'agent.mjs'));
+    await copyNative(work);
+    await writeFile(join(work, 'stamp'), stamp);
+    await publish(work, into);
+  } finally {
+    await rm(work, { recursive: true, force: true });
+  }
+  return into;
+}
+
+async function bundle(outfile: string): Promise<void> {
+  await build({
+    entryPoints: [join(PACKAGE, 'src/main.ts')],
+    outfile,
+    bundle: true,
+    platform: 'node',
+    format: 'esm',
+    target: 'node24',
+    external: ['@lydell/node-pty'],
+    // Some of what is bundled was written for require.
+    banner: {
+      js: "import { createRequire } from 'node:module';\nconst require = createRequire(import.meta.url);",
+    },
+    plugins: [onlyWhatIsUsed],
+    logLevel: 'silent',
+  });
+}
+
+/** The words of the whole project come with schemas that an agent never uses; they are three quarters of the size. */
+const onlyWhatIsUsed: Plugin = {
+  name: 'only-what-is-used',
+  setup(bundler) {
+    bundler.onResolve({ filter: /^@torpor\/protocol$|^\.\.?\// }, async ({ path, pluginData, ...where }) => {
+      const isProtocol = path === '@torpor/protocol' || where.importer.includes('/packages/protocol/');
+      if (pluginData === onlyWhatIsUsed || !isProtocol) return undefined;
+      const found = await bundler.resolve(path, { ...where, pluginData: onlyWhatIsUsed });
+      return { path: found.path, errors: found.errors, sideEffects: false };
+    });
+  },
+};
+
+async function copyNative(work: string): Promise<void> {
+  for (const name of NATIVE) {
+    const from = dirname(
+      require.resolve(`${name}/package.json`, { paths: [require.resolve('@lydell/node-pty')] }),
+    );
+    await cp(from, join(work, 'node_modules', name), { recursive: true });
+  }
+}
+
+/** File by file, so that a program in the directory finds each of them at any time; the stamp comes last. */
+async function publish(work: string, into: string): Promise<void> {
+  for (const file of (await filesIn(work)).filter((name) => name !== 'stamp').concat('stamp')) {
+    await mkdir(dirname(join(into, file)), { recursive: true });
+    await rename(join(work, file), join(into, file));
+  }
+}
+
+/** Changes with everything that goes into the bundle; the versions of others' code stand in package.json. */
+async function sourceStamp(): Promise<string> {
+  const hash = createHash('sha256').update(`${process.platform}-${process.arch}`);
+  for (const name of ['agent', 'envd', 'protocol']) {
+    const directory = join(PACKAGE, '..', name);
+    const sources = (await filesIn(join(directory, 'src'))).filter((file) => !/\.(test|d)\.ts$/.test(file));
+    for (const file of ['package.json', ...sources.map((source) => join('src', source))]) {
+      hash.update(`${name}/${file}\0`).update(await readFile(join(directory, file)));
+    }
+  }
+  return hash.digest('hex');
+}
+
+/** Relative paths of all files below a directory, in an order that does not depend on the system. */
+async function filesIn(directory: string): Promise<string[]> {
+  const entries = await readdir(directory, { recursive: true, withFileTypes: true });
+  const files = entries.filter((entry) => entry.isFile());
+  return files.map((file) => relative(directory, join(file.parentPath, file.name))).sort();
+}

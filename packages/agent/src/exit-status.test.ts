@@ -1,0 +1,25 @@
+import { describe, expect, it } from 'vitest';
+import { endedBy, exitedWith } from './exit-status.ts';
+
+describe('the status of an exit', () => {
+  it('has no error when all went well', () => {
+    expect(exitedWith(0)).toEqual({ exitCode: 0, exited: true, status: 'exit status 0' });
+  });
+
+  it('names the code', () => {
+    expect(exitedWith(3)).toEqual({
+      exitCode: 3,
+      exited: true,
+      status: 'exit status 3',
+      error: 'exit status 3',
+    });
+  });
+
+  it('names the signal, by name or by number', () => {
+    const killed = { exitCode: -1, exited: false, status: 'signal: killed', error: 'signal: killed' };
+    expect(endedBy('SIGKILL')).toEqual(killed);
+    expect(endedBy(9)).toEqual(killed);
+    expect(endedBy('SIGSYS').status).toBe('signal: SIGSYS');
+    expect(endedBy(250).status).toBe('signal: signal 250');
+  });
+});

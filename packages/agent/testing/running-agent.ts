@@ -1,0 +1,91 @@
+/** A really running agent for tests, in a process of its own with a directory of its own. */
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtemp, realpath, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+import { type AgentClient, type ConnectAgentOptions, connectAgent } from '@torpor/envd';
+
+export interface RunningAgent {
+  /** Empty at first; the agent's root where it has one. */
+  readonly directory: string;
+  readonly baseUrl: string;
+  readonly pid: number;
+  /** Without a token. */
+  readonly client: AgentClient;
+  connect(options: Omit<ConnectAgentOptions, 'baseUrl' | 'socketPath'>): AgentClient;
+  /** Everything it wrote on stderr so far. */
+  readonly log: () => string;
+  stop(): Promise<void>;
+}
+
+export interface RunAgentOptions {
+  /** Confined to its directory, as in a sandbox without isolation. */
+  readonly confined?: boolean;
+  readonly args?: readonly string[];
+  readonly env?: Readonly<Record<string, string>>;
+  /** What to run instead of the sources. */
+  readonly script?: string;
+  readonly socket?: boolean;
+}
+
+const SOURCE = join(import.meta.dirname, '../src/main.ts');
+
+export async function runAgent(options: RunAgentOptions = {}): Promise<RunningAgent> {
+  const directory = await realpath(await mkdtemp(join(tmpdir(), 'torpor-agent-')));
+  const state = await realpath(await mkdtemp(join(tmpdir(), 'torpor-state-')));
+  const socketPath = join(state, 'agent.sock');
+  const child = spawn(
+    process.execPath,
+    [
+      options.script ?? SOURCE,
+      '--listen',
+      options.socket ? `unix:${socketPath}` : '127.0.0.1:0',
+      '--state-dir',
+      join(state, 'state'),
+      ...(options.confined ? ['--root', directory] : []),
+      ...(options.args ?? []),
+    ],
+    { stdio: ['ignore', 'ignore', 'pipe'], env: { PATH: process.env['PATH'], ...options.env } },
+  );
+  const lines: string[] = [];
+  const listen = await ready(child, lines);
+  const where = options.socket ? { socketPath } : { baseUrl: `http://${listen}` };
+  const clients: AgentClient[] = [];
+  const connect: RunningAgent['connect'] = (more) => {
+    const client = connectAgent({ ...where, ...more } as ConnectAgentOptions);
+    clients.push(client);
+    return client;
+  };
+  return {
+    directory,
+    baseUrl: `http://${listen}`,
+    pid: child.pid as number,
+    client: connect({}),
+    connect,
+    log: () => lines.join('\n'),
+    async stop() {
+      for (const client of clients) client.close();
+      if (child.exitCode === null && child.kill('SIGTERM')) await once(child, 'exit');
+      await rm(directory, { recursive: true, force: true });
+      await rm(state, { recursive: true, force: true });
+    },
+  };
+}
+
+/** The first line says where it listens; an agent that ends instead is an error with its reason. */
+function ready(child: ChildProcess, lines: string[]): Promise<string> {
+  return new Promise((resolve, reject) => {
+    createInterface({ input: child.stderr as NodeJS.ReadableStream }).on('line', (line) => {
+      lines.push(line);
+      try {
+        const entry = JSON.parse(line) as { message?: string; listen?: string };
+        if (entry.message === 'agent ready' && entry.listen) resolve(entry.listen);
+      } catch {
+        // Not a line of ours: a warning of Node, for example.
+      }
+    });
+    child.once('exit', (code) => reject(new Error(`the agent ended with ${code}: ${lines.join('\n')}`)));
+  });
+}

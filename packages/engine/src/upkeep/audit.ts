@@ -1,0 +1,48 @@
+/** Reads the whole ledger again and compares it with what the rows say. For `fsck`, and for tests. */
+import type { EventView, SandboxId } from '@torpor/protocol';
+import type { Context } from '../context.ts';
+import { type Folded, fold } from '../ledger/fold.ts';
+import { readEvents } from '../ledger/read.ts';
+import { findOpenOperation } from '../operations/operation.ts';
+import { listSandboxes, type Sandbox } from '../sandbox.ts';
+import { inPages } from './pages.ts';
+
+export interface Disagreement {
+  readonly sandboxId: SandboxId;
+  readonly what: string;
+}
+
+export async function* audit(ctx: Context): AsyncGenerator<Disagreement> {
+  for await (const sandbox of inPages((after, limit) => listSandboxes(ctx.db, {}, after, limit), ctx.settings.pageSize)) {
+    const what = await disagreement(ctx, sandbox);
+    if (what !== null) yield { sandboxId: sandbox.id, what };
+  }
+}
+
+async function disagreement(ctx: Context, sandbox: Sandbox): Promise<string | null> {
+  let folded: Folded | null;
+  try {
+    folded = fold(await allEvents(ctx, sandbox.id));
+  } catch (thrown) {
+    return thrown instanceof Error ? thrown.message : String(thrown);
+  }
+  for (const field of ['seq', 'state', 'generation', 'checkpointId'] as const) {
+    if (folded?.[field] !== sandbox[field]) {
+      return `its row says ${field} ${sandbox[field]}, its events say ${folded?.[field]}`;
+    }
+  }
+  const passing = sandbox.state === 'creating' || sandbox.state === 'pausing' || sandbox.state === 'resuming';
+  if (passing && (await findOpenOperation(ctx.db, sandbox.id)) === undefined) {
+    return `it is ${sandbox.state} and no operation is under way`;
+  }
+  return null;
+}
+
+async function allEvents(ctx: Context, sandboxId: SandboxId): Promise<EventView[]> {
+  const events: EventView[] = [];
+  for (;;) {
+    const page = await readEvents(ctx.db, { sandboxId, afterSeq: events.length }, 1_000);
+    events.push(...page);
+    if (page.length < 1_000) return events;
+  }
+}

@@ -1,0 +1,105 @@
+/** A runtime as the contract suite holds it: with a store, a program inside, and the accidents from outside. */
+import { randomBytes } from 'node:crypto';
+import { type CheckpointId, makeId, type SandboxId } from '@torpor/protocol';
+import type { CheckpointStore, Staging } from '../src/ports/checkpoint-store.ts';
+import type { Captured, Instance, Runtime, SealedCheckpoint, Started, StartSpec } from '../src/ports/runtime.ts';
+
+export interface RuntimeUnderTest {
+  readonly runtime: Runtime;
+  readonly store: CheckpointStore;
+  readonly program: Program;
+  /** Its processes die from outside; what it had written stays. */
+  kill(instance: Instance): Promise<void>;
+  /** Its processes die and what it had written goes with them. */
+  wipe(instance: Instance): Promise<void>;
+  /** What a bad disk does to the content of a sealed checkpoint. */
+  damage(checkpoint: SealedCheckpoint, how: 'missing' | 'corrupt'): Promise<void>;
+  /** The runtime of a server that was restarted. Absent where the instances live in the runtime's own memory. */
+  reopen?(): Promise<Runtime>;
+  /** Removes everything, and throws when an instance or anything else of the runtime is left. */
+  dispose(): Promise<void>;
+}
+
+/** The program inside an instance. */
+export interface Program {
+  /** False when it did not get to do it, because it does not run. */
+  write(instance: Instance, path: string, text: string): Promise<boolean>;
+  /** Undefined when there is no such file. Only a running instance is asked. */
+  read(instance: Instance, path: string): Promise<string | undefined>;
+  remove?(instance: Instance, path: string): Promise<void>;
+  /** Something that lives in memory only and grows with every write. */
+  counter?(instance: Instance): Promise<number>;
+  /** Resolves when a process of the instance listens on the port. */
+  listen?(instance: Instance, port: number): Promise<void>;
+}
+
+export const NO_SPEC: StartSpec = { env: {}, services: [], network: {}, resources: {} };
+
+/** For calls that nobody stops. */
+export const unhurried: AbortSignal = new AbortController().signal;
+
+export function newInstance(generation = 1): Instance {
+  return { sandboxId: makeId('sbx', randomBytes) as SandboxId, generation };
+}
+
+export function nextOf({ sandboxId, generation }: Instance): Instance {
+  return { sandboxId, generation: generation + 1 };
+}
+
+type Ground = Pick<RuntimeUnderTest, 'runtime' | 'store'>;
+
+/** What the engine does with a capture: stages, lets it be filled, seals. */
+export async function sealing(
+  { runtime, store }: Ground,
+  fill: (staging: Staging) => Promise<Captured>,
+): Promise<SealedCheckpoint> {
+  const id: CheckpointId = makeId('ckpt', randomBytes);
+  const staging = await store.stage(id);
+  const { parts, needs } = await fill(staging);
+  const about = { sandboxId: null, parentId: null, runtime: runtime.name, createdAt: 1_700_000_000_000 };
+  const { manifest } = await store.seal(staging, { checkpointId: id, ...about, parts, needs });
+  return { id, parts, needs: manifest.needs, path: store.path(id) };
+}
+
+export function templateOf(ground: Ground): Promise<SealedCheckpoint> {
+  return sealing(ground, (staging) => ground.runtime.prepareTemplate('base', staging, unhurried));
+}
+
+/** Freezes and seals; the instance stays frozen. */
+export async function sealed(
+  ground: Ground,
+  instance: Instance,
+  mode: 'memory' | 'files' = 'files',
+): Promise<SealedCheckpoint> {
+  await ground.runtime.presync(instance, unhurried);
+  await ground.runtime.freeze(instance, unhurried);
+  return sealing(ground, (staging) => ground.runtime.capture(instance, mode, staging, unhurried));
+}
+
+/** Seals and ends it, as a pause does. */
+export async function paused(
+  ground: Ground,
+  instance: Instance,
+  mode: 'memory' | 'files' = 'files',
+): Promise<SealedCheckpoint> {
+  const checkpoint = await sealed(ground, instance, mode);
+  await ground.runtime.destroy(instance, unhurried);
+  return checkpoint;
+}
+
+export function startFrom(
+  { runtime }: Ground,
+  instance: Instance,
+  checkpoint: SealedCheckpoint,
+  use: 'memory' | 'files' = 'files',
+  spec: StartSpec = NO_SPEC,
+): Promise<Started> {
+  return runtime.start(instance, checkpoint, use, spec, unhurried);
+}
+
+export async function listedInstances(runtime: Runtime): Promise<Instance[]> {
+  const all: Instance[] = [];
+  for await (const { sandboxId, generation } of runtime.list(unhurried)) all.push({ sandboxId, generation });
+  const name = (instance: Instance) => `${instance.sandboxId}/${instance.generation}`;
+  return all.sort((a, b) => name(a).localeCompare(name(b)));
+}

@@ -1,0 +1,36 @@
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { openDirectoryStore } from '../src/checkpoint-store/directory.ts';
+import { MemoryRuntime, runtimeWithoutPause } from './memory-runtime.ts';
+import { describeRuntimeContract } from './runtime-contract.ts';
+import { listedInstances, type RuntimeUnderTest, unhurried } from './runtime-subject.ts';
+
+describeRuntimeContract('memory', () => inMemory(new MemoryRuntime()));
+describeRuntimeContract('memory, files only', () =>
+  inMemory(new MemoryRuntime({ capabilities: { pause: 'files' } })),
+);
+describeRuntimeContract('memory, without pause', () => inMemory(runtimeWithoutPause()));
+
+async function inMemory(runtime: MemoryRuntime): Promise<RuntimeUnderTest> {
+  const directory = await mkdtemp(join(tmpdir(), 'memory-runtime-'));
+  return {
+    runtime,
+    store: await openDirectoryStore({ root: directory }),
+    program: {
+      write: async ({ sandboxId }, path, text) => runtime.work(sandboxId, path, text),
+      read: async ({ sandboxId }, path) => runtime.look(sandboxId)?.files[path],
+      counter: async ({ sandboxId }) => runtime.look(sandboxId)?.counter ?? 0,
+    },
+    kill: async ({ sandboxId }) => runtime.vanish(sandboxId, false),
+    wipe: async ({ sandboxId }) => runtime.vanish(sandboxId, true),
+    damage: ({ path }, how) => {
+      const image = join(path ?? '', 'image.json');
+      return how === 'missing' ? rm(image) : writeFile(image, '{');
+    },
+    dispose: async () => {
+      for (const instance of await listedInstances(runtime)) await runtime.destroy(instance, unhurried);
+      await rm(directory, { recursive: true });
+    },
+  };
+}

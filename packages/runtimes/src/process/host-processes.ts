@@ -1,0 +1,45 @@
+/** The processes of this machine, as far as the runtime needs to know them. One implementation per system. */
+import { linuxProcesses } from './linux-processes.ts';
+import { portableProcesses } from './portable-processes.ts';
+
+export interface ProcessFacts {
+  readonly pid: number;
+  readonly parent: number;
+  /** Children inherit it, and nobody can join another's; 0 where the system does not tell. */
+  readonly session: number;
+  /** Together with the pid it names one process until the machine restarts. */
+  readonly startedAt: string;
+  readonly state: ProcessState;
+}
+
+/** `dead` waits for its parent to notice. */
+export type ProcessState = 'moving' | 'stopped' | 'dead';
+
+export interface Listener {
+  readonly address: string;
+  readonly port: number;
+  /** What a process holds when the socket is its own. */
+  readonly socket: string;
+}
+
+export interface HostProcesses {
+  /** Changes when the machine restarts, and all pids with it. */
+  bootId(): Promise<string>;
+  read(pid: number): Promise<ProcessFacts | undefined>;
+  all(): Promise<ProcessFacts[]>;
+  /** `NAME=value` lines it was started with; empty when they cannot be seen. */
+  environment(pid: number): Promise<readonly string[]>;
+  /** Every user id it has or could go back to; empty when they cannot be seen. */
+  users(pid: number): Promise<readonly number[]>;
+  listeners(port: number): Promise<Listener[]>;
+  /** Which of the sockets the process holds open. */
+  holds(pid: number, sockets: ReadonlySet<string>): Promise<readonly string[]>;
+}
+
+export function hostProcesses(platform: NodeJS.Platform = process.platform): HostProcesses {
+  return platform === 'linux' ? linuxProcesses : portableProcesses;
+}
+
+export function isSameProcess(a: ProcessFacts | undefined, b: Pick<ProcessFacts, 'pid' | 'startedAt'>): boolean {
+  return a !== undefined && a.pid === b.pid && a.startedAt === b.startedAt;
+}

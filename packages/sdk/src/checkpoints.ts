@@ -1,0 +1,28 @@
+/** Checkpoints by their own id. Those of one sandbox are listed with the sandbox. */
+import { type CheckpointId, type CheckpointView, checkpointViewSchema } from '@torpor/protocol';
+import type { JsonCalls, MutationOptions, ReadOptions } from './json-calls.ts';
+
+export class Checkpoints {
+  private readonly calls: JsonCalls;
+
+  constructor(calls: JsonCalls) {
+    this.calls = calls;
+  }
+
+  get(id: CheckpointId, options: ReadOptions = {}): Promise<CheckpointView> {
+    return this.calls.get(pathOf(id), checkpointViewSchema, options);
+  }
+
+  /** Reads its contents again; the answer's `health` says what was seen. */
+  verify(id: CheckpointId, options: MutationOptions = {}): Promise<CheckpointView> {
+    return this.calls.post(`${pathOf(id)}/verify`, checkpointViewSchema, {}, options);
+  }
+
+  async delete(id: CheckpointId, options: MutationOptions = {}): Promise<void> {
+    await this.calls.delete(pathOf(id), options);
+  }
+}
+
+function pathOf(id: CheckpointId): string {
+  return `/v1/checkpoints/${encodeURIComponent(id)}`;
+}

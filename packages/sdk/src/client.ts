@@ -1,0 +1,86 @@
+/**
+ * The client of the native API.
+ *
+ * ```ts
+ * const torpor = new Torpor({ url: 'http://127.0.0.1:7676', apiKey });
+ * const sandbox = await torpor.sandboxes.create();
+ * const { stdout } = await torpor.sandboxes.exec(sandbox.id, 'uname -a');
+ * await torpor.sandboxes.pause(sandbox.id);
+ * ```
+ */
+import {
+  type EventView,
+  eventViewSchema,
+  type FsckReport,
+  fsckReportSchema,
+  type Health,
+  healthSchema,
+  pageSchema,
+  type RuntimeView,
+  runtimeViewSchema,
+  type SandboxId,
+} from '@torpor/protocol';
+import { Checkpoints } from './checkpoints.ts';
+import { type FollowOptions, followEvents } from './event-stream.ts';
+import { JsonCalls, type MutationOptions, type ReadOptions } from './json-calls.ts';
+import { Keys } from './keys.ts';
+import { Operations } from './operations.ts';
+import type { Page, PageOptions } from './pages.ts';
+import { Sandboxes } from './sandboxes.ts';
+import { Templates } from './templates.ts';
+import { Transport, type TransportOptions } from './transport.ts';
+
+export interface EventPageOptions extends PageOptions {
+  readonly sandboxId?: SandboxId | undefined;
+}
+
+const runtimePage = pageSchema(runtimeViewSchema);
+const eventPage = pageSchema(eventViewSchema);
+
+export class Torpor {
+  readonly sandboxes: Sandboxes;
+  readonly checkpoints: Checkpoints;
+  readonly operations: Operations;
+  readonly templates: Templates;
+  readonly keys: Keys;
+  private readonly calls: JsonCalls;
+
+  constructor(options: TransportOptions = {}) {
+    this.calls = new JsonCalls(new Transport(options));
+    this.sandboxes = new Sandboxes(this.calls);
+    this.checkpoints = new Checkpoints(this.calls);
+    this.operations = new Operations(this.calls);
+    this.templates = new Templates(this.calls);
+    this.keys = new Keys(this.calls);
+  }
+
+  /** Where the server is. */
+  get url(): string {
+    return this.calls.transport.url;
+  }
+
+  /** Needs no key. */
+  health(options: ReadOptions = {}): Promise<Health> {
+    return this.calls.get('/health', healthSchema, options);
+  }
+
+  async runtimes(options: ReadOptions = {}): Promise<readonly RuntimeView[]> {
+    return (await this.calls.get('/v1/runtimes', runtimePage, options)).items;
+  }
+
+  /** Every event of the organisation after `after`, then every new one as it happens. */
+  events(options: FollowOptions = {}): AsyncGenerator<EventView, void> {
+    return followEvents(this.calls.transport, '/v1/events', ({ position }) => position, options);
+  }
+
+  /** The ledger as it is now, oldest first. */
+  eventPage({ sandboxId, limit, cursor, signal }: EventPageOptions = {}): Promise<Page<EventView>> {
+    const path = sandboxId === undefined ? '/v1/events' : `/v1/sandboxes/${encodeURIComponent(sandboxId)}/events`;
+    return this.calls.get(path, eventPage, { query: { limit, cursor }, signal });
+  }
+
+  /** Makes what is so and what is written agree, and says what it found. */
+  fsck(options: MutationOptions = {}): Promise<FsckReport> {
+    return this.calls.post('/v1/admin/fsck', fsckReportSchema, {}, options);
+  }
+}

@@ -1,0 +1,172 @@
+/**
+ * What a caller catches: one class per code of the closed set, so that `instanceof` tells failures apart.
+ *
+ * ```ts
+ * try {
+ *   await torpor.sandboxes.resume(id);
+ * } catch (error) {
+ *   if (error instanceof CheckpointMissingError) console.log(error.checkpointId, error.hint);
+ *   else throw error;
+ * }
+ * ```
+ */
+import { type ErrorCode, type ErrorDetails, isErrorCode, TorporError } from '@torpor/protocol';
+
+/** What only the wire knows of a failure. */
+export interface Answered {
+  readonly status: number;
+  readonly requestId: string | null;
+  /** As the server said; it may know more about this case than the code does. */
+  readonly retryable?: boolean | undefined;
+}
+
+/** A failure that the server answered with. */
+export abstract class ApiError extends TorporError {
+  readonly status: number;
+  /** Finds the request in the server's logs. */
+  readonly requestId: string | null;
+  readonly sandboxId: string | undefined;
+  readonly operationId: string | undefined;
+  readonly checkpointId: string | undefined;
+  readonly retryAfterMs: number | undefined;
+  readonly details: Readonly<Record<string, unknown>> | undefined;
+  private readonly said: boolean | undefined;
+
+  constructor(code: ErrorCode, message: string, extra: ErrorDetails, answered: Answered) {
+    super(code, message, extra);
+    Object.defineProperty(this, 'name', { value: className(code), configurable: true });
+    this.status = answered.status;
+    this.requestId = answered.requestId;
+    this.said = answered.retryable;
+    this.sandboxId = extra.sandboxId;
+    this.operationId = extra.operationId;
+    this.checkpointId = extra.checkpointId;
+    this.retryAfterMs = extra.retryAfterMs;
+    this.details = extra.details;
+  }
+
+  override get retryable(): boolean {
+    return this.said ?? super.retryable;
+  }
+}
+
+/** `checkpoint_missing` is `CheckpointMissingError`, also where class names were minified. */
+function className(code: ErrorCode): string {
+  return `${code.replaceAll(/(?:^|_)([a-z])/g, (_, letter: string) => letter.toUpperCase())}Error`;
+}
+
+function coded<C extends ErrorCode>(code: C) {
+  return class extends ApiError {
+    declare readonly code: C;
+
+    constructor(message: string, extra: ErrorDetails, answered: Answered) {
+      super(code, message, extra, answered);
+    }
+  };
+}
+
+export class NotFoundError extends coded('not_found') {}
+export class ExpiredError extends coded('expired') {}
+export class KilledError extends coded('killed') {}
+export class LostError extends coded('lost') {}
+export class UnreachableError extends coded('unreachable') {}
+export class TransitioningError extends coded('transitioning') {}
+export class CheckpointMissingError extends coded('checkpoint_missing') {}
+export class CheckpointCorruptError extends coded('checkpoint_corrupt') {}
+export class CheckpointUnreadableError extends coded('checkpoint_unreadable') {}
+export class CheckpointIncompatibleError extends coded('checkpoint_incompatible') {}
+export class CapabilityUnsupportedError extends coded('capability_unsupported') {}
+export class ConflictError extends coded('conflict') {}
+export class IdempotencyMismatchError extends coded('idempotency_mismatch') {}
+export class QuotaExceededError extends coded('quota_exceeded') {}
+export class CapacityError extends coded('capacity') {}
+export class StorageFullError extends coded('storage_full') {}
+export class StorageReadonlyError extends coded('storage_readonly') {}
+export class InUseError extends coded('in_use') {}
+export class VersionUnsupportedError extends coded('version_unsupported') {}
+export class TimeoutError extends coded('timeout') {}
+export class InvalidRequestError extends coded('invalid_request') {}
+export class UnauthenticatedError extends coded('unauthenticated') {}
+export class ForbiddenError extends coded('forbidden') {}
+export class InternalError extends coded('internal') {}
+
+type ErrorClass = new (message: string, extra: ErrorDetails, answered: Answered) => ApiError;
+
+/** Total: a code without a class does not compile. */
+export const ERROR_CLASSES: Readonly<Record<ErrorCode, ErrorClass>> = {
+  not_found: NotFoundError,
+  expired: ExpiredError,
+  killed: KilledError,
+  lost: LostError,
+  unreachable: UnreachableError,
+  transitioning: TransitioningError,
+  checkpoint_missing: CheckpointMissingError,
+  checkpoint_corrupt: CheckpointCorruptError,
+  checkpoint_unreadable: CheckpointUnreadableError,
+  checkpoint_incompatible: CheckpointIncompatibleError,
+  capability_unsupported: CapabilityUnsupportedError,
+  conflict: ConflictError,
+  idempotency_mismatch: IdempotencyMismatchError,
+  quota_exceeded: QuotaExceededError,
+  capacity: CapacityError,
+  storage_full: StorageFullError,
+  storage_readonly: StorageReadonlyError,
+  in_use: InUseError,
+  version_unsupported: VersionUnsupportedError,
+  timeout: TimeoutError,
+  invalid_request: InvalidRequestError,
+  unauthenticated: UnauthenticatedError,
+  forbidden: ForbiddenError,
+  internal: InternalError,
+};
+
+/** What a status means when the answer is not one of ours: a proxy between, or another program. */
+const BY_STATUS: ReadonlyMap<number, ErrorCode> = new Map([
+  [400, 'invalid_request'],
+  [401, 'unauthenticated'],
+  [403, 'forbidden'],
+  [404, 'not_found'],
+  [409, 'conflict'],
+  [410, 'expired'],
+  [413, 'invalid_request'],
+  [422, 'invalid_request'],
+  [425, 'transitioning'],
+  [429, 'quota_exceeded'],
+  [502, 'unreachable'],
+  [503, 'unreachable'],
+  [504, 'timeout'],
+  [507, 'storage_full'],
+]);
+
+/** The error in an answer, whoever wrote it. `body` is the parsed JSON, or undefined when it was none. */
+export function errorOfAnswer(status: number, requestId: string | null, body: unknown): ApiError {
+  const said = isRecord(body) && isRecord(body['error']) ? body['error'] : {};
+  const known = typeof said['code'] === 'string' && isErrorCode(said['code']) ? said['code'] : undefined;
+  // A code of a newer server keeps its meaning as far as its status tells.
+  const code = known ?? BY_STATUS.get(status) ?? 'internal';
+  const message = typeof said['message'] === 'string' ? said['message'] : `The server answered ${status}.`;
+  return new ERROR_CLASSES[code](message, extraOf(said), {
+    status,
+    requestId: text(said['requestId']) ?? requestId,
+    retryable: typeof said['retryable'] === 'boolean' ? said['retryable'] : undefined,
+  });
+}
+
+function extraOf(said: Readonly<Record<string, unknown>>): ErrorDetails {
+  const texts = ['sandboxId', 'operationId', 'checkpointId', 'hint'].flatMap((key) =>
+    typeof said[key] === 'string' ? [[key, said[key]]] : [],
+  );
+  return {
+    ...Object.fromEntries(texts),
+    ...(typeof said['retryAfterMs'] === 'number' ? { retryAfterMs: said['retryAfterMs'] } : {}),
+    ...(isRecord(said['details']) ? { details: said['details'] } : {}),
+  };
+}
+
+function text(value: unknown): string | undefined {
+  return typeof value === 'string' ? value : undefined;
+}
+
+function isRecord(value: unknown): value is Readonly<Record<string, unknown>> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}

@@ -1,0 +1,59 @@
+/**
+ * The ledger as it grows. A broken connection is taken up after the last event that arrived, so a reader
+ * sees every event once, in order, for as long as the server can be found.
+ */
+import { type EventView, eventViewSchema } from '@torpor/protocol';
+import { InternalError } from './errors.ts';
+import type { ReadOptions } from './json-calls.ts';
+import { backoffMs } from './retry.ts';
+import { serverSentEvents } from './server-sent-events.ts';
+import type { Transport } from './transport.ts';
+import { isTransportFault } from './transport-fault.ts';
+import { answeredBy, checked } from './validate.ts';
+
+export interface FollowOptions extends ReadOptions {
+  /** The last event the reader has; 0 is before the first. */
+  readonly after?: number | undefined;
+}
+
+/** `numberOf` is what the stream counts by: `seq` for one sandbox, `position` for all. */
+export async function* followEvents(
+  transport: Transport,
+  path: string,
+  numberOf: (event: EventView) => number,
+  { after = 0, signal }: FollowOptions,
+): AsyncGenerator<EventView, void> {
+  let last = after;
+  /** Connections in a row on which not even a sign of life arrived. */
+  let fruitless = 0;
+  for (;;) {
+    const response = await transport.ask({
+      method: 'GET',
+      path,
+      headers: { accept: 'text/event-stream', 'last-event-id': String(last) },
+      signal,
+    });
+    fruitless++;
+    let fault: unknown = new InternalError('The server ends the stream each time.', {}, answeredBy(response));
+    try {
+      for await (const event of eventsIn(response, () => (fruitless = 0))) {
+        const number = numberOf(event);
+        if (number <= last) continue;
+        last = number;
+        yield event;
+      }
+    } catch (thrown) {
+      if (signal?.aborted || !isTransportFault(thrown)) throw thrown;
+      fault = thrown;
+    }
+    if (fruitless > transport.retries) throw fault;
+    await transport.pace.sleep(backoffMs(fruitless + 1, transport.pace.random), signal);
+  }
+}
+
+async function* eventsIn(response: Response, onBytes: () => void): AsyncGenerator<EventView> {
+  if (response.body === null) return;
+  for await (const { data } of serverSentEvents(response.body, onBytes)) {
+    yield checked(data, eventViewSchema, answeredBy(response));
+  }
+}

@@ -1,0 +1,74 @@
+/** Running a command: the answer in one piece, or its output as it comes. */
+import {
+  EXEC_EVENT_DATA,
+  type ExecEventData,
+  type ExecEventName,
+  type ExecReply,
+  type ExecRequest,
+  execReplySchema,
+  type BackgroundReply,
+  backgroundReplySchema,
+} from '@torpor/protocol';
+import { errorOfAnswer, InternalError } from './errors.ts';
+import type { JsonCalls, ReadOptions } from './json-calls.ts';
+import { serverSentEvents } from './server-sent-events.ts';
+
+/** What to run: the command alone, or with its directory, environment and the rest. */
+export type Command = string | Omit<ExecRequest, 'background'>;
+
+/** What a streamed command says, in this order: start, output, end. A failure is thrown instead. */
+export type ExecEvent = { [N in Exclude<ExecEventName, 'error'>]: { readonly type: N } & ExecEventData<N> }[Exclude<
+  ExecEventName,
+  'error'
+>];
+
+export async function exec(
+  calls: JsonCalls,
+  path: string,
+  command: Command,
+  options: ReadOptions,
+): Promise<ExecReply> {
+  return calls.post(path, execReplySchema, requestOf(command), options);
+}
+
+export async function execInBackground(
+  calls: JsonCalls,
+  path: string,
+  command: Command,
+  options: ReadOptions,
+): Promise<BackgroundReply> {
+  return calls.post(path, backgroundReplySchema, { ...requestOf(command), background: true }, options);
+}
+
+/** Leaving the loop early lets go of the stream, and with it of the command. */
+export async function* execStream(
+  { transport }: JsonCalls,
+  path: string,
+  command: Command,
+  options: ReadOptions,
+): AsyncGenerator<ExecEvent, void> {
+  const response = await transport.ask({
+    method: 'POST',
+    path,
+    json: requestOf(command),
+    headers: { accept: 'text/event-stream' },
+    ...options,
+  });
+  const about = answeredBy(response);
+  if (response.body === null) throw new InternalError("The server's answer is empty.", {}, about);
+  for await (const { event, data } of serverSentEvents(response.body)) {
+    if (!isExecEvent(event)) continue;
+    if (event === 'error') throw errorOfAnswer(about.status, about.requestId, { error: JSON.parse(data) });
+    yield { type: event, ...JSON.parse(data) } as ExecEvent;
+    if (event === 'end') return;
+  }
+  throw new InternalError('The stream ended before the command did.', {}, about);
+}
+
+function requestOf(command: Command): Omit<ExecRequest, 'background'> {
+  return typeof command === 'string' ? { command } : command;
+}
+
+function isExecEvent(name: string): name is ExecEventName {
+  return Object.hasOwn(EXEC_EVENT_DATA, name);
+}

@@ -1,0 +1,14 @@
+export { ERROR_CODES, type ErrorCode, TorporError } from '@torpor/protocol';
+export * from './client.ts';
+export * from './errors.ts';
+export type { FollowOptions } from './event-stream.ts';
+export type { Command, ExecEvent } from './exec.ts';
+export type { MutationOptions, ReadOptions } from './json-calls.ts';
+export type { OperationFilter } from './operations.ts';
+export type { Page, PageOptions } from './pages.ts';
+export type { PortRequest } from './port-fetch.ts';
+export type { ProcessEvent, ProcessSocket, TerminalOptions } from './process-socket.ts';
+export type { Pace } from './retry.ts';
+export type { PauseReply, ResumeReply, SandboxFilter } from './sandboxes.ts';
+export { DEFAULT_URL, type TransportOptions } from './transport.ts';
+export { isTransportFault } from './transport-fault.ts';

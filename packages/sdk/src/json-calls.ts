@@ -1,0 +1,38 @@
+/** Calls whose answer is JSON of a known form. */
+import type { Query, Transport } from './transport.ts';
+import { type Schema, validated } from './validate.ts';
+
+export interface ReadOptions {
+  readonly signal?: AbortSignal | undefined;
+}
+
+export interface MutationOptions {
+  /** Two requests with one key are one request: the second gets the answer of the first. */
+  readonly idempotencyKey?: string | undefined;
+  readonly signal?: AbortSignal | undefined;
+}
+
+export class JsonCalls {
+  readonly transport: Transport;
+
+  constructor(transport: Transport) {
+    this.transport = transport;
+  }
+
+  async get<T>(path: string, schema: Schema<T>, options: ReadOptions & { readonly query?: Query } = {}): Promise<T> {
+    return validated(await this.transport.ask({ method: 'GET', path, whole: true, ...options }), schema);
+  }
+
+  async post<T>(
+    path: string,
+    schema: Schema<T>,
+    json: unknown,
+    options: MutationOptions & { readonly repeatWhenLost?: boolean } = {},
+  ): Promise<T> {
+    return validated(await this.transport.ask({ method: 'POST', path, json, whole: true, ...options }), schema);
+  }
+
+  async delete(path: string, options: MutationOptions & { readonly query?: Query } = {}): Promise<Response> {
+    return this.transport.ask({ method: 'DELETE', path, whole: true, ...options });
+  }
+}

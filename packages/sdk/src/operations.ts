@@ -1,0 +1,30 @@
+/** Operations: what was asked of sandboxes, how far it came and how it ended. */
+import { type OperationId, type OperationView, operationViewSchema, pageSchema, type SandboxId } from '@torpor/protocol';
+import type { JsonCalls, ReadOptions } from './json-calls.ts';
+import { everyItem, type Page, type PageOptions } from './pages.ts';
+
+export interface OperationFilter extends PageOptions {
+  readonly sandboxId?: SandboxId | undefined;
+}
+
+const operationPage = pageSchema(operationViewSchema);
+
+export class Operations {
+  private readonly calls: JsonCalls;
+
+  constructor(calls: JsonCalls) {
+    this.calls = calls;
+  }
+
+  get(id: OperationId, options: ReadOptions = {}): Promise<OperationView> {
+    return this.calls.get(`/v1/operations/${encodeURIComponent(id)}`, operationViewSchema, options);
+  }
+
+  page({ sandboxId, limit, cursor, signal }: OperationFilter = {}): Promise<Page<OperationView>> {
+    return this.calls.get('/v1/operations', operationPage, { query: { sandboxId, limit, cursor }, signal });
+  }
+
+  list(filter: OperationFilter = {}): AsyncGenerator<OperationView, void> {
+    return everyItem((cursor = filter.cursor) => this.page({ ...filter, cursor }));
+  }
+}

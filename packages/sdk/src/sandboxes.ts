@@ -1,0 +1,159 @@
+/** Everything one can ask of sandboxes. Each method is one call of the API. */
+import {
+  type BackgroundReply,
+  type CheckpointId,
+  type CheckpointPage,
+  type CheckpointView,
+  type CreateRequest,
+  checkpointPageSchema,
+  checkpointViewSchema,
+  type EventView,
+  type ExecReply,
+  type ExecSocketRequest,
+  type ForkReply,
+  type ForkRequest,
+  forkReplySchema,
+  type PauseRequest,
+  type ProcessView,
+  pageSchema,
+  pauseReplySchema,
+  processViewSchema,
+  type ResumeRequest,
+  resumeReplySchema,
+  type SandboxId,
+  type SandboxState,
+  type SandboxView,
+  type SnapshotRequest,
+  sandboxViewSchema,
+} from '@torpor/protocol';
+import { type FollowOptions, followEvents } from './event-stream.ts';
+import { type Command, type ExecEvent, exec, execInBackground, execStream } from './exec.ts';
+import { Files } from './files.ts';
+import type { JsonCalls, MutationOptions, ReadOptions } from './json-calls.ts';
+import { everyItem, type Page, type PageOptions } from './pages.ts';
+import { fetchPort, type PortRequest } from './port-fetch.ts';
+import { openExec, openTerminal, type ProcessSocket, type TerminalOptions } from './process-socket.ts';
+import { validated } from './validate.ts';
+
+export interface SandboxFilter extends PageOptions {
+  readonly state?: SandboxState | readonly SandboxState[] | undefined;
+  readonly metadata?: Readonly<Record<string, string>> | undefined;
+}
+
+export type PauseReply = ReturnType<typeof pauseReplySchema.parse>;
+export type ResumeReply = ReturnType<typeof resumeReplySchema.parse>;
+
+const sandboxPage = pageSchema(sandboxViewSchema);
+const processPage = pageSchema(processViewSchema);
+
+export class Sandboxes {
+  readonly files: Files;
+  private readonly calls: JsonCalls;
+
+  constructor(calls: JsonCalls) {
+    this.calls = calls;
+    this.files = new Files(calls);
+  }
+
+  /** Always under an idempotency key: a reply that was lost is asked for again, and there is one sandbox. */
+  create(request: CreateRequest = {}, options: MutationOptions = {}): Promise<SandboxView> {
+    const idempotencyKey = options.idempotencyKey ?? this.calls.transport.newIdempotencyKey();
+    const keyed = { ...options, idempotencyKey, repeatWhenLost: true };
+    return this.calls.post('/v1/sandboxes', sandboxViewSchema, request, keyed);
+  }
+
+  get(id: SandboxId, options: ReadOptions = {}): Promise<SandboxView> {
+    return this.calls.get(pathOf(id), sandboxViewSchema, options);
+  }
+
+  page({ state, metadata = {}, limit, cursor, signal }: SandboxFilter = {}): Promise<Page<SandboxView>> {
+    const states = typeof state === 'string' ? state : state?.join(',');
+    const wanted = Object.entries(metadata).map(([key, value]) => [`metadata.${key}`, value]);
+    const query = { state: states, ...Object.fromEntries(wanted), limit, cursor };
+    return this.calls.get('/v1/sandboxes', sandboxPage, { query, signal });
+  }
+
+  list(filter: SandboxFilter = {}): AsyncGenerator<SandboxView, void> {
+    return everyItem((cursor = filter.cursor) => this.page({ ...filter, cursor }));
+  }
+
+  pause(id: SandboxId, request: PauseRequest = {}, options: MutationOptions = {}): Promise<PauseReply> {
+    return this.calls.post(pathOf(id, 'pause'), pauseReplySchema, request, options);
+  }
+
+  resume(id: SandboxId, request: ResumeRequest = {}, options: MutationOptions = {}): Promise<ResumeReply> {
+    return this.calls.post(pathOf(id, 'resume'), resumeReplySchema, request, options);
+  }
+
+  /** One item per fork; one that failed does not hide the others. */
+  fork(id: SandboxId, request: ForkRequest = {}, options: MutationOptions = {}): Promise<ForkReply> {
+    return this.calls.post(pathOf(id, 'fork'), forkReplySchema, request, options);
+  }
+
+  snapshot(
+    id: SandboxId,
+    request: SnapshotRequest = {},
+    options: MutationOptions = {},
+  ): Promise<CheckpointView> {
+    return this.calls.post(pathOf(id, 'checkpoints'), checkpointViewSchema, request, options);
+  }
+
+  checkpoints(id: SandboxId, { limit, cursor, signal }: PageOptions = {}): Promise<CheckpointPage> {
+    return this.calls.get(pathOf(id, 'checkpoints'), checkpointPageSchema, { query: { limit, cursor }, signal });
+  }
+
+  rollback(id: SandboxId, checkpointId: CheckpointId, options: MutationOptions = {}): Promise<ResumeReply> {
+    return this.calls.post(pathOf(id, 'rollback'), resumeReplySchema, { checkpointId }, options);
+  }
+
+  /** From now; null takes the limit away. */
+  setTimeout(id: SandboxId, timeoutSeconds: number | null, options: MutationOptions = {}): Promise<SandboxView> {
+    return this.calls.post(pathOf(id, 'timeout'), sandboxViewSchema, { timeoutSeconds }, options);
+  }
+
+  async kill(id: SandboxId, options: MutationOptions = {}): Promise<SandboxView> {
+    return validated(await this.calls.delete(pathOf(id), options), sandboxViewSchema);
+  }
+
+  /** Runs to its end, and answers in one piece. */
+  exec(id: SandboxId, command: Command, options: ReadOptions = {}): Promise<ExecReply> {
+    return exec(this.calls, pathOf(id, 'exec'), command, options);
+  }
+
+  /** The same with its output as it comes, as text. */
+  execStream(id: SandboxId, command: Command, options: ReadOptions = {}): AsyncGenerator<ExecEvent, void> {
+    return execStream(this.calls, pathOf(id, 'exec'), command, options);
+  }
+
+  execInBackground(id: SandboxId, command: Command, options: ReadOptions = {}): Promise<BackgroundReply> {
+    return execInBackground(this.calls, pathOf(id, 'exec'), command, options);
+  }
+
+  /** A command with a stream for its stdin, and its output byte for byte. */
+  execSocket(id: SandboxId, request: ExecSocketRequest): Promise<ProcessSocket> {
+    return openExec(this.calls.transport, id, request);
+  }
+
+  terminal(id: SandboxId, options: TerminalOptions = {}): Promise<ProcessSocket> {
+    return openTerminal(this.calls.transport, id, options);
+  }
+
+  async processes(id: SandboxId, options: ReadOptions = {}): Promise<readonly ProcessView[]> {
+    return (await this.calls.get(pathOf(id, 'processes'), processPage, options)).items;
+  }
+
+  /** Every event after `after`, then every new one as it happens. Ends by leaving the loop, or the signal. */
+  events(id: SandboxId, options: FollowOptions = {}): AsyncGenerator<EventView, void> {
+    return followEvents(this.calls.transport, pathOf(id, 'events'), ({ seq }) => seq, options);
+  }
+
+  /** A request to a server inside the sandbox; reads are tried again while it wakes. */
+  fetch(id: SandboxId, port: number, path: string, request: PortRequest = {}): Promise<Response> {
+    return fetchPort(this.calls.transport, id, port, path, request);
+  }
+}
+
+function pathOf(id: SandboxId, rest?: string): string {
+  const sandbox = `/v1/sandboxes/${encodeURIComponent(id)}`;
+  return rest === undefined ? sandbox : `${sandbox}/${rest}`;
+}

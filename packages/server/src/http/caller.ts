@@ -1,0 +1,21 @@
+/** A request as the engine knows its caller: organisation, idempotency key, and how long it waits. */
+import type { Caller } from '@torpor/engine';
+import { TorporError } from '@torpor/protocol';
+import type { FastifyRequest } from 'fastify';
+
+const KEY = /^[\x21-\x7e]{1,255}$/;
+
+export function callerOf(request: FastifyRequest, signal: AbortSignal): Caller {
+  const idempotencyKey = idempotencyKeyOf(request);
+  return { org: request.identity.org, signal, ...(idempotencyKey === undefined ? {} : { idempotencyKey }) };
+}
+
+export function idempotencyKeyOf(request: FastifyRequest): string | undefined {
+  const given = request.headers['idempotency-key'];
+  if (given === undefined) return undefined;
+  if (typeof given === 'string' && KEY.test(given)) return given;
+  throw new TorporError(
+    'invalid_request',
+    'The Idempotency-Key is not one: 1 to 255 visible ASCII characters without spaces.',
+  );
+}

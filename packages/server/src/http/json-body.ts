@@ -1,0 +1,83 @@
+/** Reads JSON bodies: bounded in size and time, and only what can safely go on to a database or a process. */
+import type { FastifyInstance, FastifyRequest } from 'fastify';
+import { TorporError } from '@torpor/protocol';
+import { HttpRefusal } from './error-answer.ts';
+
+/** Deeper than any request of ours, shallow enough for everything that walks it. */
+const MAX_DEPTH = 32;
+
+/** JSON is the only kind of body; every other is refused with 415. An empty one counts as `{}`. */
+export function acceptJson(app: FastifyInstance, maxBytes: number): void {
+  app.removeAllContentTypeParsers();
+  app.addContentTypeParser('application/json', async (request: FastifyRequest, payload: AsyncIterable<Buffer>) => {
+    const text = (await readBounded(request, payload, maxBytes)).toString('utf8');
+    return text.trim() === '' ? undefined : parse(text);
+  });
+  app.addHook('preValidation', async (request) => {
+    if (request.body === undefined || request.body === null) request.body = {};
+    refuseNul(request.query);
+    refuseNul(request.params);
+  });
+}
+
+async function readBounded(request: FastifyRequest, payload: AsyncIterable<Buffer>, maxBytes: number): Promise<Buffer> {
+  if (Number(request.headers['content-length'] ?? 0) > maxBytes) throw tooLarge(maxBytes);
+  return request.bound.run(async () => {
+    const chunks: Buffer[] = [];
+    let size = 0;
+    for await (const chunk of payload) {
+      size += chunk.length;
+      if (size > maxBytes) throw tooLarge(maxBytes);
+      chunks.push(chunk);
+    }
+    return Buffer.concat(chunks);
+  });
+}
+
+function tooLarge(maxBytes: number): TorporError {
+  return new HttpRefusal(413, `The body has more than ${maxBytes} bytes.`, 'Large contents go by PUT …/files.');
+}
+
+function parse(text: string): unknown {
+  try {
+    const value: unknown = JSON.parse(text);
+    refuseUnsafe(value);
+    return value;
+  } catch (thrown) {
+    if (thrown instanceof TorporError) throw thrown;
+    throw new TorporError('invalid_request', 'The body is not JSON.', { cause: thrown });
+  }
+}
+
+/**
+ * No NUL, which neither PostgreSQL's texts nor the arguments of a process can hold; no `__proto__`; not
+ * too deep. Not recursive, because the depth is the caller's choice until it was checked.
+ */
+function refuseUnsafe(root: unknown): void {
+  const left: { value: unknown; depth: number }[] = [{ value: root, depth: 0 }];
+  for (let next = left.pop(); next !== undefined; next = left.pop()) {
+    const { value, depth } = next;
+    refuseNul(value);
+    if (typeof value !== 'object' || value === null) continue;
+    if (depth >= MAX_DEPTH) throw new TorporError('invalid_request', 'The body is nested too deeply.');
+    for (const [key, inner] of Object.entries(value)) {
+      if (key === '__proto__') throw new TorporError('invalid_request', 'The body has a key "__proto__".');
+      refuseNul(key);
+      left.push({ value: inner, depth: depth + 1 });
+    }
+  }
+}
+
+/** Of a text, or of the texts of a query or of a path. */
+function refuseNul(value: unknown): void {
+  const texts = typeof value === 'string' ? [value] : typeof value === 'object' && value !== null ? entriesOf(value) : [];
+  if (texts.some((text) => text.includes('\u0000'))) {
+    throw new TorporError('invalid_request', 'The request has a NUL character in a text.');
+  }
+}
+
+function entriesOf(value: object): string[] {
+  return Object.entries(value)
+    .flat(2)
+    .filter((part): part is string => typeof part === 'string');
+}

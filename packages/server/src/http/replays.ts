@@ -1,0 +1,114 @@
+/**
+ * Idempotency keys of requests that are not operations: the answer is kept and given again. (Operations keep
+ * theirs with their rows, inside the engine.)
+ *
+ * The work of all these requests may be repeated without harm, so an answer that was lost in a crash before it
+ * was written down costs nothing.
+ */
+import { createHash } from 'node:crypto';
+import type { Clock, Database } from '@torpor/engine';
+import { TorporError } from '@torpor/protocol';
+import type { FastifyRequest } from 'fastify';
+import { idempotencyKeyOf } from './caller.ts';
+
+export interface Answer {
+  readonly status: number;
+  readonly body: unknown;
+  /** What a repetition is told instead, where the answer may be given only once. */
+  readonly again?: TorporError;
+}
+
+interface Scope {
+  readonly org: string;
+  readonly route: string;
+  readonly key: string;
+  readonly bodyHash: string;
+}
+
+export interface ReplayParts {
+  readonly db: Database;
+  readonly clock: Clock;
+  readonly keptMs: number;
+}
+
+export class Replays {
+  private readonly parts: ReplayParts;
+  /** Twins that arrive while the first is at work wait for its answer. */
+  private readonly underWay = new Map<string, { readonly bodyHash: string; readonly answer: Promise<Answer> }>();
+
+  constructor(parts: ReplayParts) {
+    this.parts = parts;
+  }
+
+  async once(request: FastifyRequest, thing: string, work: () => Promise<Answer>): Promise<Answer> {
+    const key = idempotencyKeyOf(request);
+    if (key === undefined) return work();
+    const scope: Scope = {
+      org: request.identity.org,
+      route: `${request.method} ${request.routeOptions.url ?? ''} ${thing}`,
+      key,
+      bodyHash: createHash('sha256').update(JSON.stringify(request.body ?? {})).digest('hex'),
+    };
+    const name = JSON.stringify([scope.org, scope.route, scope.key]);
+    const twin = this.underWay.get(name);
+    if (twin !== undefined) {
+      refuseOther(twin.bodyHash, scope);
+      return afterwards(await twin.answer);
+    }
+    const answer = this.answer(scope, work).finally(() => this.underWay.delete(name));
+    this.underWay.set(name, { bodyHash: scope.bodyHash, answer });
+    return answer;
+  }
+
+  private async answer(scope: Scope, work: () => Promise<Answer>): Promise<Answer> {
+    const known = await this.find(scope);
+    if (known !== undefined) return known;
+    try {
+      const answer = await work();
+      await this.remember(scope, answer.again ?? answer);
+      return answer;
+    } catch (thrown) {
+      // What may pass, or is our own fault, frees the key for another try.
+      const isFinal = thrown instanceof TorporError && !thrown.retryable && thrown.code !== 'internal';
+      if (isFinal) await this.remember(scope, thrown);
+      throw thrown;
+    }
+  }
+
+  private async find(scope: Scope): Promise<Answer | undefined> {
+    const [row] = await this.parts.db.query<{ body_hash: string; status: number; answer: string }>(
+      `SELECT body_hash, status, answer FROM request_replays
+       WHERE org = $1 AND route = $2 AND key = $3 AND expires_at > $4`,
+      [scope.org, scope.route, scope.key, this.parts.clock.now()],
+    );
+    if (row === undefined) return undefined;
+    refuseOther(row.body_hash, scope);
+    const body: unknown = JSON.parse(row.answer);
+    if (row.status >= 400) throw TorporError.fromBody(body as never);
+    return { status: row.status, body };
+  }
+
+  /** The first answer stays: a twin on another server may have been quicker. */
+  private async remember(scope: Scope, answer: Answer | TorporError): Promise<void> {
+    const now = this.parts.clock.now();
+    const [status, body] = answer instanceof TorporError ? [400, answer.toBody()] : [answer.status, answer.body];
+    await this.parts.db.transaction(async (tx) => {
+      await tx.query('DELETE FROM request_replays WHERE expires_at <= $1', [now]);
+      await tx.query(
+        `INSERT INTO request_replays (org, route, key, body_hash, status, answer, expires_at)
+         VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (org, route, key) DO NOTHING`,
+        [scope.org, scope.route, scope.key, scope.bodyHash, status, JSON.stringify(body ?? null), now + this.parts.keptMs],
+      );
+    });
+  }
+}
+
+function refuseOther(bodyHash: string, scope: Scope): void {
+  if (bodyHash === scope.bodyHash) return;
+  throw new TorporError('idempotency_mismatch', `The idempotency key "${scope.key}" was used with another body.`);
+}
+
+function afterwards(answer: Answer): Answer {
+  if (answer.again !== undefined) throw answer.again;
+  return answer;
+}

@@ -1,0 +1,29 @@
+/** What the server knows of a request beside what Fastify does; filled by hooks, read by routes and the log. */
+import type { Identity } from '../keys/identity.ts';
+import type { RequestBound } from './request-bound.ts';
+
+/** What the log line of a request names. */
+export interface RequestFacts {
+  sandboxId?: string;
+  operationId?: string;
+  errorCode?: string;
+}
+
+/** How long a route may take; see ServerSettings. */
+export type BoundKind = 'read' | 'checkpoint' | 'lifecycle' | 'stream';
+
+declare module 'fastify' {
+  interface FastifyRequest {
+    bound: RequestBound;
+    facts: RequestFacts;
+    startedAt: number;
+    /** Of routes that need a key. */
+    identity: Identity;
+  }
+
+  interface FastifyContextConfig {
+    bound?: BoundKind;
+    /** `open` needs no key; `loopback` needs none from this machine. */
+    access?: 'key' | 'open' | 'loopback';
+  }
+}

@@ -1,0 +1,49 @@
+/** The words that every route's schema is put together from: ids in paths, pages, and the errors it may answer. */
+import { type ErrorCode, errorReplySchema, factsOf, idSchema, parseSandboxId, type SandboxId } from '@torpor/protocol';
+import { z } from 'zod';
+
+/** `sbx_…`, or only what comes after it. */
+export const sandboxIdParam = z
+  .string()
+  .regex(/^(?:sbx_)?[a-z0-9]{20}$/)
+  .transform((text) => parseSandboxId(text) as SandboxId)
+  .meta({ description: "A sandbox's id, with or without sbx_ in front." });
+
+export const sandboxParams = z.object({ id: sandboxIdParam });
+export const checkpointParams = z.object({ id: idSchema('ckpt') });
+export const operationParams = z.object({ id: idSchema('op') });
+
+/** What a page's `nextCursor` gave; ids and numbers both. */
+const cursorSchema = z.string().regex(/^[a-z0-9_]{0,40}$/);
+const MAX_PAGE = 1_000;
+
+export const pageQuery = {
+  limit: z.coerce.number().int().min(1).max(MAX_PAGE).default(100),
+  cursor: cursorSchema.optional(),
+};
+
+/** Errors that any route may answer. */
+const ANY: readonly ErrorCode[] = ['invalid_request', 'unauthenticated', 'unreachable', 'timeout', 'internal'];
+
+interface Answer {
+  readonly description: string;
+  readonly content: Readonly<Record<string, { readonly schema: z.ZodType }>>;
+}
+
+/** The errors a route may answer, by status, each status with its codes. */
+export function errors(...codes: ErrorCode[]): Record<number, Answer> {
+  const byStatus = new Map<number, ErrorCode[]>();
+  for (const code of new Set([...ANY, ...codes])) {
+    const { http } = factsOf(code);
+    byStatus.set(http, [...(byStatus.get(http) ?? []), code]);
+  }
+  const answers = [...byStatus].map(([status, some]) => {
+    const description = some.map((code) => `\`${code}\`: ${factsOf(code).hint}`).join('\n');
+    return [status, { description, content: { 'application/json': { schema: errorReplySchema } } }];
+  });
+  return Object.fromEntries(answers) as Record<number, Answer>;
+}
+
+export function json(description: string, schema: z.ZodType): Answer {
+  return { description, content: { 'application/json': { schema } } };
+}

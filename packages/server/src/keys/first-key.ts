@@ -1,0 +1,89 @@
+/** The key that a server starts with: set on purpose by its operator, or made once and kept beside the data. */
+import { readFile, rename, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { TorporError } from '@torpor/protocol';
+import { hashKey, makeKey, parseKey } from './api-key.ts';
+import { findKey, insertKey, lockServiceKeys, markRevoked, markValid } from './key-table.ts';
+import { type KeyParts, rowOf } from './manage.ts';
+
+export const DEFAULT_ORG = 'default';
+/** The name of the key that was set on purpose; another value at the next start takes its place. */
+const ON_PURPOSE = 'TORPOR_API_KEY';
+const FIRST = 'first';
+
+export interface FirstKey {
+  /** Where the key can be read again; null when the operator knows it anyway. */
+  readonly file: string | null;
+  /** The key, when it was made just now and nobody has seen it yet. */
+  readonly made: string | null;
+}
+
+export function keyFileOf(dataDir: string): string {
+  return join(dataDir, 'api-key');
+}
+
+export async function ensureFirstKey(
+  parts: KeyParts,
+  dataDir: string,
+  onPurpose: string | undefined,
+): Promise<FirstKey> {
+  if (onPurpose !== undefined) {
+    await adopt(parts, keyOnPurpose(onPurpose), ON_PURPOSE);
+    return { file: null, made: null };
+  }
+  const file = keyFileOf(dataDir);
+  const kept = await readKeyFile(file);
+  if (kept !== undefined) {
+    // A key that was revoked stays so, whatever the file says.
+    if ((await findKey(parts.db, hashKey(kept))) === undefined) await adopt(parts, kept, FIRST);
+    return { file, made: null };
+  }
+  const key = makeKey(parts.randomBytes);
+  // The file first: a key in the table that nobody can read would be of no use.
+  await writeKeyFile(file, key);
+  await adopt(parts, key, FIRST);
+  return { file, made: key };
+}
+
+export function keyOnPurpose(text: string): string {
+  const key = parseKey(text);
+  if (key !== undefined) return key;
+  throw new TorporError('invalid_request', 'TORPOR_API_KEY is not a key: 64 hexadecimal digits are.', {
+    hint: 'Make one with: openssl rand -hex 32',
+  });
+}
+
+async function adopt({ db, clock }: KeyParts, key: string, name: string): Promise<void> {
+  const now = clock.now();
+  const row = rowOf(key, { org: DEFAULT_ORG, subject: null, name, createdAt: now, expiresAt: null });
+  await db.transaction(async (tx) => {
+    const valid = await lockServiceKeys(tx, DEFAULT_ORG, now);
+    for (const other of valid) {
+      if (name === ON_PURPOSE && other.name === name && other.hash !== row.hash) {
+        await markRevoked(tx, other.hash, now);
+      }
+    }
+    await insertKey(tx, row);
+    await markValid(tx, row.hash);
+  });
+}
+
+async function readKeyFile(file: string): Promise<string | undefined> {
+  const text = await readFile(file, 'utf8').catch((thrown: NodeJS.ErrnoException) => {
+    if (thrown.code === 'ENOENT') return undefined;
+    throw new TorporError('storage_readonly', `The key file ${file} cannot be read.`, { cause: thrown });
+  });
+  if (text === undefined) return undefined;
+  const key = parseKey(text);
+  if (key !== undefined) return key;
+  throw new TorporError('invalid_request', `The key file ${file} does not hold a key.`, {
+    hint: 'Remove it, and the next start makes a new key.',
+  });
+}
+
+/** By renaming, so that a reader finds a whole key or none. */
+async function writeKeyFile(file: string, key: string): Promise<void> {
+  const unfinished = `${file}.new`;
+  await writeFile(unfinished, `${key}\n`, { mode: 0o600 });
+  await rename(unfinished, file);
+}

@@ -1,0 +1,52 @@
+/** Who asks: the organisation and the user that a request's key stands for. */
+import type { IncomingHttpHeaders } from 'node:http';
+import type { Clock, Queryable } from '@torpor/engine';
+import { subjectSchema, TorporError } from '@torpor/protocol';
+import { hashKey, parseKey, sameHash } from './api-key.ts';
+import { findKey } from './key-table.ts';
+
+export interface Identity {
+  readonly org: string;
+  /** The user that the request is for. */
+  readonly subject: string;
+  readonly keyId: string;
+  /** Whether the key is nobody's in particular: it may manage keys and act for any user. */
+  readonly service: boolean;
+}
+
+/** Whom a service key acts for when it names nobody. */
+const NOBODY = 'default';
+
+/** One refusal for all that is wrong with a key, so that it tells nothing about the keys there are. */
+function refused(): TorporError {
+  return new TorporError('unauthenticated', 'The request has no valid API key.');
+}
+
+export async function identify(db: Queryable, clock: Clock, headers: IncomingHttpHeaders): Promise<Identity> {
+  const hash = hashKey(keyIn(headers));
+  const key = await findKey(db, hash);
+  if (key === undefined || !sameHash(key.hash, hash) || key.revokedAt !== null) throw refused();
+  if (key.expiresAt !== null && key.expiresAt <= clock.now()) throw refused();
+  const subject = subjectOf(key.subject, headers['torpor-user']);
+  return { org: key.org, subject, keyId: key.id, service: key.subject === null };
+}
+
+/** Two keys that differ are no key: which one was meant is not ours to guess. */
+function keyIn(headers: IncomingHttpHeaders): string {
+  const bearer = /^Bearer +(\S+)$/i.exec(headers.authorization ?? '')?.[1];
+  const plain = headers['x-api-key'];
+  const given = [bearer, plain].filter((text) => typeof text === 'string').map(parseKey);
+  const [key] = given;
+  if (key === undefined || given.some((other) => other !== key)) throw refused();
+  return key;
+}
+
+function subjectOf(own: string | null, named: string | string[] | undefined): string {
+  if (named === undefined) return own ?? NOBODY;
+  const subject = subjectSchema.safeParse(named);
+  if (!subject.success) throw new TorporError('invalid_request', 'The header Torpor-User names no user.');
+  if (own !== null && own !== subject.data) {
+    throw new TorporError('forbidden', 'Only a service key may act for another user.');
+  }
+  return subject.data;
+}

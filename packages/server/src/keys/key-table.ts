@@ -1,0 +1,69 @@
+/** API keys as the database has them: one statement per function. */
+import type { Queryable, Row, Transaction } from '@torpor/engine';
+import type { KeyView } from '@torpor/protocol';
+
+export interface KeyRow extends KeyView {
+  readonly hash: string;
+}
+
+const COLUMNS = 'hash, id, org, subject, name, created_at, expires_at, revoked_at';
+
+function toKey(row: Row): KeyRow {
+  return {
+    hash: row['hash'],
+    id: row['id'],
+    org: row['org'],
+    subject: row['subject'],
+    name: row['name'],
+    createdAt: row['created_at'],
+    expiresAt: row['expires_at'],
+    revokedAt: row['revoked_at'],
+  } as KeyRow;
+}
+
+export async function findKey(db: Queryable, hash: string): Promise<KeyRow | undefined> {
+  const [row] = await db.query(`SELECT ${COLUMNS} FROM api_keys WHERE hash = $1`, [hash]);
+  return row === undefined ? undefined : toKey(row);
+}
+
+export async function findKeyById(db: Queryable, org: string, id: string): Promise<KeyRow | undefined> {
+  const [row] = await db.query(`SELECT ${COLUMNS} FROM api_keys WHERE org = $1 AND id = $2`, [org, id]);
+  return row === undefined ? undefined : toKey(row);
+}
+
+/** In pages by id; the revoked and the expired are shown too, so that nobody wonders where they went. */
+export async function listKeys(db: Queryable, org: string, after: string, limit: number): Promise<KeyRow[]> {
+  const rows = await db.query(
+    `SELECT ${COLUMNS} FROM api_keys WHERE org = $1 AND id > $2 ORDER BY id LIMIT $3`,
+    [org, after, limit],
+  );
+  return rows.map(toKey);
+}
+
+/** A key that is there already stays as it is: the same key set again at the next start is no news. */
+export async function insertKey(tx: Transaction, key: KeyRow): Promise<void> {
+  await tx.query(
+    `INSERT INTO api_keys (hash, id, org, subject, name, created_at, expires_at, revoked_at)
+     VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (hash) DO NOTHING`,
+    [key.hash, key.id, key.org, key.subject, key.name, key.createdAt, key.expiresAt, key.revokedAt],
+  );
+}
+
+export async function markRevoked(tx: Transaction, hash: string, now: number): Promise<void> {
+  await tx.query('UPDATE api_keys SET revoked_at = $2 WHERE hash = $1 AND revoked_at IS NULL', [hash, now]);
+}
+
+export async function markValid(tx: Transaction, hash: string): Promise<void> {
+  await tx.query('UPDATE api_keys SET revoked_at = NULL, expires_at = NULL WHERE hash = $1', [hash]);
+}
+
+/** Locks the keys of the organisation, so that two revocations at once cannot both leave the other as the last. */
+export async function lockServiceKeys(tx: Transaction, org: string, now: number): Promise<KeyRow[]> {
+  const rows = await tx.query(
+    `SELECT ${COLUMNS} FROM api_keys
+     WHERE org = $1 AND subject IS NULL AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > $2)
+     {FOR UPDATE}`,
+    [org, now],
+  );
+  return rows.map(toKey);
+}

@@ -1,0 +1,118 @@
+/**
+ * Follows the whole ledger for log and metrics (R115): every line that is written while this server runs becomes
+ * a line of the log and is counted. Only what this server's own operations wrote, so that several servers on one
+ * database do not count twice; lines that belong to no operation are counted by each.
+ */
+import type { Database, Queryable } from '@torpor/engine';
+import type { EventType } from '@torpor/protocol';
+import type { Log } from './log.ts';
+import type { Metrics } from './metrics.ts';
+
+interface Line {
+  readonly position: number;
+  readonly sandbox_id: string;
+  readonly org: string;
+  readonly type: EventType;
+  readonly state: string;
+  readonly previous_state: string | null;
+  readonly generation: number;
+  readonly checkpoint_id: string | null;
+  readonly operation_id: string | null;
+  readonly owner: string | null;
+  readonly data: string;
+  readonly [column: string]: string | number | null;
+}
+
+const PAGE = 500;
+
+async function headOf(db: Queryable): Promise<number> {
+  const [row] = await db.query<{ position: number }>('SELECT position FROM ledger_head WHERE one = 1');
+  return row?.position ?? 0;
+}
+
+async function linesAfter(db: Queryable, position: number): Promise<Line[]> {
+  return db.query<Line>(
+    `SELECT e.position, e.sandbox_id, e.org, e.type, e.state, e.previous_state, e.generation, e.checkpoint_id,
+       e.operation_id, e.data, o.owner
+     FROM events e LEFT JOIN operations o ON o.id = e.operation_id
+     WHERE e.position > $1 ORDER BY e.position LIMIT $2`,
+    [position, PAGE],
+  );
+}
+
+export interface LedgerWatchParts {
+  readonly db: Database;
+  readonly serverId: string;
+  readonly log: Log;
+  readonly metrics: Metrics;
+}
+
+/** Returns how to stop it, which waits for what is being read. */
+export async function watchLedger(parts: LedgerWatchParts): Promise<() => Promise<void>> {
+  const { db, log } = parts;
+  let position = await headOf(db);
+  let reading: Promise<void> | undefined;
+  let again = false;
+  let stopped = false;
+  const readOn = async () => {
+    do {
+      again = false;
+      for (let page = await linesAfter(db, position); page.length > 0; page = await linesAfter(db, position)) {
+        for (const line of page) note(parts, line);
+        position = page.at(-1)?.position ?? position;
+      }
+    } while (again && !stopped);
+  };
+  const look = () => {
+    again = true;
+    if (stopped) return;
+    reading ??= readOn()
+      .catch((thrown: unknown) => log.warn({ error: thrown }, 'the ledger could not be followed'))
+      .finally(() => {
+        reading = undefined;
+      });
+  };
+  const unlisten = await db.listen('ledger', look);
+  return async () => {
+    await unlisten();
+    look();
+    await reading;
+    stopped = true;
+  };
+}
+
+interface KnownData {
+  readonly durationMs?: number;
+  readonly bytes?: number;
+  readonly lost?: readonly string[];
+  readonly source?: { readonly kind: string };
+  readonly kind?: string;
+  readonly phase?: string;
+}
+
+function note({ serverId, log, metrics }: LedgerWatchParts, line: Line): void {
+  if (line.owner !== null && line.owner !== serverId) return;
+  const data = JSON.parse(line.data) as KnownData;
+  const { type } = line;
+  metrics.events.inc({ type });
+  if (data.durationMs !== undefined) metrics.lifecycleSeconds.observe({ event: type }, data.durationMs / 1_000);
+  if (data.source !== undefined) metrics.starts.inc({ source: data.source.kind });
+  if (data.bytes !== undefined) metrics.checkpointBytes.inc(data.bytes);
+  for (const what of data.lost ?? []) metrics.losses.inc({ what });
+  if (type === 'operation.phase' && data.phase === 'falling back') metrics.fallbacks.inc({ kind: data.kind ?? '' });
+  if (type === 'operation.taken_over') metrics.takeovers.inc({ kind: data.kind ?? '' });
+  log.info(
+    {
+      event: type,
+      org: line.org,
+      sandboxId: line.sandbox_id,
+      state: line.state,
+      previousState: line.previous_state,
+      generation: line.generation,
+      checkpointId: line.checkpoint_id,
+      operationId: line.operation_id,
+      data,
+    },
+    type,
+  );
+}

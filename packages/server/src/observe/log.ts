@@ -1,0 +1,24 @@
+/** The log: one JSON object per line, every line past the net that catches secrets. */
+import { type DestinationStream, type Logger, pino } from 'pino';
+import { hideSecrets, loggable } from './redaction.ts';
+
+export type Log = Logger;
+
+export interface LogOptions {
+  readonly level?: string;
+  readonly destination?: DestinationStream;
+}
+
+export function openLog({ level = 'info', destination = pino.destination(2) }: LogOptions = {}): Log {
+  return pino(
+    {
+      level,
+      base: undefined,
+      timestamp: pino.stdTimeFunctions.isoTime,
+      formatters: { level: (label) => ({ level: label }), log: (facts) => loggable(facts) as Record<string, unknown> },
+      serializers: { err: (error: unknown) => error },
+      hooks: { streamWrite: hideSecrets },
+    },
+    destination,
+  );
+}

@@ -1,0 +1,15 @@
+/** What the engine tells its operator, as log lines and counts. */
+import type { Report } from '@torpor/engine';
+import type { Log } from './log.ts';
+import type { Metrics } from './metrics.ts';
+
+/** Some reports name what they are about; a label must not. */
+const NAMES = /\s*\b(?:of |for )?(?:sbx|ckpt|op|evt|job)_[a-z0-9]{20}\b/g;
+
+export function reportTo(log: Log, metrics: Metrics): Report {
+  return (what, facts) => {
+    metrics.reports.inc({ what: what.replace(NAMES, '') });
+    const failed = 'error' in facts;
+    log[failed ? 'warn' : 'info']({ ...facts, event: 'engine.report' }, what);
+  };
+}

@@ -1,0 +1,338 @@
+/** Plays a history and checks after every step that what must hold holds. */
+import { isDeepStrictEqual } from 'node:util';
+import type { CheckpointId, SandboxId, SandboxView } from '@torpor/protocol';
+import { TorporError } from '@torpor/protocol';
+import type { Step, Verb } from './steps.ts';
+import { type Truth, Truths } from './truth.ts';
+import type { HistoryWorld, Server } from './world.ts';
+
+let histories = 0;
+
+export class Player {
+  private readonly world: HistoryWorld;
+  private readonly org: string;
+  private readonly truths = new Truths();
+  private readonly known: SandboxId[] = [];
+  private readonly keys = new Map<number, SandboxId>();
+  /** The first answer that nobody should get. */
+  private wrong: unknown;
+  private lied = false;
+  private pending: { readonly server: Server; readonly outcome: { done: boolean } }[] = [];
+
+  constructor(world: HistoryWorld) {
+    this.world = world;
+    this.org = `history-${++histories}`;
+  }
+
+  async play(steps: readonly Step[]): Promise<void> {
+    for (const step of steps) {
+      await this.step(step);
+      await this.checkRows();
+    }
+    await this.settle();
+    await this.heal();
+    await this.checkHealed();
+    await this.leaveNothing();
+  }
+
+  private async step(step: Step): Promise<void> {
+    const { world } = this;
+    switch (step.do) {
+      case 'create':
+        return this.create(await world.server(step.server), step.key);
+      case 'ask': {
+        const id = this.known[step.of % Math.max(1, this.known.length)];
+        if (id !== undefined) this.ask(await world.server(step.server), step.verb, id, step.n);
+        return;
+      }
+      case 'work':
+        return this.withSandbox(step.of, (id, truth) => {
+          if (!world.runtime.work(id, `/home/${step.text}`, step.text)) return;
+          truth.files?.set(`/home/${step.text}`, step.text);
+          if (truth.counter !== null) truth.counter++;
+        });
+      case 'vanish':
+        return this.withSandbox(step.of, (id, truth) => {
+          world.runtime.vanish(id, step.forget);
+          truth.counter = null;
+          if (step.forget) truth.mayLoseFiles = true;
+        });
+      case 'damage':
+        return this.damage(step.of, step.how);
+      case 'fault':
+        this.lied ||= step.fault === 'lie';
+        return world.order(step.call, step.fault);
+      case 'upgrade':
+        // Memory images of before cannot be used after it; files can.
+        world.runtime.build = `build-${Math.random()}`;
+        for (const id of this.known) this.truths.get(id).counter = null;
+        return;
+      case 'crash':
+        return (await world.server(step.server)).wire.cutAfter(step.halfCalls);
+      case 'restart':
+        (await world.server(step.server)).wire.cut();
+        await world.server(step.server);
+        return;
+      case 'advance':
+        return world.clock.advance(step.ms);
+      case 'reconcile':
+      case 'sweep': {
+        const server = await world.server(step.server);
+        this.track(server, server.engine[step.do]());
+        return;
+      }
+      case 'settle':
+        return this.settle();
+    }
+  }
+
+  private withSandbox(of: number, work: (id: SandboxId, truth: Truth) => void): void {
+    const id = this.known[of % Math.max(1, this.known.length)];
+    if (id !== undefined) work(id, this.truths.get(id));
+  }
+
+  private async damage(of: number, how: 'missing' | 'corrupt'): Promise<void> {
+    const id = this.known[of % Math.max(1, this.known.length)];
+    if (id === undefined) return;
+    const [row] = await this.world.db.query<{ checkpoint_id: CheckpointId | null }>(
+      'SELECT checkpoint_id FROM sandboxes WHERE id = $1',
+      [id],
+    );
+    if (row?.checkpoint_id == null) return;
+    this.world.store.damage(row.checkpoint_id, how);
+    // Forks stand on the same checkpoint.
+    for (const other of this.known) this.truths.get(other).mayLoseFiles = true;
+  }
+
+  /** Follows a request without waiting for it: the next step may come while it is under way. */
+  private track(server: Server, request: Promise<unknown>): void {
+    request.catch((thrown: unknown) => {
+      const typed = thrown instanceof TorporError && thrown.code !== 'internal';
+      // A runtime that lies may make the engine do what makes no sense to it; nothing else may.
+      if (!typed && !(this.lied && thrown instanceof TorporError)) this.wrong ??= thrown;
+    });
+    this.pending.push({ server, outcome: this.world.watch(request) });
+  }
+
+  private create(server: Server, key: number | null): void {
+    const caller = { org: this.org, ...(key === null ? {} : { idempotencyKey: `key-${key}` }) };
+    const request = server.engine.create(caller, { fallback: ['files', 'previous'], idleSeconds: 120 });
+    this.track(
+      server,
+      request.then(({ id }) => {
+        if (key !== null) {
+          // A second answer to the same request names the same sandbox.
+          const before = this.keys.get(key);
+          if (before !== undefined && before !== id) throw new Error(`Key ${key} made ${before} and ${id}.`);
+          this.keys.set(key, id);
+        }
+        if (this.known.includes(id)) return;
+        this.known.push(id);
+        this.truths.born(id, null);
+      }),
+    );
+  }
+
+  private ask(server: Server, verb: Verb, id: SandboxId, n: number): void {
+    const caller = { org: this.org };
+    const { engine } = server;
+    const truth = this.truths.get(id);
+    switch (verb) {
+      case 'pause':
+        return this.track(server, engine.pause(caller, id, n === 0 ? { mode: 'files' } : {}));
+      case 'resume':
+        return this.track(server, engine.resume(caller, id, {}));
+      case 'snapshot':
+        return this.track(server, engine.snapshot(caller, id, n === 0 ? { name: 'kept' } : {}));
+      case 'lifetime':
+        return this.track(server, engine.setLifetime(this.org, id, n === 0 ? null : n * 60));
+      case 'kill':
+        return this.track(
+          server,
+          engine.kill(caller, id).then(() => {
+            truth.killed = true;
+          }),
+        );
+      case 'fork':
+        return this.track(
+          server,
+          engine.fork(caller, id, { count: 1 + (n % 2) }).then((forks) => {
+            for (const one of forks) {
+              if (!('sandbox' in one) || this.known.length >= 6) continue;
+              this.known.push(one.sandbox.id);
+              // What it has in common with its source depends on when the source was frozen.
+              this.truths.born(one.sandbox.id, { files: null, counter: null, mayLoseFiles: true, killed: false });
+            }
+          }),
+        );
+      case 'rollback':
+        return this.rollback(server, id, n);
+    }
+  }
+
+  /** From here on what the sandbox holds depends on whether it came to pass, so it is read afresh afterwards. */
+  private rollback(server: Server, id: SandboxId, n: number): void {
+    const truth = this.truths.get(id);
+    const request = async () => {
+      const { items } = await server.engine.checkpoints(this.org, id, 5);
+      const target = items[n % Math.max(1, items.length)];
+      if (target === undefined) return;
+      truth.files = null;
+      truth.counter = null;
+      await server.engine.rollback({ org: this.org }, id, { checkpointId: target.id });
+    };
+    this.track(server, request());
+  }
+
+  /** Every request has its answer, except those whose server died. */
+  private async settle(): Promise<void> {
+    await this.world.until(() => {
+      this.pending = this.pending.filter(({ server, outcome }) => !outcome.done && !server.wire.dead);
+      return this.pending.length === 0;
+    });
+    if (this.wrong !== undefined) throw this.wrong;
+    await this.checkContents();
+  }
+
+  /** What holds at every moment, however much is under way. */
+  private async checkRows(): Promise<void> {
+    const bad = await this.world.db.query(
+      `SELECT s.id, s.state FROM sandboxes s LEFT JOIN checkpoints c ON c.id = s.checkpoint_id
+       WHERE s.state = 'paused' AND (c.id IS NULL OR c.state <> 'sealed' OR c.sandbox_id <> s.id)`,
+    );
+    if (bad.length > 0) throw new Error(`Paused without a sealed checkpoint: ${JSON.stringify(bad)}`);
+    const [ledger] = await this.world.db.query<{ position: number; count: number; last: number }>(
+      `SELECT h.position, COUNT(e.id) AS count, COALESCE(MAX(e.position), 0) AS last
+       FROM ledger_head h LEFT JOIN events e ON 1 = 1 GROUP BY h.position`,
+    );
+    if (ledger === undefined || Number(ledger.count) !== ledger.position || ledger.last !== ledger.position) {
+      throw new Error(`The ledger has gaps: ${JSON.stringify(ledger)}`);
+    }
+  }
+
+  /** What a quiet sandbox holds is what its programs wrote, unless an accident that we caused took it. */
+  private async checkContents(): Promise<void> {
+    const server = this.world.servers.find((one) => one !== null && !one.wire.dead);
+    if (!server) return;
+    for (const id of this.known) {
+      const sandbox = await this.read(id);
+      if (sandbox === undefined || sandbox.busy) continue;
+      const truth = this.truths.get(id);
+      if (truth.killed && sandbox.state !== 'killed') throw new Error(`${id} was killed and is ${sandbox.state}.`);
+      if (sandbox.state === 'lost' && !truth.mayLoseFiles) throw new Error(`${id} is lost without cause.`);
+      const held = await this.holds(id, sandbox);
+      if (held === undefined) continue;
+      if (sandbox.lost.includes('files')) {
+        if (!truth.mayLoseFiles) throw new Error(`${id} lost files without cause.`);
+        truth.files = null;
+      }
+      if (sandbox.lost.includes('processes')) truth.counter = null;
+      if (truth.files === null) truth.files = new Map(Object.entries(held.files));
+      else if (!isDeepStrictEqual(Object.fromEntries(truth.files), held.files)) {
+        if (!truth.mayLoseFiles) {
+          const wrote = JSON.stringify(Object.fromEntries(truth.files));
+          throw new Error(`${id} (${sandbox.state}) holds ${JSON.stringify(held.files)}, its programs wrote ${wrote}.`);
+        }
+        truth.files = new Map(Object.entries(held.files));
+      }
+      const exact = held.counter !== null && truth.counter !== null;
+      if (exact && held.counter !== truth.counter) {
+        throw new Error(`${id} (${sandbox.state}) counts ${held.counter} in memory, not ${truth.counter}.`);
+      }
+      truth.counter = held.counter;
+    }
+  }
+
+  private async read(id: SandboxId) {
+    const [row] = await this.world.db.query<{
+      state: SandboxView['state'];
+      generation: number;
+      checkpoint_id: CheckpointId | null;
+      lost: string;
+      busy: number;
+    }>(
+      `SELECT state, generation, checkpoint_id, lost,
+         (SELECT COUNT(*) FROM operations o WHERE o.sandbox_id = s.id AND o.ended_at IS NULL) AS busy
+       FROM sandboxes s WHERE id = $1`,
+      [id],
+    );
+    return row === undefined
+      ? undefined
+      : { ...row, busy: Number(row.busy) > 0, lost: JSON.parse(row.lost) as string[] };
+  }
+
+  /** The contents of the running instance, or of the checkpoint of a paused one; undefined when neither can be read. */
+  private async holds(id: SandboxId, sandbox: NonNullable<Awaited<ReturnType<Player['read']>>>) {
+    const { runtime, store } = this.world;
+    if (sandbox.state === 'running') {
+      const found = await runtime.observe({ sandboxId: id, generation: sandbox.generation });
+      const look = runtime.look(id);
+      if (found.is !== 'gone' && look !== undefined) return look;
+      return undefined;
+    }
+    if (sandbox.state !== 'paused' || sandbox.checkpoint_id === null) return undefined;
+    const checkpoint = sandbox.checkpoint_id;
+    try {
+      const parts = { files: true, memory: true };
+      return await runtime.contents({ id: checkpoint, parts, needs: {}, path: store.path(checkpoint) });
+    } catch (thrown) {
+      // It was damaged by a step of the history; otherwise this is the worst that can happen.
+      if (this.truths.get(id).mayLoseFiles) return undefined;
+      throw thrown;
+    }
+  }
+
+  /** The faults are over, every server is back, and the reconcilers have had two rounds. */
+  private async heal(): Promise<void> {
+    this.world.clearOrders();
+    for (const server of this.world.servers) server?.wire.cutAfter(Number.POSITIVE_INFINITY);
+    for (let round = 0; round < 2; round++) {
+      for (const [n] of this.world.servers.entries()) {
+        // Servers that died are believed alive until their lease is over.
+        this.world.clock.advance(200_000);
+        const server = await this.world.server(n);
+        for (const one of this.world.servers) if (one && !one.wire.dead) await one.engine.heartbeat();
+        this.track(server, server.engine.reconcile());
+        await this.settle();
+      }
+    }
+  }
+
+  private async checkHealed(): Promise<void> {
+    const { db, runtime } = this.world;
+    const open = await db.query('SELECT id, kind, sandbox_id FROM operations WHERE ended_at IS NULL');
+    if (open.length > 0) throw new Error(`Operations are open: ${JSON.stringify(open)}`);
+    const passing = await db.query(
+      "SELECT id, state FROM sandboxes WHERE state IN ('creating', 'pausing', 'resuming', 'killing')",
+    );
+    if (passing.length > 0) throw new Error(`Sandboxes are stuck: ${JSON.stringify(passing)}`);
+    for await (const { sandboxId, generation } of runtime.list()) {
+      const sandbox = await this.read(sandboxId);
+      const found = await runtime.observe({ sandboxId, generation });
+      const owned = sandbox?.state === 'running' && sandbox.generation === generation && found.is === 'running';
+      if (!owned) throw new Error(`Generation ${generation} of ${sandboxId} (${sandbox?.state}) is ${found.is}.`);
+    }
+    const server = await this.world.server(0);
+    for await (const { sandboxId, what } of server.engine.audit()) throw new Error(`${sandboxId}: ${what}`);
+  }
+
+  /** Everything is killed and its checkpoints given up; then nothing but the template may be left. */
+  private async leaveNothing(): Promise<void> {
+    const { db, runtime, store } = this.world;
+    const server = await this.world.server(0);
+    const rows = await db.query<{ id: SandboxId }>('SELECT id FROM sandboxes WHERE org = $1', [this.org]);
+    for (const { id } of rows) this.track(server, server.engine.kill({ org: this.org }, id));
+    await this.settle();
+    const named = await db.query<{ checkpoint_id: CheckpointId }>('SELECT checkpoint_id FROM checkpoint_names');
+    for (const { checkpoint_id: id } of named) {
+      this.track(server, server.engine.deleteCheckpoint(this.org, id).catch(() => {}));
+    }
+    await this.settle();
+    this.track(server, server.engine.reconcile());
+    await this.settle();
+    for await (const instance of runtime.list()) throw new Error(`${JSON.stringify(instance)} is left.`);
+    const kept = [];
+    for await (const stored of store.list()) kept.push(stored);
+    if (kept.length !== 1) throw new Error(`The store keeps ${JSON.stringify(kept)}.`);
+  }
+}

@@ -1,0 +1,133 @@
+/** The world of a history: one or two servers on one database, one runtime and one store, and time. */
+import { setImmediate as turn } from 'node:timers/promises';
+import { DEFAULT_SETTINGS, Engine, openGate, randomIds, noFaults, type Runtime } from '@torpor/engine';
+import {
+  type DatabaseKind,
+  type Fault,
+  type FaultyCall,
+  type FreshDatabase,
+  freshDatabase,
+  ManualClock,
+  MemoryRuntime,
+  VirtualStore,
+  withFaults,
+} from '@torpor/engine/testing';
+import { Wire } from './wire.ts';
+
+export interface Server {
+  readonly engine: Engine;
+  readonly wire: Wire;
+}
+
+export class HistoryWorld {
+  readonly clock = new ManualClock();
+  readonly store = new VirtualStore();
+  readonly runtime = new MemoryRuntime({ files: this.store });
+  readonly servers: (Server | null)[];
+  private readonly faulty: Runtime;
+  private readonly fresh: FreshDatabase;
+  private readonly databases: FreshDatabase['db'][];
+  private orders: { readonly call: FaultyCall; readonly fault: Fault }[] = [];
+  private started = 0;
+
+  private constructor(fresh: FreshDatabase, databases: FreshDatabase['db'][]) {
+    this.fresh = fresh;
+    this.databases = databases;
+    this.servers = databases.map(() => null);
+    this.faulty = withFaults(this.runtime, this.clock, (call) => this.nextFault(call));
+  }
+
+  /** SQLite has one server; on PostgreSQL two share the truth. */
+  static async make(kind: DatabaseKind): Promise<HistoryWorld> {
+    const fresh = await freshDatabase(kind);
+    const databases = kind === 'sqlite' ? [fresh.db] : [fresh.db, await fresh.openAnother()];
+    return new HistoryWorld(fresh, databases);
+  }
+
+  get db(): FreshDatabase['db'] {
+    return this.fresh.db;
+  }
+
+  order(call: FaultyCall, fault: Fault): void {
+    this.orders.push({ call, fault });
+  }
+
+  clearOrders(): void {
+    this.orders = [];
+  }
+
+  private nextFault(call: FaultyCall): Fault | undefined {
+    const index = this.orders.findIndex((order) => order.call === call);
+    return index < 0 ? undefined : this.orders.splice(index, 1)[0]?.fault;
+  }
+
+  /** The living server of that number, started when there is none. */
+  async server(n: number): Promise<Server> {
+    const index = n % this.servers.length;
+    const living = this.servers[index];
+    if (living && !living.wire.dead) return living;
+    const database = this.databases[index];
+    if (database === undefined) throw new Error('There is no such server.');
+    const wire = new Wire();
+    const engine = new Engine({
+      db: wire.database(database),
+      store: wire.port(this.store),
+      runtimes: new Map([[this.runtime.name, wire.port(this.faulty)]]),
+      defaultRuntime: this.runtime.name,
+      gate: openGate,
+      clock: wire.clock(this.clock),
+      ids: randomIds,
+      settings: { ...DEFAULT_SETTINGS, pageSize: 3 },
+      faults: noFaults,
+      report: () => {},
+      serverId: `server-${index}-${++this.started}`,
+      alone: this.databases.length === 1,
+    });
+    const server = { engine, wire };
+    this.servers[index] = server;
+    const outcome = this.watch(engine.start({ rounds: false }));
+    await this.until(() => outcome.done || wire.dead);
+    if (!wire.dead && !outcome.failed) return server;
+    // It crashed while it started, or could not prepare its template: the next one starts afresh.
+    wire.cut();
+    return this.server(n);
+  }
+
+  watch(promise: Promise<unknown>): { done: boolean; failed: boolean } {
+    const outcome = { done: false, failed: false };
+    const end = (failed: boolean) => Object.assign(outcome, { done: true, failed });
+    promise.then(
+      () => end(false),
+      () => end(true),
+    );
+    return outcome;
+  }
+
+  /**
+   * Lets everything that can happen happen, moving time on whenever nothing else moves. From time to time
+   * the servers' rounds come by, as they do in a server that has them.
+   */
+  async until(done: () => boolean): Promise<void> {
+    for (let round = 0; round < 3_000; round++) {
+      if (round % 60 === 59) this.reconcileAll();
+      for (let i = 0; i < 4; i++) {
+        if (done()) return;
+        await turn();
+      }
+      if (done()) return;
+      const busy = this.servers.some((server) => server !== null && server.wire.inFlight > 0);
+      if (!busy) this.clock.advanceToNext();
+    }
+    throw new Error('Something never ended.');
+  }
+
+  private reconcileAll(): void {
+    for (const server of this.servers) {
+      if (server && !server.wire.dead) server.engine.heartbeat().then(() => server.engine.reconcile(), () => {});
+    }
+  }
+
+  async dispose(): Promise<void> {
+    await this.fresh.dispose();
+  }
+}
