@@ -5,6 +5,6 @@ import { runHistories } from './histories.ts';
 /** Operations, faults, accidents, crashes with restart; on PostgreSQL two servers. See play.ts for what must hold. */
 describe.each(databaseKinds)('random histories on %s', (kind) => {
   it('end with every operation ended, nothing leaked and nothing lost (R85-R89, R108, R111, R112)', async () => {
-    await runHistories(kind, kind === 'sqlite' ? (Number(process.env["N"] ?? 850)) : Number(process.env["P"] ?? 150));
+    await runHistories(kind, kind === 'sqlite' ? 1_000 : 150);
   }, 300_000);
 });

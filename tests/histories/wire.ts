@@ -61,7 +61,7 @@ export class Wire {
             throw thrown;
           }),
         ),
-      listen: (channel, onNotice) => db.listen(channel, () => !this.isCut && onNotice()),
+      listen: (channel, onNotice) => counted(() => db.listen(channel, () => !this.isCut && onNotice())),
       close: () => db.close(),
     };
   }

@@ -1,5 +1,5 @@
 /** The world of a history: one or two servers on one database, one runtime and one store, and time. */
-import { setImmediate as turn } from 'node:timers/promises';
+import { setTimeout as delay, setImmediate as turn } from 'node:timers/promises';
 import { DEFAULT_SETTINGS, Engine, openGate, randomIds, noFaults, type Runtime } from '@torpor/engine';
 import {
   type DatabaseKind,
@@ -108,26 +108,34 @@ export class HistoryWorld {
    * the servers' rounds come by, as they do in a server that has them.
    */
   async until(done: () => boolean): Promise<void> {
-    for (let round = 0; round < 3_000; round++) {
-      if (round % 60 === 59) this.reconcileAll();
+    for (let round = 0; round < 3_000; ) {
       for (let i = 0; i < 4; i++) {
         if (done()) return;
         await turn();
       }
-      if (done()) return;
       const busy = this.servers.some((server) => server !== null && server.wire.inFlight > 0);
-      if (!busy) this.clock.advanceToNext();
+      if (busy) {
+        await delay(1);
+        continue;
+      }
+      if (++round % 60 === 0) this.reconcileAll();
+      this.clock.advanceToNext();
     }
     throw new Error('Something never ended.');
   }
 
   private reconcileAll(): void {
     for (const server of this.servers) {
-      if (server && !server.wire.dead) server.engine.heartbeat().then(() => server.engine.reconcile(), () => {});
+      if (!server || server.wire.dead) continue;
+      server.engine
+        .heartbeat()
+        .then(() => server.engine.reconcile())
+        .catch(() => {});
     }
   }
 
   async dispose(): Promise<void> {
+    for (const server of this.servers) server?.wire.cut();
     await this.fresh.dispose();
   }
 }

@@ -102,19 +102,22 @@ export class TreeWatcher {
     const relative = join(directory, name);
     const hints = this.hints.get(relative) ?? new Set();
     this.hints.set(relative, hints.add(hint));
-    if (!this.working) this.timer ??= setTimeout(() => void this.work(), GATHER_MS);
+    this.schedule();
+  }
+
+  private schedule(): void {
+    if (this.working || this.closed || this.hints.size === 0) return;
+    this.timer ??= setTimeout(() => void this.work(), GATHER_MS);
   }
 
   private async work(): Promise<void> {
     this.working = true;
     this.timer = undefined;
     try {
-      while (this.hints.size > 0 && !this.closed) {
-        const hints = this.hints;
-        this.hints = new Map();
-        const changes = await this.examine(hints);
-        if (changes.length > 0 && !this.closed) this.options.onChanges(changes);
-      }
+      const hints = this.hints;
+      this.hints = new Map();
+      const changes = await this.examine(hints);
+      if (changes.length > 0 && !this.closed) this.options.onChanges(changes);
       if (!this.closed && (await look(this.top)) === undefined) {
         throw new TorporError('not_found', `${this.top} does not exist any more.`);
       }
@@ -123,6 +126,7 @@ export class TreeWatcher {
       this.options.onFailure(fileFailure(thrown, this.top));
     } finally {
       this.working = false;
+      this.schedule();
     }
   }
 
@@ -130,8 +134,7 @@ export class TreeWatcher {
     const gone: Arrived[] = [];
     const arrived: Arrived[] = [];
     const changed: Change[] = [];
-    // The deepest first: a directory is forgotten only after what was in it has been told.
-    for (const [name, kinds] of [...hints].sort(([a], [b]) => b.length - a.length)) {
+    for (const [name, kinds] of hints) {
       const entries = this.directories.get(directoryOf(name))?.entries;
       if (entries === undefined) continue;
       const before = entries.get(basename(name));

@@ -3,6 +3,7 @@ export * from './errors.ts';
 export * from './events.ts';
 export * from './exec.ts';
 export * from './files.ts';
+export * from './fsck.ts';
 export * from './ids.ts';
 export * from './keys.ts';
 export * from './openapi.ts';

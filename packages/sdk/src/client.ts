@@ -75,7 +75,8 @@ export class Torpor {
 
   /** The ledger as it is now, oldest first. */
   eventPage({ sandboxId, limit, cursor, signal }: EventPageOptions = {}): Promise<Page<EventView>> {
-    const path = sandboxId === undefined ? '/v1/events' : `/v1/sandboxes/${encodeURIComponent(sandboxId)}/events`;
+    const path =
+      sandboxId === undefined ? '/v1/events' : `/v1/sandboxes/${encodeURIComponent(sandboxId)}/events`;
     return this.calls.get(path, eventPage, { query: { limit, cursor }, signal });
   }
 

@@ -1,26 +1,26 @@
 /** Running a command: the answer in one piece, or its output as it comes. */
 import {
+  type BackgroundReply,
+  backgroundReplySchema,
   EXEC_EVENT_DATA,
   type ExecEventData,
   type ExecEventName,
   type ExecReply,
   type ExecRequest,
   execReplySchema,
-  type BackgroundReply,
-  backgroundReplySchema,
 } from '@torpor/protocol';
 import { errorOfAnswer, InternalError } from './errors.ts';
 import type { JsonCalls, ReadOptions } from './json-calls.ts';
 import { serverSentEvents } from './server-sent-events.ts';
+import { answeredBy } from './validate.ts';
 
 /** What to run: the command alone, or with its directory, environment and the rest. */
 export type Command = string | Omit<ExecRequest, 'background'>;
 
 /** What a streamed command says, in this order: start, output, end. A failure is thrown instead. */
-export type ExecEvent = { [N in Exclude<ExecEventName, 'error'>]: { readonly type: N } & ExecEventData<N> }[Exclude<
-  ExecEventName,
-  'error'
->];
+export type ExecEvent = {
+  [N in Exclude<ExecEventName, 'error'>]: { readonly type: N } & ExecEventData<N>;
+}[Exclude<ExecEventName, 'error'>];
 
 export async function exec(
   calls: JsonCalls,

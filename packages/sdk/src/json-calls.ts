@@ -19,7 +19,11 @@ export class JsonCalls {
     this.transport = transport;
   }
 
-  async get<T>(path: string, schema: Schema<T>, options: ReadOptions & { readonly query?: Query } = {}): Promise<T> {
+  async get<T>(
+    path: string,
+    schema: Schema<T>,
+    options: ReadOptions & { readonly query?: Query } = {},
+  ): Promise<T> {
     return validated(await this.transport.ask({ method: 'GET', path, whole: true, ...options }), schema);
   }
 
@@ -29,7 +33,10 @@ export class JsonCalls {
     json: unknown,
     options: MutationOptions & { readonly repeatWhenLost?: boolean } = {},
   ): Promise<T> {
-    return validated(await this.transport.ask({ method: 'POST', path, json, whole: true, ...options }), schema);
+    return validated(
+      await this.transport.ask({ method: 'POST', path, json, whole: true, ...options }),
+      schema,
+    );
   }
 
   async delete(path: string, options: MutationOptions & { readonly query?: Query } = {}): Promise<Response> {

@@ -1,5 +1,11 @@
 /** Operations: what was asked of sandboxes, how far it came and how it ended. */
-import { type OperationId, type OperationView, operationViewSchema, pageSchema, type SandboxId } from '@torpor/protocol';
+import {
+  type OperationId,
+  type OperationView,
+  operationViewSchema,
+  pageSchema,
+  type SandboxId,
+} from '@torpor/protocol';
 import type { JsonCalls, ReadOptions } from './json-calls.ts';
 import { everyItem, type Page, type PageOptions } from './pages.ts';
 

@@ -32,7 +32,12 @@ export interface TerminalOptions {
 export type ProcessEvent =
   | { readonly type: 'started'; readonly pid: number; readonly autoResumed: boolean }
   | { readonly type: 'output'; readonly channel: OutputChannel | 'terminal'; readonly bytes: Uint8Array }
-  | { readonly type: 'exit'; readonly code: number; readonly signal: string | null; readonly durationMs: number };
+  | {
+      readonly type: 'exit';
+      readonly code: number;
+      readonly signal: string | null;
+      readonly durationMs: number;
+    };
 
 /** Output that may be on its way before it is read here. */
 const WINDOW_BYTES = 1024 * 1024;

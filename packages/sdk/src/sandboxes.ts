@@ -99,7 +99,10 @@ export class Sandboxes {
   }
 
   checkpoints(id: SandboxId, { limit, cursor, signal }: PageOptions = {}): Promise<CheckpointPage> {
-    return this.calls.get(pathOf(id, 'checkpoints'), checkpointPageSchema, { query: { limit, cursor }, signal });
+    return this.calls.get(pathOf(id, 'checkpoints'), checkpointPageSchema, {
+      query: { limit, cursor },
+      signal,
+    });
   }
 
   rollback(id: SandboxId, checkpointId: CheckpointId, options: MutationOptions = {}): Promise<ResumeReply> {
@@ -107,7 +110,11 @@ export class Sandboxes {
   }
 
   /** From now; null takes the limit away. */
-  setTimeout(id: SandboxId, timeoutSeconds: number | null, options: MutationOptions = {}): Promise<SandboxView> {
+  setTimeout(
+    id: SandboxId,
+    timeoutSeconds: number | null,
+    options: MutationOptions = {},
+  ): Promise<SandboxView> {
     return this.calls.post(pathOf(id, 'timeout'), sandboxViewSchema, { timeoutSeconds }, options);
   }
 

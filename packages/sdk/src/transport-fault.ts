@@ -58,7 +58,9 @@ function causes(thrown: unknown): Record<string, unknown>[] {
 
 function carriesStatus(error: Record<string, unknown>): boolean {
   const response = error['response'] as { status?: unknown } | null | undefined;
-  return [error['status'], error['statusCode'], response?.status].some((status) => typeof status === 'number');
+  return [error['status'], error['statusCode'], response?.status].some(
+    (status) => typeof status === 'number',
+  );
 }
 
 /** Browsers say no more than this of a connection; Node always gives a cause. */

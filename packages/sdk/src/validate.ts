@@ -3,7 +3,9 @@ import { type Answered, InternalError } from './errors.ts';
 
 /** As much of a schema as is needed here. */
 export interface Schema<T> {
-  safeParse(value: unknown): { success: true; data: T } | { success: false; error: { issues: readonly Issue[] } };
+  safeParse(
+    value: unknown,
+  ): { success: true; data: T } | { success: false; error: { issues: readonly Issue[] } };
 }
 
 interface Issue {
@@ -31,18 +33,29 @@ export function checked<T>(text: string, schema: Schema<T>, about: Answered): T 
   try {
     json = JSON.parse(text);
   } catch (cause) {
-    throw new InternalError(`The server's answer is ${text === '' ? 'empty' : 'not JSON'}.`, { cause }, about);
+    throw new InternalError(
+      `The server's answer is ${text === '' ? 'empty' : 'not JSON'}.`,
+      { cause },
+      about,
+    );
   }
   const result = schema.safeParse(json);
   const wrong = result.success ? [] : result.error.issues.filter((issue) => !isNewWord(issue, json));
   if (wrong.length === 0) return json as T;
   const fields = wrong.map((issue) => `${issue.path.map(String).join('.')}: ${issue.message}`);
-  throw new InternalError("The server's answer has not the form it should have.", { details: { fields } }, about);
+  throw new InternalError(
+    "The server's answer has not the form it should have.",
+    { details: { fields } },
+    about,
+  );
 }
 
 /** Whether all that is wrong is a word that is not in the closed set this version knows. */
 function isNewWord(issue: Issue, root: unknown): boolean {
-  const value = issue.path.reduce<unknown>((at, key) => (at as Record<PropertyKey, unknown> | null)?.[key], root);
+  const value = issue.path.reduce<unknown>(
+    (at, key) => (at as Record<PropertyKey, unknown> | null)?.[key],
+    root,
+  );
   if (issue.code === 'invalid_value') return typeof value === 'string';
   return issue.errors?.some((form) => form.length > 0 && form.every((one) => isNewWord(one, value))) ?? false;
 }

@@ -71,7 +71,10 @@ function parse(text: string): Asked | undefined {
   if (end < 0) return undefined;
   const [line = '', ...fields] = text.slice(0, end).split('\r\n');
   const headers = Object.fromEntries(
-    fields.map((field) => [field.slice(0, field.indexOf(':')).toLowerCase(), field.slice(field.indexOf(':') + 1).trim()]),
+    fields.map((field) => [
+      field.slice(0, field.indexOf(':')).toLowerCase(),
+      field.slice(field.indexOf(':') + 1).trim(),
+    ]),
   );
   const body = text.slice(end + 4);
   if (body.length < Number(headers['content-length'] ?? 0)) return undefined;
@@ -85,7 +88,8 @@ function perform(socket: Socket, step: Step): void {
   if (step === 'close') socket.end();
   else if (step === 'reset') reset();
   else if (step === 'half headers') socket.end('HTTP/1.1 200 OK\r\ncontent-');
-  else if (step === 'reset in headers') socket.write('HTTP/1.1 200 OK\r\ncontent-', () => setImmediate(reset));
+  else if (step === 'reset in headers')
+    socket.write('HTTP/1.1 200 OK\r\ncontent-', () => setImmediate(reset));
   else if (step === 'truncated') socket.end('HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{"half":');
   else if (step === 'truncated chunks') {
     socket.end('HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n8\r\n{"half":\r\n');
@@ -98,11 +102,13 @@ function answer(socket: Socket, step: Exclude<Step, string | number>): void {
   const body = step.body ?? '{}';
   const bodiless = step.status < 200 || step.status === 204 || step.status === 304;
   const lines = Object.entries({
-    ...(bodiless ? {} : { 'content-length': String(Buffer.byteLength(body)), 'content-type': 'application/json' }),
+    ...(bodiless
+      ? {}
+      : { 'content-length': String(Buffer.byteLength(body)), 'content-type': 'application/json' }),
     ...step.headers,
   }).map(([name, value]) => `${name}: ${value}`);
   const head = [`HTTP/1.1 ${step.status} Some`, ...lines, '', ''].join('\r\n');
-  // An informational status is followed by nothing here, which is a connection closed without an answer.
-  if (step.status < 200) socket.end(head);
+  // An informational answer is none yet.
+  if (step.status < 200) socket.write(`${head}HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}`);
   else socket.write(head + (bodiless ? '' : body));
 }

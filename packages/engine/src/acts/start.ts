@@ -223,7 +223,8 @@ async function giveUp(ctx: Context, operation: Operation, sandbox: Sandbox, erro
     if (nothingLeft) {
       const reason = `no usable checkpoint is left: ${message}`;
       const change = { reason, lost: ['processes', 'files'], evidence: 'ledger', observedAt: now } as const;
-      await take(ctx, tx, locked, 'lost', 'sandbox.lost', { reason, previousState: 'resuming' }, { ...ids, change });
+      const head = { operationId: operation.id, baseId: null, checkpointId: null, change };
+      await take(ctx, tx, locked, 'lost', 'sandbox.lost', { reason, previousState: 'resuming' }, head);
       return;
     }
     const event = locked.state === 'creating' ? 'sandbox.failed' : 'sandbox.resume_failed';

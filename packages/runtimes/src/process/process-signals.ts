@@ -1,0 +1,85 @@
+/**
+ * Stopping, continuing and killing all processes of an instance, whatever they do meanwhile.
+ *
+ * A shell notices when its child stops before it does itself, and takes the terminal away from it. So
+ * parents are stopped before their children and continued after them.
+ */
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import type { Clock } from '@torpor/engine';
+import { TorporError } from '@torpor/protocol';
+import type { ProcessFacts } from './host-processes.ts';
+
+export interface Crowd {
+  /** Who belongs now, parents first. */
+  find(): Promise<ProcessFacts[]>;
+  /** Users that nobody else runs as. */
+  readonly users: readonly number[];
+  readonly clock: Clock;
+}
+
+/** What a process started before it was stopped shows only in the next look, so one more look has to be quiet. */
+const QUIET_LOOKS = 2;
+
+/** Rounds after which a crowd that multiplies is met with one signal for all of it. */
+const PATIENT_ROUNDS = 4;
+
+const LONGEST_PAUSE_MS = 50;
+
+/** Resolves when nothing of the crowd moves any more. */
+export async function stopAll(crowd: Crowd, signal: AbortSignal): Promise<void> {
+  for (let quiet = 0, round = 0; quiet < QUIET_LOOKS; round++) {
+    signal.throwIfAborted();
+    const moving = (await crowd.find()).filter(({ state }) => state === 'moving');
+    quiet = moving.length === 0 ? quiet + 1 : 0;
+    for (const { pid } of moving) send(pid, 'SIGSTOP');
+    if (moving.length > 0) await pause(crowd.clock, round, signal);
+  }
+}
+
+/** Continues everyone but those that had been stopped by somebody else before. */
+export async function continueAll(
+  crowd: Crowd,
+  stoppedBefore: (facts: ProcessFacts) => boolean,
+  signal: AbortSignal,
+): Promise<void> {
+  for (let round = 0; ; round++) {
+    signal.throwIfAborted();
+    const stopped = (await crowd.find()).filter((facts) => facts.state === 'stopped' && !stoppedBefore(facts));
+    if (stopped.length === 0) return;
+    for (const { pid } of stopped.toReversed()) send(pid, 'SIGCONT');
+    if (round > 0) await pause(crowd.clock, round, signal);
+  }
+}
+
+/** Resolves when nobody is left. All are stopped first, so that none can start another while the rest are killed. */
+export async function killAll(crowd: Crowd, signal: AbortSignal): Promise<void> {
+  for (let round = 0; ; round++) {
+    signal.throwIfAborted();
+    const left = await crowd.find();
+    if (left.length === 0) return;
+    for (const name of ['SIGSTOP', 'SIGKILL'] as const) for (const { pid } of left) send(pid, name);
+    if (round >= PATIENT_ROUNDS) for (const user of crowd.users) await killUser(user);
+    await pause(crowd.clock, round, signal);
+  }
+}
+
+/** One who ended in the meantime needs no signal. */
+function send(pid: number, signal: NodeJS.Signals): void {
+  try {
+    process.kill(pid, signal);
+  } catch (cause) {
+    if ((cause as NodeJS.ErrnoException).code === 'ESRCH') return;
+    throw new TorporError('unreachable', `Process ${pid} of the sandbox cannot be sent ${signal}.`, { cause });
+  }
+}
+
+/** The kernel signals all processes of a user in one step, between which nobody can be born. */
+async function killUser(user: number): Promise<void> {
+  const child = spawn('/bin/sh', ['-c', 'kill -KILL -1'], { uid: user, gid: user, stdio: 'ignore', cwd: '/', env: {} });
+  await once(child, 'close').catch(() => {});
+}
+
+function pause(clock: Clock, round: number, signal: AbortSignal): Promise<void> {
+  return clock.sleep(Math.min(2 ** round, LONGEST_PAUSE_MS), signal);
+}

@@ -1,0 +1,77 @@
+/** Answers every failure in the one shape, wherever it comes from: routes, Fastify, or Node's own parser. */
+import type { Socket } from 'node:net';
+import { type RequestId, TorporError } from '@torpor/protocol';
+import type { FastifyError, FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import type { RouteParts } from '../parts.ts';
+import { answerOf, HttpRefusal } from './error-answer.ts';
+import { methodsOf } from './known-routes.ts';
+
+export function addFailureHandlers(app: FastifyInstance, parts: RouteParts): void {
+  const known = methodsOf(app);
+  app.setErrorHandler((thrown: FastifyError, request, reply) => answerFailure(parts, thrown, request, reply));
+  app.setNotFoundHandler((request, reply) => {
+    const allowed = known(request.url);
+    if (allowed.length === 0) throw new TorporError('not_found', `There is nothing at ${pathOf(request.url)}.`);
+    reply.header('allow', allowed.join(', '));
+    throw new HttpRefusal(405, `${request.method} is not possible here.`, `Possible here: ${allowed.join(', ')}.`);
+  });
+}
+
+export function answerFailure(
+  parts: Pick<RouteParts, 'log' | 'metrics'>,
+  thrown: unknown,
+  request: FastifyRequest,
+  reply: FastifyReply,
+): FastifyReply {
+  const { status, headers, body, error } = answerOf(thrown, request.id as RequestId);
+  const { code, retryable, ...shown } = error.toBody();
+  parts.metrics.failures.inc({ code, retryable: String(retryable) });
+  // A URL that Fastify cannot read fails before the first hook has run.
+  if (request.facts) {
+    request.facts.errorCode = code;
+    if (shown.sandboxId !== undefined) request.facts.sandboxId ??= shown.sandboxId;
+    if (shown.operationId !== undefined) request.facts.operationId ??= shown.operationId;
+  }
+  if (status >= 500) {
+    const level = code === 'internal' ? 'error' : 'warn';
+    parts.log[level]({ requestId: request.id, event: 'request.failed', error: thrown }, error.message);
+  }
+  reply.headers({ ...headers, 'x-request-id': request.id, 'content-type': 'application/json; charset=utf-8' });
+  // What is left of a body that nobody reads must not be taken for the next request.
+  if (!request.raw.complete) reply.header('connection', 'close');
+  return reply.code(status).send(body);
+}
+
+const PARSER_STATUS: Readonly<Record<string, readonly [status: number, message: string]>> = {
+  HPE_HEADER_OVERFLOW: [431, 'The headers are too large.'],
+  ERR_HTTP_REQUEST_TIMEOUT: [408, 'The request did not arrive in time.'],
+};
+
+/** For bytes that are not HTTP: there is no request to answer, only a socket. */
+export function answerBrokenRequest(parts: Pick<RouteParts, 'ids' | 'log'>) {
+  return (error: Error & { code?: string }, socket: Socket): void => {
+    if (error.code === 'ECONNRESET' || !socket.writable) {
+      socket.destroy();
+      return;
+    }
+    const id = parts.ids.next('req');
+    const [wanted, message] = PARSER_STATUS[error.code ?? ''] ?? [400, 'This is not HTTP.'];
+    const { status, body } = answerOf(new HttpRefusal(wanted, message, 'Correct the request.'), id);
+    parts.log.info({ event: 'request', requestId: id, status, code: 'invalid_request' }, message);
+    socket.end(
+      [
+        `HTTP/1.1 ${status} Refused`,
+        `X-Request-Id: ${id}`,
+        'Content-Type: application/json; charset=utf-8',
+        `Content-Length: ${Buffer.byteLength(body)}`,
+        'Connection: close',
+        '',
+        body,
+      ].join('\r\n'),
+    );
+  };
+}
+
+function pathOf(url: string): string {
+  return (url.split('?', 1)[0] ?? '').slice(0, 200);
+}

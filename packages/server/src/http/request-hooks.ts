@@ -1,0 +1,76 @@
+/** What happens to every request around its route: its id, its time, its key, its line in the log. */
+import { TorporError } from '@torpor/protocol';
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import { identify } from '../keys/identity.ts';
+import type { RouteParts } from '../parts.ts';
+import { isLoopback } from './loopback.ts';
+import { RequestBound } from './request-bound.ts';
+import type { BoundKind } from './request-state.ts';
+
+export function addRequestHooks(app: FastifyInstance, parts: RouteParts): void {
+  const { clock, settings, db } = parts;
+  const bounds: Readonly<Record<BoundKind, number>> = {
+    read: settings.readMs,
+    checkpoint: settings.checkpointReadMs,
+    lifecycle: settings.lifecycleMs,
+    stream: settings.headMs,
+  };
+  for (const name of ['bound', 'facts', 'startedAt', 'identity'] as const) app.decorateRequest(name, null as never);
+
+  app.addHook('onRequest', async (request, reply) => {
+    const { config } = request.routeOptions;
+    request.startedAt = clock.monotonic();
+    request.facts = {};
+    request.bound = new RequestBound(clock, bounds[config.bound ?? 'read'], settings.graceMs);
+    reply.header('x-request-id', request.id);
+    reply.header('cache-control', 'no-store');
+    reply.raw.once('close', () => {
+      request.bound.end(new TorporError('timeout', 'The caller went away.'));
+    });
+    if (parts.stopping.aborted) throw leaving();
+    if (!needsKey(request)) return;
+    request.identity = await request.bound.run(() => identify(db, clock, request.headers));
+  });
+
+  app.addHook('onResponse', async (request, reply) => answered(parts, request, reply));
+}
+
+/** A path that leads nowhere needs a key too, so that a stranger cannot tell which do. */
+function needsKey(request: FastifyRequest): boolean {
+  const { access = 'key' } = request.routeOptions.config;
+  if (access === 'loopback') return !(isLoopback(request.socket.remoteAddress) && !isForwarded(request));
+  return access === 'key';
+}
+
+/** A proxy on this machine speaks for somebody who is not on it. */
+function isForwarded({ headers }: FastifyRequest): boolean {
+  return headers['forwarded'] !== undefined || headers['x-forwarded-for'] !== undefined;
+}
+
+function leaving(): TorporError {
+  return new TorporError('unreachable', 'The server is stopping.', { retryAfterMs: 1_000 });
+}
+
+function answered({ clock, log, metrics }: RouteParts, request: FastifyRequest, reply: FastifyReply): void {
+  request.bound.release();
+  const route = request.routeOptions.url ?? 'unknown';
+  const { method } = request;
+  const durationMs = Math.round(clock.monotonic() - request.startedAt);
+  metrics.requests.inc({ method, route, status: reply.statusCode });
+  metrics.requestSeconds.observe({ method, route }, durationMs / 1_000);
+  const { errorCode, ...ids } = request.facts;
+  log.info(
+    {
+      event: 'request',
+      requestId: request.id,
+      method,
+      route,
+      status: reply.statusCode,
+      durationMs,
+      ...(request.identity ? { org: request.identity.org, subject: request.identity.subject, keyId: request.identity.keyId } : {}),
+      ...ids,
+      ...(errorCode === undefined ? {} : { code: errorCode }),
+    },
+    `${method} ${route} ${reply.statusCode}`,
+  );
+}

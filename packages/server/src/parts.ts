@@ -1,0 +1,33 @@
+/** What the routes work with. */
+import type { Clock, Database, Engine, Ids } from '@torpor/engine';
+import type { SandboxId } from '@torpor/protocol';
+import type { Replays } from './http/replays.ts';
+import type { Log } from './observe/log.ts';
+import type { Metrics } from './observe/metrics.ts';
+import type { OperationTrace } from './observe/operation-trace.ts';
+import type { ServerSettings } from './settings.ts';
+
+/** What a server is put together from. */
+export interface AppParts {
+  readonly engine: Engine;
+  readonly db: Database;
+  readonly clock: Clock;
+  readonly ids: Ids;
+  /** The ids that the engine was given, so that an answer can name the operation it stands for. */
+  readonly operations: OperationTrace;
+  readonly randomBytes: (n: number) => Uint8Array;
+  readonly settings: ServerSettings;
+  readonly log: Log;
+  readonly metrics: Metrics;
+  readonly version: string;
+  /** Where a port of a sandbox is served. */
+  readonly urlOf: (id: SandboxId, port: number) => string;
+}
+
+export interface RouteParts extends AppParts {
+  readonly replays: Replays;
+  /** Fires when the server stops: streams end at once, whatever else is under way may finish. */
+  readonly stopping: AbortSignal;
+  /** Fires when a stop has waited long enough. */
+  readonly leaving: AbortSignal;
+}

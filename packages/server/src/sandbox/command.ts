@@ -1,0 +1,163 @@
+/** One command in a sandbox, from its start to its end, as a stream of what it does. */
+import type { Clock } from '@torpor/engine';
+import { type AgentClient, asUser, type ProcessEvent, Signal } from '@torpor/envd';
+import { TorporError } from '@torpor/protocol';
+import { endOf, type CommandEnd } from './command-end.ts';
+
+export interface Command {
+  readonly command: string;
+  readonly cwd?: string | undefined;
+  readonly env?: Readonly<Record<string, string>> | undefined;
+  readonly user?: string | undefined;
+  readonly stdin?: string | undefined;
+  /** Finds the process again, also when its start was never heard of. */
+  readonly tag: string;
+  readonly timeoutMs?: number | undefined;
+}
+
+export type CommandEvent =
+  | { readonly is: 'start'; readonly pid: number }
+  | { readonly is: 'stdout' | 'stderr'; readonly bytes: Uint8Array }
+  | ({ readonly is: 'end' } & CommandEnd);
+
+/** Not every sandbox has bash; asking inside saves a round trip and a guess. */
+const LOGIN_SHELL = '[ -x /bin/bash ] && exec /bin/bash -l -c "$1"; exec /bin/sh -l -c "$1"';
+
+/** The agent's own limit comes after ours and is for the case that the server dies. */
+const AGENT_GRACE_MS = 5_000;
+/** How long a killed process may take to be gone. */
+const KILL_MS = 3_000;
+
+export function startRequest({ command, cwd, env = {}, stdin, tag }: Command) {
+  return {
+    process: {
+      cmd: '/bin/sh',
+      args: ['-c', LOGIN_SHELL, 'sh', command],
+      envs: { ...env },
+      ...(cwd === undefined ? {} : { cwd }),
+    },
+    stdin: stdin !== undefined,
+    tag,
+  };
+}
+
+export function callOptions({ user, timeoutMs }: Command, signal: AbortSignal) {
+  return {
+    signal,
+    ...(user === undefined ? {} : { headers: asUser(user) }),
+    ...(timeoutMs === undefined ? {} : { timeoutMs: timeoutMs + AGENT_GRACE_MS }),
+  };
+}
+
+/** The command that a process was started with by `startRequest`, or by a client of E2B's wire. */
+export function commandOf({ cmd, args }: { readonly cmd: string; readonly args: readonly string[] }): string {
+  if (cmd === '/bin/sh' && args[1] === LOGIN_SHELL) return args[3] ?? '';
+  if (/^\/bin\/(ba)?sh$/.test(cmd) && args.at(-2) === '-c') return args.at(-1) ?? '';
+  return [cmd, ...args].join(' ');
+}
+
+/**
+ * Runs it to its end. When nobody reads on, when `signal` fires, or when the time is over, the command is
+ * killed with everything it started; the last ends the stream with `timeout`.
+ */
+export async function* runCommand(
+  agent: AgentClient,
+  clock: Clock,
+  command: Command,
+  signal: AbortSignal,
+): AsyncGenerator<CommandEvent> {
+  const stream = new AbortController();
+  const stopTimer = new AbortController();
+  const limit = new TimeLimit(clock, command.timeoutMs, stopTimer.signal, async () => {
+    await kill(agent, clock, command.tag);
+    await clock.sleep(KILL_MS, stopTimer.signal);
+    stream.abort();
+  });
+  let ended = false;
+  try {
+    const options = callOptions(command, AbortSignal.any([signal, stream.signal]));
+    for await (const { event } of agent.process.start(startRequest(command), options)) {
+      const known = toCommandEvent(event);
+      if (known === undefined) continue;
+      if (known.is === 'start') feed(agent, command);
+      if (known.is === 'end') ended = true;
+      if (known.is === 'end' && limit.passed) break;
+      yield known;
+    }
+    if (limit.passed) throw limit.error();
+    if (!ended) throw new TorporError('unreachable', 'The sandbox was cut off while the command ran.');
+  } catch (thrown) {
+    throw limit.passed ? limit.error() : thrown;
+  } finally {
+    stopTimer.abort();
+    if (!ended) await kill(agent, clock, command.tag);
+  }
+}
+
+class TimeLimit {
+  passed = false;
+  private readonly ms: number;
+
+  constructor(clock: Clock, ms: number | undefined, stop: AbortSignal, onPassed: () => Promise<void>) {
+    this.ms = ms ?? 0;
+    if (ms === undefined) return;
+    clock
+      .sleep(ms, stop)
+      .then(() => {
+        this.passed = true;
+        return onPassed();
+      })
+      .catch(() => {});
+  }
+
+  error(): TorporError {
+    return new TorporError('timeout', `The command was killed after ${this.ms / 1_000} s.`, {
+      hint: 'Give it more time with "timeoutSeconds", or run it with "background".',
+    });
+  }
+}
+
+function toCommandEvent(happened: ProcessEvent | undefined): CommandEvent | undefined {
+  const event = happened?.event;
+  switch (event?.case) {
+    case 'start':
+      return { is: 'start', pid: event.value.pid };
+    case 'data': {
+      const { output } = event.value;
+      return output.case === 'stdout' || output.case === 'stderr'
+        ? { is: output.case, bytes: output.value }
+        : undefined;
+    }
+    case 'end':
+      return { is: 'end', ...endOf(event.value) };
+    default:
+      return undefined;
+  }
+}
+
+const STDIN_CHUNK_BYTES = 256 * 1024;
+
+/** Beside the reading of output, because a command may want to be read before it reads on. */
+function feed(agent: AgentClient, { stdin, tag }: Command): void {
+  if (stdin === undefined) return;
+  const process = { selector: { case: 'tag' as const, value: tag } };
+  const send = async () => {
+    const bytes = new TextEncoder().encode(stdin);
+    for (let at = 0; at < bytes.length; at += STDIN_CHUNK_BYTES) {
+      const value = bytes.subarray(at, at + STDIN_CHUNK_BYTES);
+      await agent.process.sendInput({ process, input: { input: { case: 'stdin', value } } });
+    }
+    await agent.process.closeStdin({ process });
+  };
+  // A command that does not read its input, or has ended, is no failure of the command.
+  send().catch(() => {});
+}
+
+/** Never fails: what is gone needs no signal, and what cannot be reached cannot be killed. */
+async function kill(agent: AgentClient, clock: Clock, tag: string): Promise<void> {
+  const done = new AbortController();
+  const process = { selector: { case: 'tag' as const, value: tag } };
+  const killing = agent.process.sendSignal({ process, signal: Signal.SIGKILL }).catch(() => {});
+  await Promise.race([killing, clock.sleep(KILL_MS, done.signal).catch(() => {})]);
+  done.abort();
+}

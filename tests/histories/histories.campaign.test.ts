@@ -1,0 +1,12 @@
+import { databaseKinds } from '@torpor/engine/testing';
+import { describe, it } from 'vitest';
+import { runHistories } from './histories.ts';
+
+/** The long form, `npm run test:histories`: TORPOR_HISTORIES of them in all, a tenth of it on PostgreSQL. */
+const total = Number(process.env['TORPOR_HISTORIES'] ?? 100_000);
+
+describe.each(databaseKinds)('many random histories on %s', (kind) => {
+  it(`hold what must always hold`, { timeout: 0 }, async () => {
+    await runHistories(kind, kind === 'sqlite' ? Math.ceil(total * 0.9) : Math.floor(total * 0.1));
+  });
+});
