@@ -149,8 +149,9 @@ export class Player {
       case 'kill':
         return this.track(
           server,
-          engine.kill(caller, id).then(() => {
-            truth.killed = true;
+          engine.kill(caller, id).then(({ state }) => {
+            // One that was lost or never ran stays that.
+            truth.killed = state === 'killed';
           }),
         );
       case 'fork':

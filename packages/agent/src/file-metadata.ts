@@ -7,6 +7,7 @@ import { mkdir, readFile, rename, writeFile } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { METADATA_HEADER_PREFIX } from '@torpor/envd';
 import { TorporError } from '@torpor/protocol';
+import { onPath } from './agent-failures.ts';
 import { isInside } from './paths.ts';
 
 export type Metadata = Readonly<Record<string, string>>;
@@ -71,7 +72,7 @@ export class FileMetadata {
         await writeFile(`${this.storeFile}.new`, text, { mode: 0o600 });
         await rename(`${this.storeFile}.new`, this.storeFile);
       });
-    return this.saving;
+    return onPath(this.storeFile, () => this.saving);
   }
 }
 

@@ -68,7 +68,12 @@ export class FileWorkers {
     if (known !== undefined) return known;
     const starting = this.start(user);
     this.workers.set(user.uid, starting);
-    starting.catch(() => this.workers.delete(user.uid));
+    // The end of this one must not make us forget its successor.
+    const forget = () => this.workers.get(user.uid) === starting && this.workers.delete(user.uid);
+    starting.then(({ child, session }) => {
+      child.on('exit', forget);
+      session.on('close', forget);
+    }, forget);
     return starting;
   }
 
@@ -87,10 +92,8 @@ export class FileWorkers {
       settings: { initialWindowSize: STREAM_WINDOW },
     });
     session.on('connect', () => session.setLocalWindowSize(SESSION_WINDOW));
-    const forget = () => this.workers.delete(user.uid);
-    for (const source of [child, session, pipe]) source.on('error', forget);
-    child.on('exit', forget);
-    session.on('close', forget);
+    // A worker that cannot start, or breaks, closes its session; requests on it are answered by that.
+    for (const source of [child, session, pipe]) source.on('error', () => session.destroy());
     return { child, session, idle: undefined, open: 0 };
   }
 

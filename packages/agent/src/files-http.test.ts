@@ -26,7 +26,11 @@ const url = (path?: string) =>
   `${agent.baseUrl}/files${path === undefined ? '' : `?path=${encodeURIComponent(path)}`}`;
 const octets = { 'content-type': 'application/octet-stream' };
 
-async function put(path: string, body: BodyInit, headers: Record<string, string> = {}) {
+async function put(
+  path: string,
+  body: string | Uint8Array<ArrayBuffer>,
+  headers: Record<string, string> = {},
+) {
   const response = await fetch(url(path), { method: 'POST', body, headers: { ...octets, ...headers } });
   return { status: response.status, body: (await response.json()) as unknown };
 }

@@ -75,6 +75,7 @@ async function takeBody(parts: FilesParts, context: FileContext, request: Reques
   }
   const path = queryOf(request).get('path');
   if (!path) throw new TorporError('invalid_request', 'The query parameter "path" is missing.');
+  const metadata = metadataOfHeaders(request.headers);
   const place = await parts.paths.target(path, context);
   const length = Number(request.headers['content-length']);
   const isPlain = request.headers['content-encoding'] === undefined && Number.isInteger(length);
@@ -87,7 +88,7 @@ async function takeBody(parts: FilesParts, context: FileContext, request: Reques
     },
     parts.newId,
   );
-  return [await recorded(parts, place, metadataOfHeaders(request.headers))];
+  return [await recorded(parts, place, metadata)];
 }
 
 async function takeForm(parts: FilesParts, context: FileContext, request: Request) {

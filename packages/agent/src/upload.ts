@@ -32,7 +32,8 @@ export async function receive(upload: Upload, newId: () => string): Promise<void
       await pipeline(upload.content, createWriteStream(temporary, { flags: 'wx' }));
       upload.checkComplete?.();
       if (mode !== undefined) await chmod(temporary, mode);
-      await put(temporary, place.real);
+      if (dirname(temporary) === dirname(place.real)) await put(temporary, place.real);
+      else await copyFile(temporary, place.real);
     } finally {
       await rm(temporary, { force: true });
     }
@@ -76,8 +77,8 @@ async function put(temporary: string, target: string): Promise<void> {
   try {
     await rename(temporary, target);
   } catch (thrown) {
-    // A mount point, or a directory that takes no new names: then the content is all we can replace.
-    if (!['EBUSY', 'EXDEV'].includes(errnoOf(thrown) ?? '')) throw thrown;
+    // A mount point: its content is all we can replace.
+    if (errnoOf(thrown) !== 'EBUSY') throw thrown;
     await copyFile(temporary, target);
   }
 }

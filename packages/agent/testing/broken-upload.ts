@@ -6,7 +6,7 @@ export async function beginUpload(
   baseUrl: string,
   path: string,
   headers: Readonly<Record<string, string>>,
-  firstBytes: string,
+  firstBytes: string | Uint8Array,
 ): Promise<{ breakOff(): void }> {
   const { hostname, port } = new URL(baseUrl);
   const socket = connect(Number(port), hostname);
@@ -15,7 +15,8 @@ export async function beginUpload(
     ([name, value]) => `${name}: ${value}`,
   );
   await new Promise<void>((resolve) => {
-    socket.write(`POST ${path} HTTP/1.1\r\n${lines.join('\r\n')}\r\n\r\n${firstBytes}`, () => resolve());
+    socket.write(`POST ${path} HTTP/1.1\r\n${lines.join('\r\n')}\r\n\r\n`);
+    socket.write(firstBytes, () => resolve());
   });
   return { breakOff: () => socket.resetAndDestroy() };
 }

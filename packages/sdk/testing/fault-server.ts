@@ -46,7 +46,7 @@ export async function faultServer(): Promise<FaultServer> {
       text = '';
       asked.push(request);
       const step = script.length > 1 ? script.shift() : script[0];
-      perform(socket, step ?? 200);
+      perform(socket, step ?? 200, request.method === 'HEAD');
     });
   });
   server.listen(0, '127.0.0.1');
@@ -83,7 +83,7 @@ function parse(text: string): Asked | undefined {
   return { method, path, headers, body };
 }
 
-function perform(socket: Socket, step: Step): void {
+function perform(socket: Socket, step: Step, headOnly: boolean): void {
   const reset = () => socket.resetAndDestroy();
   if (step === 'close') socket.end();
   else if (step === 'reset') reset();
@@ -95,10 +95,10 @@ function perform(socket: Socket, step: Step): void {
     socket.end('HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n8\r\n{"half":\r\n');
   } else if (step === 'reset in body') {
     socket.write('HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{"half":', () => setTimeout(reset, 5));
-  } else answer(socket, typeof step === 'number' ? { status: step } : step);
+  } else answer(socket, typeof step === 'number' ? { status: step } : step, headOnly);
 }
 
-function answer(socket: Socket, step: Exclude<Step, string | number>): void {
+function answer(socket: Socket, step: Exclude<Step, string | number>, headOnly: boolean): void {
   const body = step.body ?? '{}';
   const bodiless = step.status < 200 || step.status === 204 || step.status === 304;
   const lines = Object.entries({
@@ -109,6 +109,6 @@ function answer(socket: Socket, step: Exclude<Step, string | number>): void {
   }).map(([name, value]) => `${name}: ${value}`);
   const head = [`HTTP/1.1 ${step.status} Some`, ...lines, '', ''].join('\r\n');
   // An informational answer is none yet.
-  if (step.status < 200) socket.write(`${head}HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}`);
-  else socket.write(head + (bodiless ? '' : body));
+  if (step.status < 200) socket.write(`${head}HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n`);
+  else socket.write(head + (bodiless || headOnly ? '' : body));
 }

@@ -1,13 +1,11 @@
 /** Every bound and budget of the HTTP face, in milliseconds where it is a time (R113). */
 export interface ServerSettings {
-  /** For what changes a sandbox. The operation goes on; only the waiting ends. */
+  /** For what changes a sandbox, and for waking one. The operation goes on; only the waiting ends. */
   readonly lifecycleMs: number;
   /** For what only looks. */
   readonly readMs: number;
   /** For questions about checkpoints, which are asked when something is wrong already (R97). */
   readonly checkpointReadMs: number;
-  /** For authentication and the body of requests whose answer is a stream. */
-  readonly headMs: number;
   /** How long what is under way may still answer for itself once its time is over. */
   readonly graceMs: number;
   /** A command without a limit of its own, when the answer comes in one piece. */
@@ -28,7 +26,6 @@ export const DEFAULT_SERVER_SETTINGS: ServerSettings = {
   lifecycleMs: 120_000,
   readMs: 10_000,
   checkpointReadMs: 1_500,
-  headMs: 30_000,
   graceMs: 250,
   execMs: 300_000,
   stallMs: 60_000,

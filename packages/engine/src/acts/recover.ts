@@ -25,16 +25,8 @@ export async function recover(ctx: Context, held: Held, sandbox: Sandbox, found:
       salvaged = await salvage(ctx, held, sandbox);
     } catch (thrown) {
       if (thrown instanceof FenceLost) throw thrown;
-      const error = TorporError.from(thrown);
-      // The files are there and could not be sealed just now: nothing is given up, the next round tries again.
-      if (error.code !== 'checkpoint_missing') {
-        await commit(ctx, operation, async (tx, locked) => {
-          await dropUnfinished(ctx, tx, operation);
-          await endOperation(tx, operation, ctx.clock.now(), { outcome: 'failed', error });
-          if (locked.state === 'pausing') await backToRunning(ctx, tx, locked, operation, error);
-        });
-        return;
-      }
+      // The files were seen, so nothing is given up: the next round looks again and tries again.
+      return putOff(ctx, operation, TorporError.from(thrown));
     }
   }
   await commit(ctx, operation, async (tx, locked) => {
@@ -137,22 +129,14 @@ async function stepRecovered(
   );
 }
 
-async function backToRunning(
-  ctx: Context,
-  tx: Transaction,
-  sandbox: Sandbox,
-  operation: Operation,
-  error: TorporError,
-): Promise<void> {
-  const { code, message } = error;
-  const change = { evidence: 'gone', observedAt: ctx.clock.now() } as const;
-  await take(
-    ctx,
-    tx,
-    sandbox,
-    'seal_failed',
-    'sandbox.pause_failed',
-    { error: { code, message } },
-    { operationId: operation.id, change },
-  );
+async function putOff(ctx: Context, operation: Operation, error: TorporError): Promise<void> {
+  await commit(ctx, operation, async (tx, sandbox) => {
+    const now = ctx.clock.now();
+    await dropUnfinished(ctx, tx, operation);
+    await endOperation(tx, operation, now, { outcome: 'failed', error });
+    if (sandbox.state !== 'pausing') return;
+    const { code, message } = error;
+    const extras = { operationId: operation.id, change: { evidence: 'gone', observedAt: now } } as const;
+    await take(ctx, tx, sandbox, 'seal_failed', 'sandbox.pause_failed', { error: { code, message } }, extras);
+  });
 }

@@ -20,12 +20,14 @@ export interface TreeCopy {
   readonly owner: number | null;
   /** Puts a file in its place without copying it; false when it has to be copied. */
   reuse?(entry: TreeEntry, to: Buffer): Promise<boolean>;
-  /** Called for each file once nothing about it changes any more. */
+  /** Called for each file, once if it has several names, when nothing about it changes any more. */
   placed?(entry: TreeEntry, to: Buffer): Promise<void>;
+  /** Called when everything is in its place and the directories can still be written. */
+  beforeClosing?(): Promise<void>;
   readonly signal: AbortSignal;
 }
 
-/** Sockets, fifos and devices are left out: without the processes that held them they mean nothing. */
+/** Sockets, fifos and devices are left out: the first mean nothing without the processes that held them. */
 export async function copyTree(copy: TreeCopy): Promise<void> {
   const directories = copy.entries.filter(({ stats }) => stats.isDirectory());
   const levels = byDepth(directories);
@@ -37,6 +39,9 @@ export async function copyTree(copy: TreeCopy): Promise<void> {
   await inParallel(copy, again, ({ entry, same }) => placeLink(copy, entry, same));
   const symlinks = copy.entries.filter(({ stats }) => stats.isSymbolicLink());
   await inParallel(copy, symlinks, (entry) => placeSymlink(copy, entry));
+  const { placed } = copy;
+  if (placed !== undefined) await inParallel(copy, first, (entry) => placed(entry, placeOf(copy.to, entry.path)));
+  await copy.beforeClosing?.();
   // The deepest first: a directory may be closed to us once it has its own mode.
   for (const level of levels.toReversed()) {
     await inParallel(copy, level, (entry) => finish(copy, entry, placeOf(copy.to, entry.path)));
@@ -82,11 +87,9 @@ function splitLinks(files: readonly TreeEntry[]): { first: TreeEntry[]; again: L
 
 async function placeFile(copy: TreeCopy, entry: TreeEntry): Promise<void> {
   const to = placeOf(copy.to, entry.path);
-  if ((await copy.reuse?.(entry, to)) !== true) {
-    await copyContent(placeOf(copy.from, entry.path), to, entry.stats, copy.signal);
-    await finish(copy, entry, to, Number(entry.stats.mode & 0o7777n));
-  }
-  await copy.placed?.(entry, to);
+  if ((await copy.reuse?.(entry, to)) === true) return;
+  await copyContent(placeOf(copy.from, entry.path), to, entry.stats, copy.signal);
+  await finish(copy, entry, to, Number(entry.stats.mode & 0o7777n));
 }
 
 async function placeLink(copy: TreeCopy, entry: TreeEntry, same: TreePath): Promise<void> {

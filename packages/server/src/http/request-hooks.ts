@@ -13,7 +13,6 @@ export function addRequestHooks(app: FastifyInstance, parts: RouteParts): void {
     read: settings.readMs,
     checkpoint: settings.checkpointReadMs,
     lifecycle: settings.lifecycleMs,
-    stream: settings.headMs,
   };
   for (const name of ['bound', 'facts', 'startedAt', 'identity'] as const) app.decorateRequest(name, null as never);
 

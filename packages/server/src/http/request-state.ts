@@ -10,7 +10,7 @@ export interface RequestFacts {
 }
 
 /** How long a route may take; see ServerSettings. */
-export type BoundKind = 'read' | 'checkpoint' | 'lifecycle' | 'stream';
+export type BoundKind = 'read' | 'checkpoint' | 'lifecycle';
 
 declare module 'fastify' {
   interface FastifyRequest {

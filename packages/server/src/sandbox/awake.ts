@@ -1,7 +1,8 @@
 /** Work inside a sandbox: wakes it if it sleeps, holds it awake meanwhile, and speaks with its agent. */
-import type { AgentAddress, Engine } from '@torpor/engine';
+import type { AgentAddress } from '@torpor/engine';
 import { type AgentClient, connectAgent } from '@torpor/envd';
 import { type SandboxId, TorporError } from '@torpor/protocol';
+import type { FastifyRequest } from 'fastify';
 import type { RouteParts } from '../parts.ts';
 import { fromAgent } from './agent-failure.ts';
 
@@ -17,7 +18,7 @@ export interface Awake {
 const LOOK_AGAIN_MS = 100;
 
 /** The caller releases what it gets. `signal` ends the waiting. */
-export async function awake(parts: RouteParts, org: string, id: SandboxId, signal: AbortSignal): Promise<Awake> {
+async function awake(parts: RouteParts, org: string, id: SandboxId, signal: AbortSignal): Promise<Awake> {
   const { engine } = parts;
   // From the beginning, so that the sandbox does not fall asleep between waking and working.
   const letGo = engine.leases.hold(id);
@@ -44,35 +45,29 @@ async function reach({ engine, clock }: RouteParts, org: string, id: SandboxId, 
   let autoResumed = false;
   for (;;) {
     signal.throwIfAborted();
+    const { state, autoResume, generation } = await engine.get(org, id);
     try {
-      const { state, autoResume, generation } = await engine.get(org, id);
-      if (state === 'running') return { address: await engine.agent(org, id), autoResumed, generation };
       if (state === 'paused' && autoResume) {
-        const { resumed } = await resume(engine, org, id, signal);
-        autoResumed ||= resumed;
+        autoResumed = (await engine.resume({ org, signal }, id)).resumed || autoResumed;
         continue;
       }
-      // Says what is the matter with it, in the engine's own words.
-      await engine.agent(org, id);
+      // For a sandbox that is not running this says why, in the engine's own words.
+      return { address: await engine.agent(org, id), autoResumed, generation };
     } catch (thrown) {
-      if (!(thrown instanceof TorporError && mayPass(thrown))) throw thrown;
-      if ((await engine.get(org, id)).state === 'paused' && thrown.code === 'conflict') throw asleep(thrown);
+      if (!(thrown instanceof TorporError)) throw thrown;
+      if (state === 'paused' && !autoResume) throw asleep(thrown);
+      const changed = thrown.code === 'transitioning' || (thrown.code === 'conflict' && state === 'running');
+      if (!changed) throw thrown;
     }
     await clock.sleep(LOOK_AGAIN_MS, signal);
   }
 }
 
-/** Something else is under way, or the state has changed since it was looked at. */
-function mayPass(error: TorporError): boolean {
-  return error.code === 'transitioning' || error.code === 'conflict';
-}
-
 function asleep(error: TorporError): TorporError {
-  return error.with({ hint: 'It does not wake by itself (autoResume is off): resume it first.' });
-}
-
-function resume(engine: Engine, org: string, id: SandboxId, signal: AbortSignal) {
-  return engine.resume({ org, signal }, id, {});
+  return new TorporError(error.code, error.message, {
+    ...error.toBody(),
+    hint: 'It does not wake by itself (autoResume is off): resume it first.',
+  });
 }
 
 function connect({ address, token }: AgentAddress): AgentClient {
@@ -82,17 +77,35 @@ function connect({ address, token }: AgentAddress): AgentClient {
     : connectAgent({ baseUrl: `http://${address.host.includes(':') ? `[${address.host}]` : address.host}:${address.port}`, accessToken });
 }
 
-/** One piece of work with the agent of a sandbox, its failures told as ours. */
+/** Within the time of the request; a sandbox that wakes later than that is let go of at once. */
+export async function awakeFor(parts: RouteParts, request: FastifyRequest, id: SandboxId): Promise<Awake> {
+  request.facts.sandboxId = id;
+  let late = false;
+  const waking = awake(parts, request.identity.org, id, request.bound.signal);
+  waking.then(
+    ({ release }) => {
+      if (late) release();
+    },
+    () => {},
+  );
+  try {
+    return await request.bound.run(() => waking);
+  } catch (thrown) {
+    late = true;
+    throw thrown;
+  }
+}
+
+/** One piece of work with the agent of a sandbox within the time of the request, its failures told as ours. */
 export async function withAgent<T>(
   parts: RouteParts,
-  org: string,
+  request: FastifyRequest,
   id: SandboxId,
-  signal: AbortSignal,
-  work: (agent: AgentClient) => Promise<T>,
+  work: (agent: AgentClient, signal: AbortSignal) => Promise<T>,
 ): Promise<T> {
-  const { agent, release } = await awake(parts, org, id, signal);
+  const { agent, release } = await awakeFor(parts, request, id);
   try {
-    return await work(agent);
+    return await request.bound.run((signal) => work(agent, signal));
   } catch (thrown) {
     throw fromAgent(thrown, id);
   } finally {

@@ -27,6 +27,8 @@ const LOGIN_SHELL = '[ -x /bin/bash ] && exec /bin/bash -l -c "$1"; exec /bin/sh
 const AGENT_GRACE_MS = 5_000;
 /** How long a killed process may take to be gone. */
 const KILL_MS = 3_000;
+const START_TRIES = 5;
+const START_MS = 200;
 
 export function startRequest({ command, cwd, env = {}, stdin, tag }: Command) {
   return {
@@ -73,13 +75,17 @@ export async function* runCommand(
     await clock.sleep(KILL_MS, stopTimer.signal);
     stream.abort();
   });
+  let started = false;
   let ended = false;
   try {
     const options = callOptions(command, AbortSignal.any([signal, stream.signal]));
     for await (const { event } of agent.process.start(startRequest(command), options)) {
       const known = toCommandEvent(event);
       if (known === undefined) continue;
-      if (known.is === 'start') feed(agent, command);
+      if (known.is === 'start') {
+        started = true;
+        feed(agent, command);
+      }
       if (known.is === 'end') ended = true;
       if (known.is === 'end' && limit.passed) break;
       yield known;
@@ -90,7 +96,11 @@ export async function* runCommand(
     throw limit.passed ? limit.error() : thrown;
   } finally {
     stopTimer.abort();
-    if (!ended) await kill(agent, clock, command.tag);
+    // A start that nobody has heard of yet may still be on its way.
+    for (let tries = started ? 1 : START_TRIES; !ended && tries > 0; tries--) {
+      if (await kill(agent, clock, command.tag)) break;
+      if (tries > 1) await clock.sleep(START_MS);
+    }
   }
 }
 
@@ -153,11 +163,19 @@ function feed(agent: AgentClient, { stdin, tag }: Command): void {
   send().catch(() => {});
 }
 
-/** Never fails: what is gone needs no signal, and what cannot be reached cannot be killed. */
-async function kill(agent: AgentClient, clock: Clock, tag: string): Promise<void> {
+/** Whether there was something to kill. Never fails: what cannot be reached cannot be killed. */
+async function kill(agent: AgentClient, clock: Clock, tag: string): Promise<boolean> {
   const done = new AbortController();
   const process = { selector: { case: 'tag' as const, value: tag } };
-  const killing = agent.process.sendSignal({ process, signal: Signal.SIGKILL }).catch(() => {});
-  await Promise.race([killing, clock.sleep(KILL_MS, done.signal).catch(() => {})]);
+  const killing = agent.process.sendSignal({ process, signal: Signal.SIGKILL }).then(
+    () => true,
+    () => false,
+  );
+  const patience = clock.sleep(KILL_MS, done.signal).then(
+    () => true,
+    () => true,
+  );
+  const killed = await Promise.race([killing, patience]);
   done.abort();
+  return killed;
 }

@@ -1,0 +1,137 @@
+/** Starting the declared services of an instance, one after the other, each when the one before it is ready. */
+import { request } from 'node:http';
+import type { Address, Clock } from '@torpor/engine';
+import { type AgentClient, agentError, type ProcessEvent } from '@torpor/envd';
+import { type Service, TorporError } from '@torpor/protocol';
+
+export interface ServiceGround {
+  readonly agent: AgentClient;
+  readonly clock: Clock;
+  /** The port a service was given, by its name. */
+  allocatedPort(service: string): number | undefined;
+  /** Where a declared port can be dialled, once a process of the sandbox listens on it. */
+  dial(port: number): Promise<Address | null>;
+}
+
+const DEFAULT_READY_SECONDS = 45;
+const TAIL_BYTES = 4_000;
+const FIRST_LOOK_MS = 10;
+const LONGEST_LOOK_MS = 200;
+/** One answer to a ready check may take this long; a first page is often built while it is asked for. */
+const ANSWER_MS = 10_000;
+
+/** The tag by which the agent knows a service's process. */
+export function serviceTag(name: string): string {
+  return `service:${name}`;
+}
+
+export async function startServices(
+  ground: ServiceGround,
+  services: readonly Service[],
+  signal: AbortSignal,
+): Promise<void> {
+  for (const service of services) {
+    const watching = new AbortController();
+    try {
+      const run = await startService(ground, service, AbortSignal.any([signal, watching.signal]));
+      await untilReady(ground, service, run, signal);
+    } finally {
+      // The process goes on; only we stop listening to it.
+      watching.abort();
+    }
+  }
+}
+
+interface ServiceRun {
+  /** The end of what it wrote. */
+  tail: string;
+  /** How it failed, in the agent's words. One that ended well may have left a daemon to do its work. */
+  failure: string | undefined;
+}
+
+async function startService(ground: ServiceGround, service: Service, watching: AbortSignal): Promise<ServiceRun> {
+  const port = ground.allocatedPort(service.name);
+  const envs = { ...service.env, ...(port === undefined ? {} : { PORT: String(port) }) };
+  const process = {
+    cmd: '/bin/sh',
+    args: ['-c', service.command],
+    envs,
+    ...(service.cwd === undefined ? {} : { cwd: service.cwd }),
+  };
+  const order = { process, tag: serviceTag(service.name), stdin: false };
+  const events = ground.agent.process.start(order, { signal: watching })[Symbol.asyncIterator]();
+  const run: ServiceRun = { tail: '', failure: undefined };
+  await events.next().catch((thrown: unknown) => {
+    watching.throwIfAborted();
+    const { message } = agentError(thrown);
+    throw notReady(service, `could not be started: ${message}`, run, thrown);
+  });
+  void watch(events, run).catch(() => {});
+  return run;
+}
+
+async function watch(
+  events: AsyncIterator<{ readonly event?: ProcessEvent | undefined }>,
+  run: ServiceRun,
+): Promise<void> {
+  for (let next = await events.next(); next.done !== true; next = await events.next()) {
+    const event = next.value.event?.event;
+    if (event?.case === 'data' && event.value.output.value !== undefined) {
+      run.tail = (run.tail + Buffer.from(event.value.output.value).toString('utf8')).slice(-TAIL_BYTES);
+    }
+    if (event?.case === 'end' && event.value.exitCode !== 0) run.failure = event.value.status;
+  }
+}
+
+/** Ready when the port is listened on, and when the path, if there is one, answers below 500. */
+async function untilReady(
+  ground: ServiceGround,
+  service: Service,
+  run: ServiceRun,
+  signal: AbortSignal,
+): Promise<void> {
+  const { port, ready } = service;
+  if (port === undefined) return;
+  const seconds = ready?.timeoutSeconds ?? DEFAULT_READY_SECONDS;
+  const { clock } = ground;
+  const until = clock.monotonic() + seconds * 1_000;
+  for (let pause = FIRST_LOOK_MS; ; pause = Math.min(2 * pause, LONGEST_LOOK_MS)) {
+    signal.throwIfAborted();
+    const address = await ground.dial(port);
+    if (address !== null && (ready?.path === undefined || (await answers(address, ready.path, signal)))) return;
+    if (run.failure !== undefined) throw notReady(service, `ended (${run.failure}) before it was ready`, run);
+    if (clock.monotonic() >= until) {
+      const what = address === null ? `did not listen on port ${port}` : `did not answer ${ready?.path} below 500`;
+      throw notReady(service, `${what} within ${seconds} seconds`, run, undefined, 'timeout');
+    }
+    await clock.sleep(pause, signal);
+  }
+}
+
+async function answers(address: Address, path: string, signal: AbortSignal): Promise<boolean> {
+  const bounded = AbortSignal.any([signal, AbortSignal.timeout(ANSWER_MS)]);
+  const status = await new Promise<number>((resolve) => {
+    const asked = request({ ...address, path, signal: bounded, agent: false }, (response) => {
+      response.destroy();
+      resolve(response.statusCode ?? 500);
+    });
+    asked.on('error', () => resolve(500));
+    asked.end();
+  });
+  return status < 500;
+}
+
+function notReady(
+  service: Service,
+  what: string,
+  { tail }: ServiceRun,
+  cause?: unknown,
+  code: 'conflict' | 'timeout' = 'conflict',
+): TorporError {
+  const last = tail.trimEnd().split('\n').at(-1) ?? '';
+  return new TorporError(code, `The service "${service.name}" ${what}${last === '' ? '.' : `: ${last}`}`, {
+    hint: `Look at its output in "details", and correct the command or what it needs: ${service.command}`,
+    details: { service: service.name, output: tail },
+    cause,
+  });
+}

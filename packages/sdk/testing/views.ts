@@ -1,0 +1,96 @@
+/** Answers as the server would give them, to be changed where a test says so. */
+import type { CheckpointView, EventView, OperationView, SandboxView } from '@torpor/protocol';
+
+export const SANDBOX_ID = 'sbx_aaaaaaaaaaaaaaaaaaaa';
+export const CHECKPOINT_ID = 'ckpt_bbbbbbbbbbbbbbbbbbbb';
+export const OPERATION_ID = 'op_cccccccccccccccccccc';
+
+export function sandboxView(more: Partial<SandboxView> = {}): SandboxView {
+  return {
+    id: SANDBOX_ID,
+    name: null,
+    state: 'running',
+    observedAt: 1_000,
+    evidence: 'running',
+    generation: 1,
+    runtime: 'process',
+    template: 'base',
+    checkpointId: null,
+    baseId: null,
+    createdAt: 1_000,
+    startedAt: 1_000,
+    endsAt: null,
+    timeoutSeconds: null,
+    onTimeout: 'pause',
+    idleSeconds: 300,
+    onIdle: 'pause',
+    autoResume: true,
+    fallback: ['files'],
+    preview: 'public',
+    metadata: {},
+    services: [],
+    network: {},
+    resources: {},
+    lost: [],
+    reason: null,
+    operationId: null,
+    ...more,
+  };
+}
+
+export function checkpointView(more: Partial<CheckpointView> = {}): CheckpointView {
+  return {
+    id: CHECKPOINT_ID,
+    sandboxId: SANDBOX_ID,
+    parentId: null,
+    names: [],
+    state: 'sealed',
+    health: 'ok',
+    healthDetail: null,
+    verifiedAt: null,
+    runtime: 'process',
+    parts: { files: true, memory: false },
+    external: false,
+    replayable: true,
+    recovered: false,
+    location: null,
+    bytes: 2_048,
+    createdAt: 1_000,
+    sealedAt: 1_100,
+    expiresAt: null,
+    ...more,
+  };
+}
+
+export function operationView(more: Partial<OperationView> = {}): OperationView {
+  return {
+    id: OPERATION_ID,
+    sandboxId: SANDBOX_ID,
+    kind: 'pause',
+    phase: null,
+    startedAt: 1_000,
+    deadlineAt: 2_000,
+    endedAt: 1_500,
+    outcome: 'succeeded',
+    error: null,
+    ...more,
+  };
+}
+
+export function eventView(number: number, more: Partial<EventView> = {}): EventView {
+  return {
+    id: `evt_${String(number).padStart(20, '0')}`,
+    sandboxId: SANDBOX_ID,
+    seq: number,
+    position: number,
+    at: 1_000 + number,
+    type: 'operation.phase',
+    previousState: 'running',
+    state: 'running',
+    generation: 1,
+    checkpointId: null,
+    operationId: null,
+    data: {},
+    ...more,
+  };
+}

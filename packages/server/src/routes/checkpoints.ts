@@ -1,0 +1,97 @@
+/** Checkpoints: looking at them, reading them through, deleting them. Always answers, whatever the store does. */
+import { checkpointPageSchema, checkpointViewSchema, idSchema } from '@torpor/protocol';
+import { z } from 'zod';
+import { checkpointParams, errors, json, pageQuery, sandboxParams } from '../http/route-schema.ts';
+import type { RoutesApp } from '../http/routes-app.ts';
+import type { RouteParts } from '../parts.ts';
+
+export function checkpointRoutes(app: RoutesApp, parts: RouteParts): void {
+  const { engine, replays } = parts;
+  const tags = ['checkpoints'];
+
+  app.get(
+    '/v1/sandboxes/:id/checkpoints',
+    {
+      config: { bound: 'checkpoint' },
+      schema: {
+        operationId: 'listCheckpoints',
+        summary: 'The checkpoints of a sandbox, newest first',
+        tags,
+        params: sandboxParams,
+        querystring: z.strictObject({ limit: pageQuery.limit, cursor: idSchema('ckpt').optional() }),
+        response: { 200: json('One page.', checkpointPageSchema), ...errors('not_found') },
+      },
+    },
+    async (request) => {
+      const { id } = request.params;
+      const { limit, cursor = null } = request.query;
+      request.facts.sandboxId = id;
+      return request.bound.run(() => engine.checkpoints(request.identity.org, id, limit, cursor));
+    },
+  );
+
+  app.get(
+    '/v1/checkpoints/:id',
+    {
+      config: { bound: 'checkpoint' },
+      schema: {
+        operationId: 'getCheckpoint',
+        summary: 'One checkpoint: what was committed, and what the last verification saw',
+        tags,
+        params: checkpointParams,
+        response: { 200: json('As it is known.', checkpointViewSchema), ...errors('not_found') },
+      },
+    },
+    async (request) => request.bound.run(() => engine.checkpoint(request.identity.org, request.params.id)),
+  );
+
+  app.post(
+    '/v1/checkpoints/:id/verify',
+    {
+      config: { bound: 'lifecycle' },
+      schema: {
+        operationId: 'verifyCheckpoint',
+        summary: 'Read a checkpoint through and record its health',
+        description: 'A store that does not answer makes the health `unknown`, never `damaged`.',
+        tags,
+        params: checkpointParams,
+        body: z.strictObject({}),
+        response: {
+          200: json('What was seen.', checkpointViewSchema),
+          ...errors('not_found', 'checkpoint_unreadable', 'capability_unsupported', 'idempotency_mismatch'),
+        },
+      },
+    },
+    async (request, reply) => {
+      const { id } = request.params;
+      const { status, body } = await request.bound.run(() =>
+        replays.once(request, id, async () => ({ status: 200, body: await engine.verify(request.identity.org, id) })),
+      );
+      return reply.code(status).send(body as never);
+    },
+  );
+
+  app.delete(
+    '/v1/checkpoints/:id',
+    {
+      config: { bound: 'lifecycle' },
+      schema: {
+        operationId: 'deleteCheckpoint',
+        summary: 'Delete a checkpoint that nothing needs any more',
+        tags,
+        params: checkpointParams,
+        response: { 204: z.null().meta({ description: 'It is deleted.' }), ...errors('not_found', 'conflict', 'forbidden', 'idempotency_mismatch') },
+      },
+    },
+    async (request, reply) => {
+      const { id } = request.params;
+      await request.bound.run(() =>
+        replays.once(request, id, async () => {
+          await engine.deleteCheckpoint(request.identity.org, id);
+          return { status: 204, body: null };
+        }),
+      );
+      return reply.code(204).send(null);
+    },
+  );
+}

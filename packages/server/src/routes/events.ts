@@ -1,0 +1,111 @@
+/** The ledger: pages of lines, oldest first, or a stream that goes on where the reader stopped. */
+import type { Cursor } from '@torpor/engine';
+import { type EventView, eventViewSchema, pageSchema, TorporError } from '@torpor/protocol';
+import type { FastifyReply, FastifyRequest } from 'fastify';
+import { z } from 'zod';
+import { errors, pageQuery, sandboxParams } from '../http/route-schema.ts';
+import type { RoutesApp } from '../http/routes-app.ts';
+import { type Frame, sendEvents, wantsEvents } from '../http/sse.ts';
+import type { RouteParts } from '../parts.ts';
+
+/** A number that a database holds exactly; what is beyond every event is no error. */
+const numberSchema = z
+  .string()
+  .regex(/^\d{1,15}$/)
+  .transform(Number);
+const eventsQuery = z.strictObject({ limit: pageQuery.limit, cursor: numberSchema.optional() });
+
+const response = {
+  200: {
+    description: 'One page, or with `Accept: text/event-stream` every event and every new one as it is written.',
+    content: {
+      'application/json': { schema: pageSchema(eventViewSchema) },
+      'text/event-stream': { schema: z.string() },
+    },
+  },
+};
+
+export function eventRoutes(app: RoutesApp, parts: RouteParts): void {
+  const { engine } = parts;
+  const tags = ['events'];
+
+  app.get(
+    '/v1/sandboxes/:id/events',
+    {
+      exposeHeadRoute: false,
+      schema: {
+        operationId: 'listSandboxEvents',
+        summary: 'What happened to a sandbox',
+        description: 'Cursors and the `Last-Event-ID` of the stream are `seq`.',
+        tags,
+        params: sandboxParams,
+        querystring: eventsQuery,
+        response: { ...response, ...errors('not_found') },
+      },
+    },
+    async (request, reply) => {
+      const { id } = request.params;
+      request.facts.sandboxId = id;
+      // The ledger of a stranger's sandbox is as absent as the sandbox (R104).
+      await request.bound.run(() => engine.get(request.identity.org, id));
+      return answer(parts, request, reply, {
+        limit: request.query.limit,
+        cursor: { sandboxId: id, afterSeq: startOf(request, request.query.cursor) },
+        numberOf: ({ seq }) => seq,
+      });
+    },
+  );
+
+  app.get(
+    '/v1/events',
+    {
+      exposeHeadRoute: false,
+      schema: {
+        operationId: 'listEvents',
+        summary: 'What happened to all sandboxes of the organisation',
+        description: 'Cursors and the `Last-Event-ID` of the stream are `position`.',
+        tags,
+        querystring: eventsQuery,
+        response: { ...response, ...errors() },
+      },
+    },
+    async (request, reply) =>
+      answer(parts, request, reply, {
+        limit: request.query.limit,
+        cursor: { org: request.identity.org, afterPosition: startOf(request, request.query.cursor) },
+        numberOf: ({ position }) => position,
+      }),
+  );
+}
+
+interface Wanted {
+  readonly limit: number;
+  readonly cursor: Cursor;
+  readonly numberOf: (event: EventView) => number;
+}
+
+async function answer(parts: RouteParts, request: FastifyRequest, reply: FastifyReply, wanted: Wanted) {
+  const { engine, stopping } = parts;
+  const { limit, cursor, numberOf } = wanted;
+  if (!wantsEvents(request)) {
+    const items = await request.bound.run(() => engine.events(cursor, limit));
+    const last = items.at(-1);
+    return { items, nextCursor: last === undefined || items.length < limit ? null : String(numberOf(last)) };
+  }
+  const follow = async function* (): AsyncGenerator<Frame> {
+    const signal = AbortSignal.any([request.bound.signal, stopping]);
+    for await (const event of engine.follow(cursor, signal)) {
+      yield { id: String(numberOf(event)), event: event.type, data: event };
+    }
+  };
+  return sendEvents(parts, request, reply, follow());
+}
+
+/** A stream that was broken off says itself where; that counts for more than where it once began. */
+function startOf(request: FastifyRequest, cursor: number | undefined): number {
+  const last = request.headers['last-event-id'];
+  if (last === undefined || last === '') return cursor ?? 0;
+  const number = numberSchema.safeParse(last);
+  if (number.success) return number.data;
+  throw new TorporError('invalid_request', 'The Last-Event-ID is not the number of an event.');
+}

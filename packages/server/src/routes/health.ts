@@ -1,0 +1,72 @@
+/** How the server itself is: for probes, for Prometheus, and for whoever wants to know its API. */
+import { healthSchema } from '@torpor/protocol';
+import { z } from 'zod';
+import { RequestBound } from '../http/request-bound.ts';
+import { errors, json } from '../http/route-schema.ts';
+import type { RoutesApp } from '../http/routes-app.ts';
+import type { RouteParts } from '../parts.ts';
+
+/** A probe waits less long than people do. */
+const PROBE_MS = 1_000;
+
+export function healthRoutes(app: RoutesApp, parts: RouteParts): void {
+  const { engine, db, clock, metrics, version } = parts;
+  const began = clock.monotonic();
+  const tags = ['server'];
+
+  app.get(
+    '/health',
+    {
+      config: { access: 'open' },
+      schema: {
+        operationId: 'getHealth',
+        summary: 'Whether the server can work',
+        tags,
+        security: [],
+        response: { 200: json('It can.', healthSchema), 503: json('It cannot reach its database.', healthSchema) },
+      },
+    },
+    async (_, reply) => {
+      const probe = new RequestBound(clock, PROBE_MS, 0);
+      const reached = await probe
+        .run(() => db.query('SELECT 1 AS one'))
+        .then(() => true)
+        .catch(() => false)
+        .finally(() => probe.release());
+      return reply.code(reached ? 200 : 503).send({
+        status: reached ? 'ok' : 'degraded',
+        version,
+        runtime: engine.runtimes().find((runtime) => runtime.default)?.name ?? '',
+        database: reached ? 'ok' : 'unavailable',
+        uptimeSeconds: Math.round((clock.monotonic() - began) / 1_000),
+      });
+    },
+  );
+
+  app.get(
+    '/metrics',
+    {
+      config: { access: 'loopback' },
+      schema: {
+        operationId: 'getMetrics',
+        summary: 'Figures for Prometheus',
+        description: 'Without a key only from the machine itself, and not through a proxy.',
+        tags,
+        response: {
+          200: { description: 'The text format of Prometheus.', content: { 'text/plain': { schema: z.string() } } },
+          ...errors(),
+        },
+      },
+    },
+    async (request, reply) => {
+      const text = await request.bound.run(() => metrics.registry.metrics());
+      return reply.header('content-type', metrics.registry.contentType).send(text);
+    },
+  );
+
+  app.get(
+    '/v1/openapi.json',
+    { config: { access: 'open' }, schema: { hide: true } },
+    async (_, reply) => reply.header('cache-control', 'no-cache').send(app.swagger()),
+  );
+}

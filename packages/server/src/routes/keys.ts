@@ -1,0 +1,93 @@
+/** The API keys of an organisation, for those who hold one of its service keys. */
+import { createdKeySchema, createKeyRequestSchema, keyIdSchema, keyViewSchema, pageSchema, TorporError } from '@torpor/protocol';
+import type { FastifyRequest } from 'fastify';
+import { z } from 'zod';
+import { errors, json, pageQuery } from '../http/route-schema.ts';
+import type { RoutesApp } from '../http/routes-app.ts';
+import { createKey, pageOfKeys, revokeKey } from '../keys/manage.ts';
+import type { RouteParts } from '../parts.ts';
+
+export function keyRoutes(app: RoutesApp, parts: RouteParts): void {
+  const { replays } = parts;
+  const tags = ['keys'];
+
+  app.get(
+    '/v1/keys',
+    {
+      schema: {
+        operationId: 'listKeys',
+        summary: 'The keys of the organisation, also those that are over',
+        tags,
+        querystring: z.strictObject(pageQuery),
+        response: { 200: json('One page.', pageSchema(keyViewSchema)), ...errors('forbidden') },
+      },
+    },
+    async (request) => {
+      const org = managedBy(request);
+      const { limit, cursor = '' } = request.query;
+      return request.bound.run(() => pageOfKeys(parts, org, cursor, limit));
+    },
+  );
+
+  app.post(
+    '/v1/keys',
+    {
+      schema: {
+        operationId: 'createKey',
+        summary: 'Make a key',
+        description:
+          'The answer is the only place where the key itself appears. With `subject` it is the key of one ' +
+          'user; without, a service key.',
+        tags,
+        body: createKeyRequestSchema,
+        response: { 201: json('It is made.', createdKeySchema), ...errors('forbidden', 'conflict', 'idempotency_mismatch') },
+      },
+    },
+    async (request, reply) => {
+      const org = managedBy(request);
+      const { status, body } = await request.bound.run(() =>
+        replays.once(request, '', async () => {
+          const made = await createKey(parts, org, request.body);
+          return { status: 201, body: made, again: shownOnce(made.id) };
+        }),
+      );
+      return reply.code(status).send(body as never);
+    },
+  );
+
+  app.delete(
+    '/v1/keys/:id',
+    {
+      schema: {
+        operationId: 'revokeKey',
+        summary: 'Revoke a key',
+        tags,
+        params: z.object({ id: keyIdSchema }),
+        response: {
+          200: json('It opens nothing any more.', keyViewSchema),
+          ...errors('forbidden', 'not_found', 'conflict', 'idempotency_mismatch'),
+        },
+      },
+    },
+    async (request, reply) => {
+      const org = managedBy(request);
+      const { id } = request.params;
+      const { status, body } = await request.bound.run(() =>
+        replays.once(request, id, async () => ({ status: 200, body: await revokeKey(parts, org, id) })),
+      );
+      return reply.code(status).send(body as never);
+    },
+  );
+}
+
+function managedBy({ identity }: FastifyRequest): string {
+  if (identity.service) return identity.org;
+  throw new TorporError('forbidden', 'The key of a user cannot manage keys.');
+}
+
+function shownOnce(id: string): TorporError {
+  return new TorporError('conflict', `The key ${id} was made by this request before, and is shown only once.`, {
+    hint: 'If it did not arrive, revoke it and make another under a new Idempotency-Key.',
+    details: { keyId: id },
+  });
+}

@@ -1,0 +1,44 @@
+/** Every operation that was accepted: how far it came, and how it ended. */
+import { operationViewSchema, pageSchema } from '@torpor/protocol';
+import { z } from 'zod';
+import { errors, json, operationParams, pageQuery, sandboxIdParam } from '../http/route-schema.ts';
+import type { RoutesApp } from '../http/routes-app.ts';
+import type { RouteParts } from '../parts.ts';
+
+export function operationRoutes(app: RoutesApp, { engine }: RouteParts): void {
+  const tags = ['operations'];
+
+  app.get(
+    '/v1/operations',
+    {
+      schema: {
+        operationId: 'listOperations',
+        summary: 'Operations, of one sandbox or of all',
+        tags,
+        querystring: z.strictObject({ ...pageQuery, sandboxId: sandboxIdParam.optional() }),
+        response: { 200: json('One page.', pageSchema(operationViewSchema)), ...errors() },
+      },
+    },
+    async (request) => {
+      const { limit, cursor = '', sandboxId } = request.query;
+      return request.bound.run(() => engine.operations(request.identity.org, sandboxId, cursor, limit));
+    },
+  );
+
+  app.get(
+    '/v1/operations/:id',
+    {
+      schema: {
+        operationId: 'getOperation',
+        summary: 'One operation',
+        tags,
+        params: operationParams,
+        response: { 200: json('As it is.', operationViewSchema), ...errors('not_found') },
+      },
+    },
+    async (request) => {
+      request.facts.operationId = request.params.id;
+      return request.bound.run(() => engine.operation(request.identity.org, request.params.id));
+    },
+  );
+}

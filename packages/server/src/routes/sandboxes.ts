@@ -1,0 +1,167 @@
+/** Sandboxes: making, finding and ending them, and how long they live. */
+import {
+  createRequestSchema,
+  pageSchema,
+  SANDBOX_STATES,
+  type SandboxState,
+  sandboxStateSchema,
+  sandboxViewSchema,
+  timeoutRequestSchema,
+} from '@torpor/protocol';
+import { z } from 'zod';
+import { lifecycle } from '../http/lifecycle.ts';
+import { errors, json, pageQuery, sandboxParams } from '../http/route-schema.ts';
+import type { RoutesApp } from '../http/routes-app.ts';
+import type { RouteParts } from '../parts.ts';
+import { forgetTracked } from '../sandbox/tracked-table.ts';
+import { withUrls } from './sandbox-urls.ts';
+
+const oneState = SANDBOX_STATES.join('|');
+const METADATA = 'metadata.';
+/** Each filter is a look into an index of its own. */
+const MAX_FILTERS = 16;
+
+const statesSchema = z.union([
+  z
+    .string()
+    .regex(new RegExp(`^(?:${oneState})(?:,(?:${oneState}))*$`))
+    .transform((text) => text.split(',') as SandboxState[]),
+  z.array(sandboxStateSchema).max(SANDBOX_STATES.length),
+]);
+
+const listQuery = z
+  .object({ ...pageQuery, state: statesSchema.optional() })
+  .catchall(z.string().max(1_024))
+  .superRefine((query, context) => {
+    const filters = Object.keys(query).filter((name) => !['limit', 'cursor', 'state'].includes(name));
+    for (const name of filters) {
+      if (name.startsWith(METADATA) && name.length > METADATA.length) continue;
+      context.addIssue({ code: 'custom', message: 'is not known', path: [name] });
+    }
+    if (filters.length > MAX_FILTERS) context.addIssue({ code: 'custom', message: 'has too many filters' });
+  });
+
+function metadataOf(query: Readonly<Record<string, unknown>>): Record<string, string> {
+  const wanted = Object.entries(query).filter(([name]) => name.startsWith(METADATA));
+  return Object.fromEntries(wanted.map(([name, value]) => [name.slice(METADATA.length), String(value)]));
+}
+
+export function sandboxRoutes(app: RoutesApp, parts: RouteParts): void {
+  const { engine, db, replays } = parts;
+
+  app.post(
+    '/v1/sandboxes',
+    {
+      config: { bound: 'lifecycle' },
+      schema: {
+        operationId: 'createSandbox',
+        summary: 'Create a sandbox from a template or a checkpoint',
+        tags: ['sandboxes'],
+        body: createRequestSchema,
+        response: {
+          201: json('It runs.', sandboxViewSchema),
+          ...errors('not_found', 'conflict', 'expired', 'capability_unsupported', 'idempotency_mismatch', 'capacity', 'storage_full', 'checkpoint_missing'),
+        },
+      },
+    },
+    async (request, reply) => {
+      const sandbox = await lifecycle(parts, request, undefined, (caller) => engine.create(caller, request.body));
+      request.facts.sandboxId = sandbox.id;
+      return reply.code(201).send(withUrls(parts, sandbox));
+    },
+  );
+
+  app.get(
+    '/v1/sandboxes',
+    {
+      schema: {
+        operationId: 'listSandboxes',
+        summary: 'List sandboxes',
+        description:
+          'In the order of their ids. `state` takes several, separated by commas. `metadata.<key>=<value>` ' +
+          'leaves only those with this metadata.',
+        tags: ['sandboxes'],
+        querystring: listQuery,
+        response: { 200: json('One page.', pageSchema(sandboxViewSchema)), ...errors() },
+      },
+    },
+    async (request) => {
+      const { limit, cursor = '', state } = request.query;
+      const filter = {
+        org: request.identity.org,
+        metadata: metadataOf(request.query),
+        ...(state === undefined ? {} : { states: state }),
+      };
+      const page = await request.bound.run(() => engine.list(filter, cursor, limit));
+      return { ...page, items: page.items.map((sandbox) => withUrls(parts, sandbox)) };
+    },
+  );
+
+  app.get(
+    '/v1/sandboxes/:id',
+    {
+      schema: {
+        operationId: 'getSandbox',
+        summary: 'One sandbox, and how its state is known',
+        tags: ['sandboxes'],
+        params: sandboxParams,
+        response: { 200: json('As it is.', sandboxViewSchema), ...errors('not_found') },
+      },
+    },
+    async (request) => {
+      const { id } = request.params;
+      request.facts.sandboxId = id;
+      return withUrls(parts, await request.bound.run(() => engine.get(request.identity.org, id)));
+    },
+  );
+
+  app.delete(
+    '/v1/sandboxes/:id',
+    {
+      config: { bound: 'lifecycle' },
+      schema: {
+        operationId: 'killSandbox',
+        summary: 'End a sandbox, whatever is under way',
+        tags: ['sandboxes'],
+        params: sandboxParams,
+        response: { 200: json('It is killed.', sandboxViewSchema), ...errors('not_found', 'idempotency_mismatch') },
+      },
+    },
+    async (request) => {
+      const { id } = request.params;
+      const killed = await lifecycle(parts, request, id, (caller) => engine.kill(caller, id));
+      await request.bound.run(() => db.transaction((tx) => forgetTracked(tx, id)));
+      return withUrls(parts, killed);
+    },
+  );
+
+  app.post(
+    '/v1/sandboxes/:id/timeout',
+    {
+      schema: {
+        operationId: 'setTimeout',
+        summary: 'Set how long a sandbox may run, from now and from each resume on',
+        description: 'Null: without an end. Only this call may shorten a life.',
+        tags: ['sandboxes'],
+        params: sandboxParams,
+        body: timeoutRequestSchema,
+        response: {
+          200: json('It is set.', sandboxViewSchema),
+          ...errors('not_found', 'transitioning', 'killed', 'lost', 'conflict', 'idempotency_mismatch'),
+        },
+      },
+    },
+    async (request, reply) => {
+      const { id } = request.params;
+      const { org } = request.identity;
+      request.facts.sandboxId = id;
+      const { status, body } = await request.bound.run(() =>
+        replays.once(request, id, async () => {
+          const sandbox = await engine.setLifetime(org, id, request.body.timeoutSeconds);
+          return { status: 200, body: withUrls(parts, sandbox) };
+        }),
+      );
+      return reply.code(status).send(body as never);
+    },
+  );
+}
