@@ -221,6 +221,7 @@ export class Player {
       const truth = this.truths.get(id);
       if (truth.killed && sandbox.state !== 'killed') throw new Error(`${id} was killed and is ${sandbox.state}.`);
       if (sandbox.state === 'lost' && !truth.mayLoseFiles) throw new Error(`${id} is lost without cause.`);
+      if (sandbox.state === 'paused') await this.checkAsleep(id, sandbox.generation);
       const held = await this.holds(id, sandbox);
       if (held === undefined) continue;
       if (sandbox.lost.includes('files')) {
@@ -242,6 +243,12 @@ export class Player {
       }
       truth.counter = held.counter;
     }
+  }
+
+  /** After the commit of a pause nothing of the old run may go on: it would write into what is sealed. */
+  private async checkAsleep(id: SandboxId, generation: number): Promise<void> {
+    const found = await this.world.runtime.observe({ sandboxId: id, generation });
+    if (found.is === 'running') throw new Error(`${id} is paused and runs.`);
   }
 
   private async read(id: SandboxId) {
@@ -335,5 +342,9 @@ export class Player {
     const kept = [];
     for await (const stored of store.list()) kept.push(stored);
     if (kept.length !== 1) throw new Error(`The store keeps ${JSON.stringify(kept)}.`);
+    const undecided = await db.query(
+      "SELECT id, state FROM checkpoints WHERE state = 'writing' OR (state = 'deleted' AND removed_at IS NULL)",
+    );
+    if (undecided.length > 0) throw new Error(`Checkpoints are neither here nor gone: ${JSON.stringify(undecided)}`);
   }
 }

@@ -5,6 +5,8 @@ import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { beginUpload } from '../testing/broken-upload.ts';
 import { type RunningAgent, runAgent } from '../testing/running-agent.ts';
 
+const PATIENT = { timeout: 20_000 };
+
 let agent: RunningAgent;
 let directory = '';
 let count = 0;
@@ -205,9 +207,9 @@ describe('POST /files', () => {
         headers,
         first,
       );
-      await expect.poll(() => readdir(directory)).toHaveLength(2);
+      await expect.poll(() => readdir(directory), PATIENT).toHaveLength(2);
       upload.breakOff();
-      await expect.poll(() => readdir(directory)).toEqual(['old']);
+      await expect.poll(() => readdir(directory), PATIENT).toEqual(['old']);
       expect(await readFile(at('old'), 'utf8')).toBe('old');
     },
   );

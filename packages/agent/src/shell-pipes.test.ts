@@ -3,6 +3,8 @@ import { readdir, readlink } from 'node:fs/promises';
 import { afterEach, describe, expect, it } from 'vitest';
 import { closePipes, type PipeSet, ShellPipes } from './shell-pipes.ts';
 
+const PATIENT = { timeout: 20_000 };
+
 const open: PipeSet[] = [];
 let pipes: ShellPipes | undefined;
 
@@ -55,6 +57,8 @@ describe('pipes made by a shell', () => {
     const set = await maker.take();
     if (set !== undefined) closePipes(set);
     await maker.close();
-    await expect.poll(async () => (await readdir('/proc/self/fd')).length).toBeLessThanOrEqual(before);
+    await expect
+      .poll(async () => (await readdir('/proc/self/fd')).length, PATIENT)
+      .toBeLessThanOrEqual(before);
   });
 });

@@ -175,10 +175,13 @@ describe('a watcher that is asked now and then', () => {
     await writeFile(at('a'), 'x');
     const taken: string[] = [];
     await expect
-      .poll(async () => {
-        taken.push(...(await files.getWatcherEvents({ watcherId })).events.map(textOf));
-        return taken;
-      })
+      .poll(
+        async () => {
+          taken.push(...(await files.getWatcherEvents({ watcherId })).events.map(textOf));
+          return taken;
+        },
+        { timeout: 20_000 },
+      )
       .toContain('write a');
     expect(taken[0]).toBe('create a');
     await files.removeWatcher({ watcherId });

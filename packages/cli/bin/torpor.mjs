@@ -1,1 +1,52 @@
 #!/usr/bin/env node
+/**
+ * Starts the command on Node 24, which runs its TypeScript directly. Whatever Node this is, so it is plain
+ * JavaScript: where it is older, the Node that the clone brings along takes over.
+ */
+import { spawn } from 'node:child_process';
+import { existsSync } from 'node:fs';
+import module from 'node:module';
+import { dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+
+const here = dirname(fileURLToPath(import.meta.url));
+
+if (Number(process.versions.node.split('.')[0]) >= 24) {
+  // Beside the code and not in a directory that others may write to: what is in it is run.
+  module.enableCompileCache?.(join(here, '..', 'node_modules', '.cache', 'compiled'));
+  const { main } = await import('../src/main.ts');
+  await main();
+} else {
+  const node = broughtAlong(here);
+  if (node === undefined) {
+    console.error(`torpor needs Node 24 or newer; this is ${process.version}. Run \`npm install\` in the clone.`);
+    process.exit(1);
+  }
+  takeOver(node);
+}
+
+/** @param {string} from */
+function broughtAlong(from) {
+  for (let at = from; ; at = dirname(at)) {
+    const node = join(at, 'node_modules', '.bin', 'node');
+    if (existsSync(node)) return node;
+    if (at === dirname(at)) return undefined;
+  }
+}
+
+/** @param {string} node */
+function takeOver(node) {
+  const child = spawn(node, process.argv.slice(1), { stdio: 'inherit' });
+  // The terminal sends an interrupt to both; the other one decides what it means.
+  process.on('SIGINT', () => {});
+  for (const signal of /** @type {const} */ (['SIGTERM', 'SIGHUP'])) process.on(signal, () => child.kill(signal));
+  child.on('error', (error) => {
+    console.error(`torpor could not start ${node}: ${error.message}`);
+    process.exit(1);
+  });
+  child.on('exit', (code, signal) => {
+    if (signal === null) process.exit(code ?? 1);
+    process.removeAllListeners(signal);
+    process.kill(process.pid, signal);
+  });
+}

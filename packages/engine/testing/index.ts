@@ -4,5 +4,7 @@ export * from './fresh-database.ts';
 export * from './manual-clock.ts';
 export * from './memory-runtime.ts';
 export * from './settle.ts';
+export * from './runtime-contract.ts';
+export * from './runtime-subject.ts';
 export * from './virtual-files.ts';
 export * from './world.ts';

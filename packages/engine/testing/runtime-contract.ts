@@ -2,15 +2,16 @@
  * What every runtime must do. An implementation passes by one call of `describeRuntimeContract` in its
  * tests. What a runtime does not declare is tested to be refused; the rest it must keep.
  */
-import { createServer } from 'node:net';
+
 import type { AddressInfo } from 'node:net';
+import { createServer } from 'node:net';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { Runtime, SealedCheckpoint } from '../src/ports/runtime.ts';
 import {
   listedInstances,
+  NO_SPEC,
   newInstance,
   nextOf,
-  NO_SPEC,
   paused,
   type RuntimeUnderTest,
   sealed,
@@ -64,7 +65,9 @@ export function describeRuntimeContract(name: string, make: () => Promise<Runtim
       it('is ended by a destroy that comes while it is under way', async () => {
         const instance = newInstance();
         const stop = new AbortController();
-        const starting = subject.runtime.start(instance, template, 'files', NO_SPEC, stop.signal).catch(() => {});
+        const starting = subject.runtime
+          .start(instance, template, 'files', NO_SPEC, stop.signal)
+          .catch(() => {});
         stop.abort();
         await subject.runtime.destroy(instance, unhurried);
         await starting;
@@ -270,7 +273,9 @@ export function describeRuntimeContract(name: string, make: () => Promise<Runtim
         const wiped = await started();
         await subject.wipe(wiped);
         for (const instance of [wiped, newInstance()]) {
-          const salvage = sealing(subject, (staging) => subject.runtime.salvage(instance, staging, unhurried));
+          const salvage = sealing(subject, (staging) =>
+            subject.runtime.salvage(instance, staging, unhurried),
+          );
           expect((await failureOf(salvage)).code).toBe('checkpoint_missing');
         }
       });
@@ -440,7 +445,9 @@ export function describeRuntimeContract(name: string, make: () => Promise<Runtim
         expect(await observed(frozen, later)).toEqual({ is: 'frozen' });
         expect(await observed(dead, later)).toMatchObject({ is: 'gone', files: true });
         expect(await listedInstances(later)).toEqual(await listedInstances(subject.runtime));
-        expect(await later.agent(running, unhurried)).toEqual(await subject.runtime.agent(running, unhurried));
+        expect(await later.agent(running, unhurried)).toEqual(
+          await subject.runtime.agent(running, unhurried),
+        );
         await later.thaw(frozen, null, unhurried);
         expect(await subject.program.write(frozen, 'a', 'one')).toBe(true);
       });

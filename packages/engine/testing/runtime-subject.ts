@@ -2,7 +2,14 @@
 import { randomBytes } from 'node:crypto';
 import { type CheckpointId, makeId, type SandboxId } from '@torpor/protocol';
 import type { CheckpointStore, Staging } from '../src/ports/checkpoint-store.ts';
-import type { Captured, Instance, Runtime, SealedCheckpoint, Started, StartSpec } from '../src/ports/runtime.ts';
+import type {
+  Captured,
+  Instance,
+  Runtime,
+  SealedCheckpoint,
+  Started,
+  StartSpec,
+} from '../src/ports/runtime.ts';
 
 export interface RuntimeUnderTest {
   readonly runtime: Runtime;

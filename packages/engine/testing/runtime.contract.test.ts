@@ -2,6 +2,7 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { openDirectoryStore } from '../src/checkpoint-store/directory.ts';
+import type { Runtime } from '../src/ports/runtime.ts';
 import { MemoryRuntime, runtimeWithoutPause } from './memory-runtime.ts';
 import { describeRuntimeContract } from './runtime-contract.ts';
 import { listedInstances, type RuntimeUnderTest, unhurried } from './runtime-subject.ts';
@@ -29,7 +30,8 @@ async function inMemory(runtime: MemoryRuntime): Promise<RuntimeUnderTest> {
       return how === 'missing' ? rm(image) : writeFile(image, '{');
     },
     dispose: async () => {
-      for (const instance of await listedInstances(runtime)) await runtime.destroy(instance, unhurried);
+      const { destroy }: Runtime = runtime;
+      for (const instance of await listedInstances(runtime)) await destroy.call(runtime, instance, unhurried);
       await rm(directory, { recursive: true });
     },
   };

@@ -134,5 +134,7 @@ async function untilAnswering(
 
 async function agentEnded({ log }: InstancePaths): Promise<TorporError> {
   const output = (await readFile(log, 'utf8').catch(() => '')).slice(-TAIL_BYTES);
-  return new TorporError('internal', 'The agent of the sandbox ended before it was ready.', { details: { output } });
+  return new TorporError('internal', 'The agent of the sandbox ended before it was ready.', {
+    details: { output },
+  });
 }

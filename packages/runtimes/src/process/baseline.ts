@@ -32,7 +32,10 @@ export function sealedMark({ dev, ino, size, mtimeNs }: BigIntStats): string {
   return `${dev} ${ino} ${size} ${mtimeNs}`;
 }
 
-export async function writeBaseline(path: string, { checkpointId, workspace, files }: Baseline): Promise<void> {
+export async function writeBaseline(
+  path: string,
+  { checkpointId, workspace, files }: Baseline,
+): Promise<void> {
   const rows = Array.from(files, ([file, { live, sealed }]) => [file, live, sealed]);
   await writing(path, async () => {
     await writeFile(`${path}.new`, JSON.stringify({ checkpointId, workspace, files: rows }), { mode: 0o600 });

@@ -70,9 +70,13 @@ export async function openContent(
 ): Promise<{ readonly workspace: string; readonly record: WorkspaceRecord }> {
   const { id: checkpointId, needs, path } = checkpoint;
   if (needs['kind'] !== KIND) {
-    throw new TorporError('checkpoint_incompatible', `Checkpoint ${checkpointId} was made by another runtime.`, {
-      checkpointId,
-    });
+    throw new TorporError(
+      'checkpoint_incompatible',
+      `Checkpoint ${checkpointId} was made by another runtime.`,
+      {
+        checkpointId,
+      },
+    );
   }
   if (needs['version'] !== VERSION) {
     throw new TorporError('version_unsupported', `Checkpoint ${checkpointId} was made by a newer version.`, {

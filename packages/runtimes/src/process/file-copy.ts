@@ -12,7 +12,12 @@ const SMALLEST_SPARSE = 1024n * 1024n;
 const CHUNK = 1024 * 1024;
 
 /** The copy has the source's mode too; its owner and times are for the caller to set. */
-export async function copyContent(from: Buffer, to: Buffer, stats: BigIntStats, signal: AbortSignal): Promise<void> {
+export async function copyContent(
+  from: Buffer,
+  to: Buffer,
+  stats: BigIntStats,
+  signal: AbortSignal,
+): Promise<void> {
   const copy = () =>
     stats.size <= SMALL && !isSparse(stats)
       ? copyFile(from, to, constants.COPYFILE_FICLONE)
@@ -67,7 +72,12 @@ async function copyByProgram(source: FileHandle, target: FileHandle, signal: Abo
   return ended[0] === 0;
 }
 
-async function copyByChunks(source: FileHandle, target: FileHandle, size: number, signal: AbortSignal): Promise<void> {
+async function copyByChunks(
+  source: FileHandle,
+  target: FileHandle,
+  size: number,
+  signal: AbortSignal,
+): Promise<void> {
   const buffer = Buffer.alloc(CHUNK);
   const zeros = Buffer.alloc(CHUNK);
   await target.truncate(0);

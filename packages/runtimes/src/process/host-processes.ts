@@ -40,6 +40,9 @@ export function hostProcesses(platform: NodeJS.Platform = process.platform): Hos
   return platform === 'linux' ? linuxProcesses : portableProcesses;
 }
 
-export function isSameProcess(a: ProcessFacts | undefined, b: Pick<ProcessFacts, 'pid' | 'startedAt'>): boolean {
+export function isSameProcess(
+  a: ProcessFacts | undefined,
+  b: Pick<ProcessFacts, 'pid' | 'startedAt'>,
+): boolean {
   return a !== undefined && a.pid === b.pid && a.startedAt === b.startedAt;
 }

@@ -48,19 +48,24 @@ export class InstanceDirectory {
     this.#mode = options.shared ? 0o711 : 0o700;
   }
 
-  /** Makes the root, and finishes removals that were cut short. */
+  /** Makes the root, and finishes removals that were cut short; nothing else may be under way. */
   async open(): Promise<void> {
     const longest = this.paths({ sandboxId: `sbx_${'x'.repeat(20)}`, generation: 999_999 }).socket;
     if (longest.length > LONGEST_SOCKET_PATH) {
-      throw new TorporError('invalid_request', `The path ${this.root} is too long for the sockets of sandboxes.`, {
-        hint: `Choose a data directory whose path is ${longest.length - LONGEST_SOCKET_PATH} characters shorter.`,
-      });
+      throw new TorporError(
+        'invalid_request',
+        `The path ${this.root} is too long for the sockets of sandboxes.`,
+        {
+          hint: `Choose a data directory whose path is ${longest.length - LONGEST_SOCKET_PATH} characters shorter.`,
+        },
+      );
     }
     await writing(this.root, async () => {
       await mkdir(this.root, { recursive: true });
       await chmod(this.root, this.#mode);
       await mkdir(this.#removing, { recursive: true, mode: 0o700 });
       for (const name of await readdir(this.#removing)) await removeTree(join(this.#removing, name));
+      for (const name of await readdir(this.root)) if (isId('sbx', name)) await this.forget(name);
     });
   }
 
@@ -89,7 +94,10 @@ export class InstanceDirectory {
       for (const path of [dirname(paths.directory), paths.directory]) await chmod(path, this.#mode);
     }).catch((thrown: unknown) => {
       if (errnoOf(thrown) !== 'EEXIST') throw thrown;
-      throw new TorporError('conflict', `Generation ${instance.generation} of ${instance.sandboxId} is there already.`);
+      throw new TorporError(
+        'conflict',
+        `Generation ${instance.generation} of ${instance.sandboxId} is there already.`,
+      );
     });
     return paths;
   }
@@ -112,7 +120,10 @@ export class InstanceDirectory {
       if (isMissing(thrown)) return [];
       throw thrown;
     });
-    return names.filter((name) => /^\d+$/.test(name)).map(Number).sort((a, b) => a - b);
+    return names
+      .filter((name) => /^\d+$/.test(name))
+      .map(Number)
+      .sort((a, b) => a - b);
   }
 
   async *list(): AsyncGenerator<Instance> {

@@ -69,7 +69,8 @@ export function parentsFirst(members: readonly ProcessFacts[]): ProcessFacts[] {
   const parents = new Map(members.map(({ pid, parent }) => [pid, parent]));
   const depthOf = ({ pid }: ProcessFacts) => {
     let depth = 0;
-    for (let at = parents.get(pid); at !== undefined && depth <= members.length; at = parents.get(at)) depth++;
+    for (let at = parents.get(pid); at !== undefined && depth <= members.length; at = parents.get(at))
+      depth++;
     return depth;
   };
   return members

@@ -37,7 +37,8 @@ async function listed(which: readonly string[]): Promise<ProcessFacts[]> {
 }
 
 export function parseLine(line: string): ProcessFacts | undefined {
-  const [, pid, parent, group, state, startedAt] = /^\s*(\d+)\s+(\d+)\s+(\d+)\s+(\S+)\s+(.*\S)/.exec(line) ?? [];
+  const [, pid, parent, group, state, startedAt] =
+    /^\s*(\d+)\s+(\d+)\s+(\d+)\s+(\S+)\s+(.*\S)/.exec(line) ?? [];
   if (pid === undefined || state === undefined || startedAt === undefined) return undefined;
   return {
     pid: Number(pid),

@@ -13,6 +13,8 @@ import type { ProcessFacts } from './host-processes.ts';
 export interface Crowd {
   /** Who belongs now, parents first. */
   find(): Promise<ProcessFacts[]>;
+  /** Whether one that belonged is still there, in whatever shape. */
+  isThere(facts: ProcessFacts): Promise<boolean>;
   /** Users that nobody else runs as. */
   readonly users: readonly number[];
   readonly clock: Clock;
@@ -37,28 +39,41 @@ export async function stopAll(crowd: Crowd, signal: AbortSignal): Promise<void> 
   }
 }
 
-/** Continues everyone but those that had been stopped by somebody else before. */
+/**
+ * Continues everyone but those that had been stopped by somebody else before. Each gets one signal, because
+ * one that stops again at once does so of its own.
+ */
 export async function continueAll(
   crowd: Crowd,
   stoppedBefore: (facts: ProcessFacts) => boolean,
   signal: AbortSignal,
 ): Promise<void> {
-  for (let round = 0; ; round++) {
+  const continued = new Set<number>();
+  for (;;) {
     signal.throwIfAborted();
-    const stopped = (await crowd.find()).filter((facts) => facts.state === 'stopped' && !stoppedBefore(facts));
+    const stopped = (await crowd.find()).filter(
+      (facts) => facts.state === 'stopped' && !continued.has(facts.pid) && !stoppedBefore(facts),
+    );
     if (stopped.length === 0) return;
-    for (const { pid } of stopped.toReversed()) send(pid, 'SIGCONT');
-    if (round > 0) await pause(crowd.clock, round, signal);
+    for (const { pid } of stopped.toReversed()) {
+      continued.add(pid);
+      send(pid, 'SIGCONT');
+    }
   }
 }
 
-/** Resolves when nobody is left. All are stopped first, so that none can start another while the rest are killed. */
+/**
+ * Resolves when nobody is left. All are stopped first, so that none can start another while the rest are
+ * killed. One that is ending loses its marks before it lets go of its ports, so it is waited for by name.
+ */
 export async function killAll(crowd: Crowd, signal: AbortSignal): Promise<void> {
+  const ending = new Map<number, ProcessFacts>();
   for (let round = 0; ; round++) {
     signal.throwIfAborted();
-    const left = await crowd.find();
-    if (left.length === 0) return;
-    for (const name of ['SIGSTOP', 'SIGKILL'] as const) for (const { pid } of left) send(pid, name);
+    for (const facts of await crowd.find()) ending.set(facts.pid, facts);
+    for (const facts of [...ending.values()]) if (!(await crowd.isThere(facts))) ending.delete(facts.pid);
+    if (ending.size === 0) return;
+    for (const name of ['SIGSTOP', 'SIGKILL'] as const) for (const pid of ending.keys()) send(pid, name);
     if (round >= PATIENT_ROUNDS) for (const user of crowd.users) await killUser(user);
     await pause(crowd.clock, round, signal);
   }
@@ -70,13 +85,21 @@ function send(pid: number, signal: NodeJS.Signals): void {
     process.kill(pid, signal);
   } catch (cause) {
     if ((cause as NodeJS.ErrnoException).code === 'ESRCH') return;
-    throw new TorporError('unreachable', `Process ${pid} of the sandbox cannot be sent ${signal}.`, { cause });
+    throw new TorporError('unreachable', `Process ${pid} of the sandbox cannot be sent ${signal}.`, {
+      cause,
+    });
   }
 }
 
 /** The kernel signals all processes of a user in one step, between which nobody can be born. */
 async function killUser(user: number): Promise<void> {
-  const child = spawn('/bin/sh', ['-c', 'kill -KILL -1'], { uid: user, gid: user, stdio: 'ignore', cwd: '/', env: {} });
+  const child = spawn('/bin/sh', ['-c', 'kill -KILL -1'], {
+    uid: user,
+    gid: user,
+    stdio: 'ignore',
+    cwd: '/',
+    env: {},
+  });
   await once(child, 'close').catch(() => {});
 }
 

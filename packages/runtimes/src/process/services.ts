@@ -49,7 +49,11 @@ interface ServiceRun {
   failure: string | undefined;
 }
 
-async function startService(ground: ServiceGround, service: Service, watching: AbortSignal): Promise<ServiceRun> {
+async function startService(
+  ground: ServiceGround,
+  service: Service,
+  watching: AbortSignal,
+): Promise<ServiceRun> {
   const port = ground.allocatedPort(service.name);
   const envs = { ...service.env, ...(port === undefined ? {} : { PORT: String(port) }) };
   const process = {
@@ -98,10 +102,12 @@ async function untilReady(
   for (let pause = FIRST_LOOK_MS; ; pause = Math.min(2 * pause, LONGEST_LOOK_MS)) {
     signal.throwIfAborted();
     const address = await ground.dial(port);
-    if (address !== null && (ready?.path === undefined || (await answers(address, ready.path, signal)))) return;
+    if (address !== null && (ready?.path === undefined || (await answers(address, ready.path, signal))))
+      return;
     if (run.failure !== undefined) throw notReady(service, `ended (${run.failure}) before it was ready`, run);
     if (clock.monotonic() >= until) {
-      const what = address === null ? `did not listen on port ${port}` : `did not answer ${ready?.path} below 500`;
+      const what =
+        address === null ? `did not listen on port ${port}` : `did not answer ${ready?.path} below 500`;
       throw notReady(service, `${what} within ${seconds} seconds`, run, undefined, 'timeout');
     }
     await clock.sleep(pause, signal);

@@ -49,11 +49,15 @@ export async function readingCheckpoint<T>(
   return work().catch((thrown: unknown) => {
     const known = typed(thrown, { ...WHEN_WRITING, ...WHEN_READING }, path)?.with({ checkpointId });
     if (known !== undefined || errnoOf(thrown) === undefined) throw known ?? thrown;
-    throw new TorporError('checkpoint_unreadable', `Checkpoint ${checkpointId} cannot be read: ${errnoOf(thrown)}.`, {
-      checkpointId,
-      details: { path },
-      cause: thrown,
-    });
+    throw new TorporError(
+      'checkpoint_unreadable',
+      `Checkpoint ${checkpointId} cannot be read: ${errnoOf(thrown)}.`,
+      {
+        checkpointId,
+        details: { path },
+        cause: thrown,
+      },
+    );
   });
 }
 

@@ -40,7 +40,8 @@ export async function copyTree(copy: TreeCopy): Promise<void> {
   const symlinks = copy.entries.filter(({ stats }) => stats.isSymbolicLink());
   await inParallel(copy, symlinks, (entry) => placeSymlink(copy, entry));
   const { placed } = copy;
-  if (placed !== undefined) await inParallel(copy, first, (entry) => placed(entry, placeOf(copy.to, entry.path)));
+  if (placed !== undefined)
+    await inParallel(copy, first, (entry) => placed(entry, placeOf(copy.to, entry.path)));
   await copy.beforeClosing?.();
   // The deepest first: a directory may be closed to us once it has its own mode.
   for (const level of levels.toReversed()) {
@@ -48,7 +49,11 @@ export async function copyTree(copy: TreeCopy): Promise<void> {
   }
 }
 
-function inParallel<T>(copy: TreeCopy, items: readonly T[], work: (item: T) => Promise<unknown>): Promise<void> {
+function inParallel<T>(
+  copy: TreeCopy,
+  items: readonly T[],
+  work: (item: T) => Promise<unknown>,
+): Promise<void> {
   return forEachBounded(items, CALLS_AT_ONCE, async (item) => void (await work(item)), copy.signal);
 }
 

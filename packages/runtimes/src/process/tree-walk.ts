@@ -24,7 +24,9 @@ const OWNER_ALL = 0o700;
 
 /** The bytes to hand to the system. */
 export function placeOf(top: string, path: TreePath): Buffer {
-  return path === '' ? Buffer.from(top) : Buffer.concat([Buffer.from(`${top}/`), Buffer.from(path, 'latin1')]);
+  return path === ''
+    ? Buffer.from(top)
+    : Buffer.concat([Buffer.from(`${top}/`), Buffer.from(path, 'latin1')]);
 }
 
 /** Directories that their owner closed to itself are opened while `work` runs, and closed again after it. */
@@ -38,7 +40,8 @@ export async function withTree<T>(
     const entries = await walk(top, opened, signal);
     return await work(entries);
   } finally {
-    for (const { path, stats } of opened.toReversed()) await chmod(placeOf(top, path), Number(stats.mode & 0o7777n));
+    for (const { path, stats } of opened.toReversed())
+      await chmod(placeOf(top, path), Number(stats.mode & 0o7777n));
   }
 }
 

@@ -76,7 +76,10 @@ export async function capture(
         ...(baseline === undefined ? {} : { reuse: (entry, place) => shareSealed(baseline, entry, place) }),
         placed: async ({ path, stats }, place) => {
           if (began - stats.ctimeNs < TOO_RECENT_NS) return;
-          files.set(path, { live: liveMark(stats), sealed: sealedMark(await lstat(place, { bigint: true })) });
+          files.set(path, {
+            live: liveMark(stats),
+            sealed: sealedMark(await lstat(place, { bigint: true })),
+          });
         },
         signal,
       });
@@ -86,7 +89,14 @@ export async function capture(
 }
 
 /** Why a sealed file cannot be shared although it is unchanged; then it is copied. */
-const CANNOT_SHARE: readonly (string | undefined)[] = ['ENOENT', 'ENOTDIR', 'EMLINK', 'EXDEV', 'EPERM', 'ENOTSUP'];
+const CANNOT_SHARE: readonly (string | undefined)[] = [
+  'ENOENT',
+  'ENOTDIR',
+  'EMLINK',
+  'EXDEV',
+  'EPERM',
+  'ENOTSUP',
+];
 
 async function shareSealed(baseline: Baseline, { path, stats }: TreeEntry, to: Buffer): Promise<boolean> {
   const likeness = baseline.files.get(path);

@@ -7,13 +7,12 @@
  */
 import { createHash } from 'node:crypto';
 import type { Clock, Database } from '@torpor/engine';
-import { TorporError } from '@torpor/protocol';
+import { type ErrorBody, TorporError } from '@torpor/protocol';
 import type { FastifyRequest } from 'fastify';
 import { idempotencyKeyOf } from './caller.ts';
 
-export interface Answer {
-  readonly status: number;
-  readonly body: unknown;
+export interface Answer<T> {
+  readonly body: T;
   /** What a repetition is told instead, where the answer may be given only once. */
   readonly again?: TorporError;
 }
@@ -34,15 +33,16 @@ export interface ReplayParts {
 export class Replays {
   private readonly parts: ReplayParts;
   /** Twins that arrive while the first is at work wait for its answer. */
-  private readonly underWay = new Map<string, { readonly bodyHash: string; readonly answer: Promise<Answer> }>();
+  private readonly underWay = new Map<string, { readonly bodyHash: string; readonly answer: Promise<Answer<unknown>> }>();
 
   constructor(parts: ReplayParts) {
     this.parts = parts;
   }
 
-  async once(request: FastifyRequest, thing: string, work: () => Promise<Answer>): Promise<Answer> {
+  /** `thing` tells requests of one route apart beyond their bodies. */
+  async once<T>(request: FastifyRequest, thing: string, work: () => Promise<Answer<T>>): Promise<T> {
     const key = idempotencyKeyOf(request);
-    if (key === undefined) return work();
+    if (key === undefined) return (await work()).body;
     const scope: Scope = {
       org: request.identity.org,
       route: `${request.method} ${request.routeOptions.url ?? ''} ${thing}`,
@@ -53,15 +53,17 @@ export class Replays {
     const twin = this.underWay.get(name);
     if (twin !== undefined) {
       refuseOther(twin.bodyHash, scope);
-      return afterwards(await twin.answer);
+      const { body, again } = (await twin.answer) as Answer<T>;
+      if (again !== undefined) throw again;
+      return body;
     }
     const answer = this.answer(scope, work).finally(() => this.underWay.delete(name));
     this.underWay.set(name, { bodyHash: scope.bodyHash, answer });
-    return answer;
+    return (await answer).body;
   }
 
-  private async answer(scope: Scope, work: () => Promise<Answer>): Promise<Answer> {
-    const known = await this.find(scope);
+  private async answer<T>(scope: Scope, work: () => Promise<Answer<T>>): Promise<Answer<T>> {
+    const known = await this.find<T>(scope);
     if (known !== undefined) return known;
     try {
       const answer = await work();
@@ -75,29 +77,30 @@ export class Replays {
     }
   }
 
-  private async find(scope: Scope): Promise<Answer | undefined> {
-    const [row] = await this.parts.db.query<{ body_hash: string; status: number; answer: string }>(
-      `SELECT body_hash, status, answer FROM request_replays
+  private async find<T>(scope: Scope): Promise<Answer<T> | undefined> {
+    const [row] = await this.parts.db.query<{ body_hash: string; failed: number; answer: string }>(
+      `SELECT body_hash, failed, answer FROM request_replays
        WHERE org = $1 AND route = $2 AND key = $3 AND expires_at > $4`,
       [scope.org, scope.route, scope.key, this.parts.clock.now()],
     );
     if (row === undefined) return undefined;
     refuseOther(row.body_hash, scope);
     const body: unknown = JSON.parse(row.answer);
-    if (row.status >= 400) throw TorporError.fromBody(body as never);
-    return { status: row.status, body };
+    if (row.failed === 1) throw TorporError.fromBody(body as ErrorBody);
+    return { body: body as T };
   }
 
   /** The first answer stays: a twin on another server may have been quicker. */
-  private async remember(scope: Scope, answer: Answer | TorporError): Promise<void> {
+  private async remember(scope: Scope, answer: Answer<unknown> | TorporError): Promise<void> {
     const now = this.parts.clock.now();
-    const [status, body] = answer instanceof TorporError ? [400, answer.toBody()] : [answer.status, answer.body];
+    const failed = answer instanceof TorporError;
+    const body = failed ? answer.toBody() : answer.body;
     await this.parts.db.transaction(async (tx) => {
       await tx.query('DELETE FROM request_replays WHERE expires_at <= $1', [now]);
       await tx.query(
-        `INSERT INTO request_replays (org, route, key, body_hash, status, answer, expires_at)
+        `INSERT INTO request_replays (org, route, key, body_hash, failed, answer, expires_at)
          VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (org, route, key) DO NOTHING`,
-        [scope.org, scope.route, scope.key, scope.bodyHash, status, JSON.stringify(body ?? null), now + this.parts.keptMs],
+        [scope.org, scope.route, scope.key, scope.bodyHash, failed ? 1 : 0, JSON.stringify(body), now + this.parts.keptMs],
       );
     });
   }
@@ -106,9 +109,4 @@ export class Replays {
 function refuseOther(bodyHash: string, scope: Scope): void {
   if (bodyHash === scope.bodyHash) return;
   throw new TorporError('idempotency_mismatch', `The idempotency key "${scope.key}" was used with another body.`);
-}
-
-function afterwards(answer: Answer): Answer {
-  if (answer.again !== undefined) throw answer.again;
-  return answer;
 }

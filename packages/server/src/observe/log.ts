@@ -13,7 +13,7 @@ export function openLog({ level = 'info', destination = pino.destination(2) }: L
   return pino(
     {
       level,
-      base: undefined,
+      base: null,
       timestamp: pino.stdTimeFunctions.isoTime,
       formatters: { level: (label) => ({ level: label }), log: (facts) => loggable(facts) as Record<string, unknown> },
       serializers: { err: (error: unknown) => error },

@@ -62,12 +62,11 @@ export function checkpointRoutes(app: RoutesApp, parts: RouteParts): void {
         },
       },
     },
-    async (request, reply) => {
+    async (request) => {
       const { id } = request.params;
-      const { status, body } = await request.bound.run(() =>
-        replays.once(request, id, async () => ({ status: 200, body: await engine.verify(request.identity.org, id) })),
+      return request.bound.run(() =>
+        replays.once(request, id, async () => ({ body: await engine.verify(request.identity.org, id) })),
       );
-      return reply.code(status).send(body as never);
     },
   );
 
@@ -88,7 +87,7 @@ export function checkpointRoutes(app: RoutesApp, parts: RouteParts): void {
       await request.bound.run(() =>
         replays.once(request, id, async () => {
           await engine.deleteCheckpoint(request.identity.org, id);
-          return { status: 204, body: null };
+          return { body: null };
         }),
       );
       return reply.code(204).send(null);

@@ -45,13 +45,13 @@ export function keyRoutes(app: RoutesApp, parts: RouteParts): void {
     },
     async (request, reply) => {
       const org = managedBy(request);
-      const { status, body } = await request.bound.run(() =>
+      const made = await request.bound.run(() =>
         replays.once(request, '', async () => {
-          const made = await createKey(parts, org, request.body);
-          return { status: 201, body: made, again: shownOnce(made.id) };
+          const body = await createKey(parts, org, request.body);
+          return { body, again: shownOnce(body.id) };
         }),
       );
-      return reply.code(status).send(body as never);
+      return reply.code(201).send(made);
     },
   );
 
@@ -69,13 +69,12 @@ export function keyRoutes(app: RoutesApp, parts: RouteParts): void {
         },
       },
     },
-    async (request, reply) => {
+    async (request) => {
       const org = managedBy(request);
       const { id } = request.params;
-      const { status, body } = await request.bound.run(() =>
-        replays.once(request, id, async () => ({ status: 200, body: await revokeKey(parts, org, id) })),
+      return request.bound.run(() =>
+        replays.once(request, id, async () => ({ body: await revokeKey(parts, org, id) })),
       );
-      return reply.code(status).send(body as never);
     },
   );
 }

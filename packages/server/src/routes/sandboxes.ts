@@ -151,17 +151,16 @@ export function sandboxRoutes(app: RoutesApp, parts: RouteParts): void {
         },
       },
     },
-    async (request, reply) => {
+    async (request) => {
       const { id } = request.params;
       const { org } = request.identity;
       request.facts.sandboxId = id;
-      const { status, body } = await request.bound.run(() =>
+      return request.bound.run(() =>
         replays.once(request, id, async () => {
           const sandbox = await engine.setLifetime(org, id, request.body.timeoutSeconds);
-          return { status: 200, body: withUrls(parts, sandbox) };
+          return { body: withUrls(parts, sandbox) };
         }),
       );
-      return reply.code(status).send(body as never);
     },
   );
 }

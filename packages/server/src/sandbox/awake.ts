@@ -70,7 +70,7 @@ function asleep(error: TorporError): TorporError {
   });
 }
 
-function connect({ address, token }: AgentAddress): AgentClient {
+export function connect({ address, token }: AgentAddress): AgentClient {
   const accessToken = token;
   return 'socketPath' in address
     ? connectAgent({ socketPath: address.socketPath, accessToken })

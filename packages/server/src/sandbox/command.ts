@@ -84,7 +84,7 @@ export async function* runCommand(
       if (known === undefined) continue;
       if (known.is === 'start') {
         started = true;
-        feed(agent, command);
+        void feed(agent, command, options.signal);
       }
       if (known.is === 'end') ended = true;
       if (known.is === 'end' && limit.passed) break;
@@ -147,20 +147,23 @@ function toCommandEvent(happened: ProcessEvent | undefined): CommandEvent | unde
 
 const STDIN_CHUNK_BYTES = 256 * 1024;
 
-/** Beside the reading of output, because a command may want to be read before it reads on. */
-function feed(agent: AgentClient, { stdin, tag }: Command): void {
+/**
+ * Beside the reading of output, because a command may want to be read before it reads on. Never fails: that a
+ * command does not read its input, or has ended, is no failure of the command.
+ */
+export async function feed(agent: AgentClient, { stdin, tag }: Command, signal: AbortSignal): Promise<void> {
   if (stdin === undefined) return;
   const process = { selector: { case: 'tag' as const, value: tag } };
-  const send = async () => {
-    const bytes = new TextEncoder().encode(stdin);
+  const bytes = new TextEncoder().encode(stdin);
+  try {
     for (let at = 0; at < bytes.length; at += STDIN_CHUNK_BYTES) {
       const value = bytes.subarray(at, at + STDIN_CHUNK_BYTES);
-      await agent.process.sendInput({ process, input: { input: { case: 'stdin', value } } });
+      await agent.process.sendInput({ process, input: { input: { case: 'stdin', value } } }, { signal });
     }
-    await agent.process.closeStdin({ process });
-  };
-  // A command that does not read its input, or has ended, is no failure of the command.
-  send().catch(() => {});
+    await agent.process.closeStdin({ process }, { signal });
+  } catch {
+    // See above.
+  }
 }
 
 /** Whether there was something to kill. Never fails: what cannot be reached cannot be killed. */

@@ -22,7 +22,8 @@ CREATE TABLE request_replays (
   route TEXT NOT NULL,
   key TEXT NOT NULL,
   body_hash TEXT NOT NULL,
-  status {integer} NOT NULL,
+  -- Whether the answer is an error.
+  failed {integer} NOT NULL,
   answer TEXT NOT NULL,
   expires_at {integer} NOT NULL,
   PRIMARY KEY (org, route, key)

@@ -1,0 +1,73 @@
+/** Puts one command together: the options that all have, its own, and help that teaches. */
+import { Command, Option } from 'commander';
+import { type Act, Cli, type CommonOptions, type Work } from './cli.ts';
+import type { CommandEntry } from './command-table.ts';
+import type { Io } from './io.ts';
+
+export interface Outcome {
+  exitCode: number;
+}
+
+const COMMON = 'Common options:';
+
+/** What is loaded of a command, ready to parse its arguments. `outcome` has what it says to exit with. */
+export async function buildCommand(
+  entry: CommandEntry,
+  io: Io,
+  signal: AbortSignal,
+  outcome: Outcome,
+): Promise<Command> {
+  const command = new Command(entry.name);
+  command.summary(entry.summary).description(`${capital(entry.summary)}.`);
+  if (entry.aliases !== undefined) command.aliases(entry.aliases);
+  const { define } = await entry.load();
+  define(command, actWith(io, signal, outcome));
+  for (const one of [command, ...command.commands]) prepare(one);
+  // The program's name stands in its usage, though nothing above it is built.
+  const parent = new Command('torpor');
+  parent.addCommand(command);
+  return command;
+}
+
+function actWith(io: Io, signal: AbortSignal, outcome: Outcome): Act {
+  return <O>(work: Work<O>) =>
+    async function (this: Command): Promise<void> {
+      const options = this.optsWithGlobals() as O & CommonOptions;
+      const cli = new Cli(io, options, signal);
+      const code = await work(cli, this.processedArgs.flat().filter((arg) => arg !== undefined) as string[], options);
+      outcome.exitCode = code ?? 0;
+    };
+}
+
+function prepare(command: Command): void {
+  command.exitOverride().configureOutput({ writeErr: () => {} });
+  command.helpOption('-h, --help', 'show this help');
+  const common = [
+    new Option('--json', 'answer as JSON; errors too, on stderr'),
+    new Option('--url <url>', 'the server (TORPOR_URL)'),
+    new Option('--api-key <key>', 'the key for it (TORPOR_API_KEY)'),
+    new Option('--data-dir <dir>', 'where the local server keeps its data (TORPOR_DATA_DIR)'),
+    new Option('--org-id <org>', 'accepted; the key decides the organisation'),
+  ];
+  for (const option of common) {
+    if (!command.options.some(({ long }) => long === option.long)) command.addOption(option.helpGroup(COMMON));
+  }
+}
+
+export interface Lesson {
+  /** Each with what it does, in a few words. */
+  readonly examples: readonly (readonly [line: string, what: string])[];
+  readonly seeAlso: readonly string[];
+}
+
+/** Examples and neighbours under the help of a command. */
+export function teach(command: Command, { examples, seeAlso }: Lesson): void {
+  const width = Math.max(...examples.map(([line]) => line.length));
+  const lines = examples.map(([line, what]) => `  $ ${line.padEnd(width)}  # ${what}`);
+  const also = seeAlso.map((name) => `torpor ${name}`).join(', ');
+  command.addHelpText('after', `\nExamples:\n${lines.join('\n')}\n\nSee also: ${also}`);
+}
+
+function capital(text: string): string {
+  return text.charAt(0).toUpperCase() + text.slice(1);
+}

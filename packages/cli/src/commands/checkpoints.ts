@@ -1,0 +1,76 @@
+/** `torpor checkpoints`, and with `get`, `verify` or `rm` one of them. */
+import type { CheckpointId, CheckpointView } from '@torpor/protocol';
+import { teach } from '../build-command.ts';
+import type { Define } from '../cli.ts';
+import { EXIT } from '../exit-codes.ts';
+import { bytes } from '../human-units.ts';
+import { sandboxOf } from '../sandbox-argument.ts';
+import { checkpointColumns, checkpointFacts } from '../sandbox-text.ts';
+
+export const define: Define = (command, act) => {
+  command
+    .command('ls', { isDefault: true })
+    .alias('list')
+    .summary('those of a sandbox, newest first')
+    .argument('[sandbox]', 'its id or name')
+    .action(
+      act(async (cli, [sandbox]) => {
+        const id = await sandboxOf(cli, sandbox);
+        const { sandboxes } = await cli.torpor();
+        const items: CheckpointView[] = [];
+        let all = 0;
+        let cursor: string | undefined;
+        do {
+          const page = await sandboxes.checkpoints(id, { cursor, limit: 1_000, signal: cli.signal });
+          items.push(...page.items);
+          all = page.bytes;
+          cursor = page.nextCursor ?? undefined;
+        } while (cursor !== undefined);
+        cli.answer({ items, nextCursor: null, bytes: all }, () =>
+          items.length === 0 ? '' : checkpointColumns(items, cli.io.now(), cli.io.colors),
+        );
+        cli.remark(items.length === 0 ? `${id} has no checkpoint.` : `${bytes(all)} in all`);
+      }),
+    );
+  command
+    .command('get')
+    .summary('everything about one')
+    .argument('<checkpoint>', 'its id')
+    .action(
+      act(async (cli, [id]) => {
+        const checkpoint = await (await cli.torpor()).checkpoints.get(id as CheckpointId, { signal: cli.signal });
+        cli.answer(checkpoint, () => checkpointFacts(checkpoint, cli.io.now(), cli.io.colors));
+      }),
+    );
+  command
+    .command('verify')
+    .summary('read its contents again')
+    .argument('<checkpoint>', 'its id')
+    .action(
+      act(async (cli, [id]) => {
+        const { checkpoints } = await cli.torpor();
+        const work = checkpoints.verify(id as CheckpointId, { signal: cli.signal });
+        const checkpoint = await cli.during(`Reading ${id}…`, work);
+        cli.answer(checkpoint, () => checkpointFacts(checkpoint, cli.io.now(), cli.io.colors));
+        return checkpoint.health === 'damaged' ? EXIT.general : EXIT.ok;
+      }),
+    );
+  command
+    .command('rm')
+    .alias('delete')
+    .summary('delete one that nothing needs')
+    .argument('<checkpoint>', 'its id')
+    .action(
+      act(async (cli, [id]) => {
+        await (await cli.torpor()).checkpoints.delete(id as CheckpointId, { signal: cli.signal });
+        cli.answer({ id, state: 'deleted' }, () => `${id} is deleted`);
+      }),
+    );
+  teach(command, {
+    examples: [
+      ['torpor checkpoints web', 'what web can come back to'],
+      ['torpor checkpoints verify ckpt_…', 'is it still whole?'],
+    ],
+    seeAlso: ['snapshot', 'rollback', 'resume'],
+  });
+};

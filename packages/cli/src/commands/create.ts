@@ -1,0 +1,104 @@
+/** `torpor create` */
+import type { CreateRequest, Service } from '@torpor/protocol';
+import { Option } from 'commander';
+import { teach } from '../build-command.ts';
+import type { Define } from '../cli.ts';
+import { CliError } from '../failure.ts';
+import { parseSpan } from '../human-units.ts';
+import { collect, given, pairsOf } from '../pairs.ts';
+import { sandboxFacts } from '../sandbox-text.ts';
+
+interface CreateOptions {
+  template?: string;
+  from?: CreateRequest['from'];
+  name?: string;
+  metadata: string[];
+  env: string[];
+  service: string[];
+  timeout?: number;
+  onTimeout?: 'pause' | 'kill';
+  idle?: number;
+  onIdle?: 'pause' | 'kill' | 'keep';
+  autoResume: boolean;
+  fallback?: ('files' | 'previous' | 'template')[];
+  preview?: 'public' | 'private';
+  network?: 'internet' | 'none';
+  memory?: number;
+  cpus?: number;
+  runtime?: string;
+}
+
+export const define: Define = (command, act) => {
+  command
+    .option('-n, --name <name>', 'a name to call it by')
+    .option('-t, --template <template>', 'what to make it from (default: base)')
+    .option('--from <checkpoint>', 'make it from a checkpoint instead')
+    .option('-e, --env <key=value>', 'a variable of its environment; may be repeated', collect, [])
+    .option('-m, --metadata <key=value>', 'something to find it by; may be repeated', collect, [])
+    .option('-s, --service <name[:port]=command>', 'a server to keep running in it; may be repeated', collect, [])
+    .option('--timeout <span>', 'how long it may run, as 90s, 5m, 2h (default: no limit)', parseSpan)
+    .addOption(new Option('--on-timeout <what>', 'what then (default: pause)').choices(['pause', 'kill']))
+    .option('--idle <span>', 'how long it may be idle (default: 5m)', parseSpan)
+    .addOption(new Option('--on-idle <what>', 'what then (default: pause)').choices(['pause', 'kill', 'keep']))
+    .option('--no-auto-resume', 'wake it only by resume, not when it is needed')
+    .addOption(
+      new Option('--fallback <sources...>', 'where a resume may turn if it must (default: files)').choices([
+        'files',
+        'previous',
+        'template',
+      ]),
+    )
+    .addOption(new Option('--preview <who>', 'who may see its ports (default: public)').choices(['public', 'private']))
+    .addOption(new Option('--network <mode>', 'what it may reach (default: internet)').choices(['internet', 'none']))
+    .option('--memory <MB>', 'most memory it may use', Number)
+    .option('--cpus <n>', 'most processors it may use', Number)
+    .option('--runtime <name>', "what runs it (default: the server's)");
+  teach(command, {
+    examples: [
+      ['torpor create --name web', 'a sandbox called web'],
+      ["torpor create -s 'app:3000=npm run dev'", 'with a dev server and its address'],
+      ['id=$(torpor create)', 'in a script: the answer is its id'],
+    ],
+    seeAlso: ['exec', 'shell', 'ls', 'kill'],
+  });
+  command.action(
+    act<CreateOptions>(async (cli, _, options) => {
+      const request = requestOf(options);
+      const torpor = await cli.torpor();
+      const sandbox = await cli.during('Making a sandbox…', torpor.sandboxes.create(request, { signal: cli.signal }));
+      cli.answer(sandbox, () => sandbox.id);
+      cli.remark(sandboxFacts(sandbox, cli.io.now(), cli.io.errorColors));
+    }),
+  );
+};
+
+function requestOf(options: CreateOptions): CreateRequest {
+  const { memory, cpus, network, env, metadata, service } = options;
+  return given({
+    name: options.name,
+    template: options.template,
+    from: options.from,
+    runtime: options.runtime,
+    timeoutSeconds: options.timeout,
+    onTimeout: options.onTimeout,
+    idleSeconds: options.idle,
+    onIdle: options.onIdle,
+    autoResume: options.autoResume ? undefined : false,
+    fallback: options.fallback,
+    preview: options.preview,
+    env: env.length > 0 ? pairsOf('--env', env) : undefined,
+    metadata: metadata.length > 0 ? pairsOf('--metadata', metadata) : undefined,
+    services: service.length > 0 ? service.map(serviceOf) : undefined,
+    network: network === undefined ? undefined : { mode: network },
+    resources: memory === undefined && cpus === undefined ? undefined : given({ memoryMb: memory, cpus }),
+  }) as CreateRequest;
+}
+
+/** `app=npm start`, or with the port it will listen on, `app:3000=npm start`. */
+function serviceOf(text: string): Service {
+  const [, name, port, command] = /^([^:=]+)(?::(\d+))?=(.+)$/s.exec(text) ?? [];
+  if (name === undefined || command === undefined) {
+    throw new CliError('INVALID_ARGUMENT', `--service wants name[:port]=command, not "${text}".`);
+  }
+  return { name, command, ...(port === undefined ? {} : { port: Number(port) }) };
+}

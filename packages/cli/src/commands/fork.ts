@@ -1,0 +1,42 @@
+/** `torpor fork` */
+import type { ForkRequest } from '@torpor/protocol';
+import { teach } from '../build-command.ts';
+import type { Define } from '../cli.ts';
+import { EXIT } from '../exit-codes.ts';
+import { collect, given, pairsOf } from '../pairs.ts';
+import { sandboxOf } from '../sandbox-argument.ts';
+
+interface ForkOptions {
+  count?: number;
+  name?: string;
+  metadata: string[];
+}
+
+export const define: Define = (command, act) => {
+  command
+    .argument('[sandbox]', 'its id or name')
+    .option('-c, --count <n>', 'how many (default: 1)', Number)
+    .option('-n, --name <name>', 'a name for the copy')
+    .option('-m, --metadata <key=value>', 'something to find it by; may be repeated', collect, []);
+  teach(command, {
+    examples: [
+      ['torpor fork web', 'a copy that goes its own way'],
+      ['torpor fork web --count 8', 'eight of them'],
+    ],
+    seeAlso: ['snapshot', 'create'],
+  });
+  command.action(
+    act<ForkOptions>(async (cli, [sandbox], { count, name, metadata }) => {
+      const id = await sandboxOf(cli, sandbox);
+      const { sandboxes } = await cli.torpor();
+      const pairs = metadata.length > 0 ? pairsOf('--metadata', metadata) : undefined;
+      const request = given({ count, name, metadata: pairs }) as ForkRequest;
+      const reply = await cli.during(`Forking ${id}…`, sandboxes.fork(id, request, { signal: cli.signal }));
+      const made = reply.items.flatMap((item) => ('sandbox' in item ? [item.sandbox.id] : []));
+      const failed = reply.items.flatMap((item) => ('error' in item ? [item.error] : []));
+      cli.answer(reply, () => made.join('\n'));
+      for (const error of failed) if (!cli.json) cli.io.stderr.write(`a fork failed: ${error.message}\n`);
+      return failed.length > 0 ? EXIT.api : EXIT.ok;
+    }),
+  );
+};

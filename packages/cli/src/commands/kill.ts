@@ -1,0 +1,32 @@
+/** `torpor kill` */
+import type { SandboxView } from '@torpor/protocol';
+import { teach } from '../build-command.ts';
+import type { Define } from '../cli.ts';
+import { confirm } from '../confirm.ts';
+import { sandboxOf } from '../sandbox-argument.ts';
+
+export const define: Define = (command, act) => {
+  command.argument('[sandboxes...]', 'their ids or names').option('-y, --yes', 'do not ask');
+  teach(command, {
+    examples: [
+      ['torpor kill web', 'end it; named checkpoints stay'],
+      ['torpor kill $(torpor ls -q)', 'end them all'],
+    ],
+    seeAlso: ['pause', 'ls'],
+  });
+  command.action(
+    act<{ yes?: boolean }>(async (cli, given, { yes }) => {
+      const wanted = given.length > 0 ? given : [undefined];
+      const ids = [...new Set(await Promise.all(wanted.map((one) => sandboxOf(cli, one))))];
+      const what = ids.length === 1 ? ids[0] : `${ids.length} sandboxes`;
+      if (!yes) await confirm(cli, `Kill ${what}? Nothing but named checkpoints is left of a killed sandbox.`);
+      const { sandboxes } = await cli.torpor();
+      const killed: SandboxView[] = [];
+      for (const id of ids) {
+        killed.push(await cli.during(`Ending ${id}…`, sandboxes.kill(id, { signal: cli.signal })));
+        if (!cli.json) cli.line(`${id} is killed`);
+      }
+      if (cli.json) cli.answer(killed.length === 1 ? killed[0] : { items: killed }, () => '');
+    }),
+  );
+};

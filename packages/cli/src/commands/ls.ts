@@ -1,0 +1,53 @@
+/** `torpor ls` */
+import { SANDBOX_STATES, type SandboxState, type SandboxView } from '@torpor/protocol';
+import { Option } from 'commander';
+import { teach } from '../build-command.ts';
+import type { Define } from '../cli.ts';
+import { collect, pairsOf } from '../pairs.ts';
+import { LIVE_STATES } from '../sandbox-argument.ts';
+import { sandboxColumns } from '../sandbox-text.ts';
+
+interface LsOptions {
+  state?: SandboxState[];
+  metadata: string[];
+  all?: boolean;
+  quiet?: boolean;
+}
+
+/** What is lost is news until somebody has seen it; what was killed is not. */
+const USUAL: readonly SandboxState[] = [...LIVE_STATES, 'lost'];
+
+export const define: Define = (command, act) => {
+  command
+    .addOption(new Option('-s, --state <states...>', 'only those in these states').choices(SANDBOX_STATES))
+    .option('-m, --metadata <key=value>', 'only those with this metadata; may be repeated', collect, [])
+    .option('-a, --all', 'also those that are over')
+    .option('-q, --quiet', 'only ids');
+  teach(command, {
+    examples: [
+      ['torpor ls', 'all that is alive'],
+      ['torpor ls --state paused', 'what sleeps'],
+      ['torpor kill $(torpor ls -q -m app=test)', 'end all of one kind'],
+    ],
+    seeAlso: ['get', 'create', 'events'],
+  });
+  command.action(
+    act<LsOptions>(async (cli, _, { state, metadata, all, quiet }) => {
+      const torpor = await cli.torpor();
+      const filter = {
+        state: state ?? (all ? undefined : USUAL),
+        metadata: pairsOf('--metadata', metadata),
+        limit: 1_000,
+        signal: cli.signal,
+      };
+      const items: SandboxView[] = [];
+      for await (const sandbox of torpor.sandboxes.list(filter)) items.push(sandbox);
+      items.sort((a, b) => a.createdAt - b.createdAt);
+      cli.answer({ items, nextCursor: null }, () => {
+        if (quiet) return items.map(({ id }) => id).join('\n');
+        return items.length === 0 ? '' : sandboxColumns(items, cli.io.now(), cli.io.colors);
+      });
+      if (items.length === 0) cli.remark('No sandboxes. Make one with `torpor create`.');
+    }),
+  );
+};

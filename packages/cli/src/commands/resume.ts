@@ -1,0 +1,53 @@
+/** `torpor resume` */
+import type { ResumeRequest } from '@torpor/protocol';
+import type { ResumeReply } from '@torpor/sdk';
+import { Option } from 'commander';
+import { teach } from '../build-command.ts';
+import type { Cli, Define } from '../cli.ts';
+import { parseSpan } from '../human-units.ts';
+import { given } from '../pairs.ts';
+import { sandboxOf } from '../sandbox-argument.ts';
+
+interface ResumeOptions {
+  timeout?: number;
+  from?: NonNullable<ResumeRequest['from']>;
+  fallback?: NonNullable<ResumeRequest['fallback']>;
+}
+
+export const define: Define = (command, act) => {
+  command
+    .argument('[sandbox]', 'its id or name')
+    .option('--timeout <span>', 'how long it may run from now, as 90s, 5m, 2h', parseSpan)
+    .option('--from <checkpoint>', 'another checkpoint than its newest')
+    .addOption(
+      new Option('--fallback <sources...>', 'where to turn if the checkpoint cannot be used').choices([
+        'files',
+        'previous',
+        'template',
+      ]),
+    );
+  teach(command, {
+    examples: [
+      ['torpor resume web', 'go on where it was'],
+      ['torpor resume web --fallback files previous', 'rather with losses than not at all'],
+    ],
+    seeAlso: ['pause', 'rollback', 'checkpoints'],
+  });
+  command.action(
+    act<ResumeOptions>(async (cli, [sandbox], { timeout, from, fallback }) => {
+      const id = await sandboxOf(cli, sandbox);
+      const { sandboxes } = await cli.torpor();
+      const request = given({ timeoutSeconds: timeout, from, fallback }) as ResumeRequest;
+      const reply = await cli.during(`Waking ${id}…`, sandboxes.resume(id, request, { signal: cli.signal }));
+      cli.answer(reply, () => startedText(cli, reply));
+    }),
+  );
+};
+
+/** What it came back from, and what it came back without. */
+export function startedText(cli: Cli, { sandbox, source, lost }: ResumeReply): string {
+  const from = source.checkpointId === null ? source.kind : `${source.kind} in ${source.checkpointId}`;
+  const without = lost.length > 0 ? cli.io.colors.yellow(`; lost: ${lost.join(', ')}`) : '';
+  const urls = Object.values(sandbox.urls ?? {}).map((url) => `\n  ${cli.io.colors.cyan(url)}`);
+  return `${sandbox.id} runs, from ${from}${without}${urls.join('')}`;
+}

@@ -1,0 +1,98 @@
+/** Finds the server and the key for it: what was said, else what the server on this machine left behind. */
+import { readFile } from 'node:fs/promises';
+import { connect } from 'node:net';
+import { join } from 'node:path';
+import type { Torpor } from '@torpor/sdk';
+import { CliError } from './failure.ts';
+import type { Io } from './io.ts';
+
+export interface ConnectionOptions {
+  readonly url?: string | undefined;
+  readonly apiKey?: string | undefined;
+  readonly dataDir?: string | undefined;
+}
+
+export interface Connection {
+  readonly url: string;
+  readonly apiKey: string | undefined;
+  readonly dataDir: string;
+}
+
+const DEFAULT_URL = 'http://127.0.0.1:7676';
+const CONNECT_MS = 5_000;
+
+export async function findConnection(
+  { env, home }: Pick<Io, 'env' | 'home'>,
+  options: ConnectionOptions,
+): Promise<Connection> {
+  const dataDir = options.dataDir ?? (env['TORPOR_DATA_DIR'] || join(home, '.torpor'));
+  const url = options.url ?? (env['TORPOR_URL'] || (await urlLeftIn(dataDir)) || DEFAULT_URL);
+  if (!URL.canParse(url)) throw new CliError('INVALID_ARGUMENT', `"${url}" is not an address of a server.`);
+  const told = options.apiKey ?? (env['TORPOR_API_KEY'] || undefined);
+  // The key of the server here is nothing to show to a server elsewhere.
+  const apiKey = told ?? (isLocal(url) ? await keyLeftIn(dataDir) : undefined);
+  return { url: url.replace(/\/+$/, ''), apiKey, dataDir };
+}
+
+/** A client, once it is sure that somebody is there: waiting for retries would only delay the bad news. */
+export async function openConnection(io: Io, options: ConnectionOptions): Promise<Torpor> {
+  const { url, apiKey } = await findConnection(io, options);
+  if (isLocal(url)) await assertListening(url);
+  const { Torpor } = await import('@torpor/sdk');
+  return new Torpor({ url, apiKey, env: io.env });
+}
+
+export async function assertListening(url: string): Promise<void> {
+  const { hostname, port, protocol } = new URL(url);
+  const reached = await new Promise<boolean>((resolve) => {
+    const socket = connect({
+      host: hostname.replace(/^\[|\]$/g, ''),
+      port: Number(port || (protocol === 'https:' ? 443 : 80)),
+      timeout: CONNECT_MS,
+    });
+    const done = (answer: boolean) => {
+      socket.destroy();
+      resolve(answer);
+    };
+    socket.once('connect', () => done(true)).once('error', () => done(false)).once('timeout', () => done(false));
+  });
+  if (!reached) throw notRunning(url);
+}
+
+function notRunning(url: string): CliError {
+  return new CliError('NETWORK_ERROR', `Torpor is not running at ${url}; start it with \`npm start\`.`, {
+    hint: 'If it runs elsewhere, set TORPOR_URL and TORPOR_API_KEY. `torpor doctor` looks further.',
+    details: { tag: 'NetworkError', url },
+  });
+}
+
+/** A server that was killed leaves its file behind; its process number tells. */
+async function urlLeftIn(dataDir: string): Promise<string | undefined> {
+  const text = await readFile(join(dataDir, 'server.json'), 'utf8').catch(() => undefined);
+  if (text === undefined) return undefined;
+  try {
+    const { url, pid } = JSON.parse(text) as { url?: unknown; pid?: unknown };
+    return typeof url === 'string' && (typeof pid !== 'number' || isAlive(pid)) ? url : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+async function keyLeftIn(dataDir: string): Promise<string | undefined> {
+  const text = await readFile(join(dataDir, 'api-key'), 'utf8').catch(() => undefined);
+  return text?.trim() || undefined;
+}
+
+function isLocal(url: string): boolean {
+  const { hostname } = new URL(url);
+  return hostname === 'localhost' || hostname === '[::1]' || /^127(\.\d+){3}$/.test(hostname);
+}
+
+function isAlive(pid: number): boolean {
+  try {
+    process.kill(pid, 0);
+    return true;
+  } catch (thrown) {
+    return (thrown as NodeJS.ErrnoException).code === 'EPERM';
+  }
+}

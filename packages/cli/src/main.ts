@@ -1,0 +1,79 @@
+/** The command `torpor`: finds what was asked for, runs it, and exits with what came of it. */
+import { readCommandLine, similar } from './arguments.ts';
+import { COMMANDS, findCommand } from './command-table.ts';
+import { EXIT } from './exit-codes.ts';
+import { CliError, failureJson, failureOf, failureText } from './failure.ts';
+import { type Io, realIo } from './io.ts';
+import { overview, startPage } from './start-page.ts';
+
+export async function main(): Promise<void> {
+  const io = realIo();
+  const argv = process.argv.slice(2);
+  // A reader that has seen enough, as in `torpor events | head`, is no failure.
+  io.stdout.on('error', (error: NodeJS.ErrnoException) => process.exit(error.code === 'EPIPE' ? EXIT.ok : EXIT.general));
+  const interrupt = new AbortController();
+  process.once('SIGINT', () => {
+    interrupt.abort(new CliError('CANCELLED', 'Cancelled.'));
+    process.once('SIGINT', () => process.exit(EXIT.cancelled));
+  });
+  process.exit(await run(argv, io, interrupt.signal));
+}
+
+/** Everything but the process: what to exit with. */
+export async function run(argv: readonly string[], io: Io, signal: AbortSignal): Promise<number> {
+  try {
+    return await whileNotInterrupted(dispatch(argv, io, signal), signal);
+  } catch (thrown) {
+    const failure = await failureOf(signal.aborted ? signal.reason : thrown);
+    const text = wantsJson(argv) ? failureJson(failure) : failureText(failure, io.errorColors);
+    io.stderr.write(`${text}\n`);
+    return failure.exitCode;
+  }
+}
+
+/** A command that watches the signal may tidy up first; one that does not is not waited for. */
+const TIDY_MS = 500;
+
+function whileNotInterrupted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
+  return new Promise((resolve, reject) => {
+    work.then(resolve, reject);
+    signal.addEventListener('abort', () => setTimeout(() => reject(signal.reason), TIDY_MS), { once: true });
+  });
+}
+
+async function dispatch(argv: readonly string[], io: Io, signal: AbortSignal): Promise<number> {
+  const { name, rest } = readCommandLine(argv);
+  const say = (text: string) => {
+    io.stdout.write(`${text}\n`);
+    return EXIT.ok;
+  };
+  if (name === undefined) {
+    if (rest.includes('--version') || rest.includes('-V')) return dispatch(['version', ...rest.filter(isNotVersion)], io, signal);
+    return say(rest.includes('--help') || rest.includes('-h') ? overview(io.colors) : startPage(io.colors));
+  }
+  if (name === 'help') {
+    const [about] = rest.filter((word) => !word.startsWith('-'));
+    return about === undefined ? say(overview(io.colors)) : dispatch([about, '--help'], io, signal);
+  }
+  if (name === 'complete') return (await import('./complete.ts')).complete(rest, io);
+  const entry = findCommand(name);
+  if (entry === undefined) throw unknownCommand(name);
+  const { runCommand } = await import('./run-command.ts');
+  return runCommand(entry, rest, io, signal);
+}
+
+function isNotVersion(word: string): boolean {
+  return word !== '--version' && word !== '-V';
+}
+
+function unknownCommand(name: string): CliError {
+  const near = similar(name, COMMANDS.flatMap((entry) => [entry.name, ...(entry.aliases ?? [])]));
+  const hint = near.length > 0 ? `Did you mean ${near.map((one) => `\`${one}\``).join(' or ')}?` : 'See `torpor --help`.';
+  return new CliError('INVALID_ARGUMENT', `There is no command "${name}".`, { hint });
+}
+
+/** Only what is ours: in `torpor exec web -- tool --json` the flag belongs to the tool. */
+function wantsJson(argv: readonly string[]): boolean {
+  const end = argv.indexOf('--');
+  return (end < 0 ? argv : argv.slice(0, end)).includes('--json');
+}

@@ -1,0 +1,102 @@
+/** Sandboxes and checkpoints as people read them. */
+import type { CheckpointView, SandboxState, SandboxView } from '@torpor/protocol';
+import type { Colors } from './colors.ts';
+import { columns, facts } from './columns.ts';
+import { bytes, relative, span } from './human-units.ts';
+
+export function stateText(state: SandboxState, colors: Colors): string {
+  if (state === 'running') return colors.green(state);
+  if (state === 'paused') return colors.blue(state);
+  if (state === 'lost' || state === 'failed') return colors.red(state);
+  return state === 'killed' ? colors.dim(state) : colors.yellow(state);
+}
+
+export function sandboxColumns(sandboxes: readonly SandboxView[], now: number, colors: Colors): string {
+  const rows = sandboxes.map((sandbox) => [
+    sandbox.id,
+    sandbox.name ?? '-',
+    stateText(sandbox.state, colors),
+    sandbox.runtime,
+    relative(sandbox.createdAt, now),
+    sandbox.state === 'running' ? relative(sandbox.endsAt, now) : '-',
+    sandbox.reason ?? '',
+  ]);
+  return columns(['ID', 'NAME', 'STATE', 'RUNTIME', 'CREATED', 'ENDS', ''], rows, colors);
+}
+
+export function sandboxFacts(sandbox: SandboxView, now: number, colors: Colors): string {
+  const { state, evidence, observedAt, timeoutSeconds, endsAt, idleSeconds } = sandbox;
+  const known = evidence === 'ledger' ? 'from the ledger' : `the runtime said ${evidence}`;
+  const metadata = Object.entries(sandbox.metadata).map(([key, value]) => `${key}=${value}`);
+  return facts(
+    [
+      ['id', sandbox.id],
+      ['name', sandbox.name],
+      ['state', `${stateText(state, colors)} ${colors.dim(`(${known}, ${relative(observedAt, now)})`)}`],
+      ['reason', sandbox.reason],
+      ['lost', sandbox.lost.length > 0 ? colors.yellow(sandbox.lost.join(', ')) : null],
+      ['operation', sandbox.operationId],
+      ['runtime', sandbox.runtime],
+      ['template', sandbox.template],
+      ['checkpoint', sandbox.checkpointId],
+      ['generation', String(sandbox.generation)],
+      ['created', relative(sandbox.createdAt, now)],
+      ['started', sandbox.startedAt === null ? null : relative(sandbox.startedAt, now)],
+      ['ends', endsAt === null ? null : `${relative(endsAt, now)}, then ${sandbox.onTimeout}`],
+      ['timeout', timeoutSeconds === null ? null : `${span(timeoutSeconds * 1_000)}, then ${sandbox.onTimeout}`],
+      ['idle', `${span(idleSeconds * 1_000)}, then ${sandbox.onIdle}`],
+      ['wakes', sandbox.autoResume ? 'by itself, when it is needed' : 'only by resume'],
+      ['fallback', sandbox.fallback.join(', ') || 'none'],
+      ['metadata', metadata.join(' ')],
+      ...sandbox.services.map(
+        ({ name, command, port }) => ['service', `${name}${port ? ` on ${port}` : ''}: ${command}`] as const,
+      ),
+      ...Object.entries(sandbox.urls ?? {}).map(([, url]) => ['url', colors.cyan(url)] as const),
+    ],
+    colors,
+  );
+}
+
+export function checkpointColumns(checkpoints: readonly CheckpointView[], now: number, colors: Colors): string {
+  const rows = checkpoints.map((checkpoint) => [
+    checkpoint.id,
+    checkpoint.names.join(', ') || '-',
+    checkpoint.state,
+    healthText(checkpoint, colors),
+    partsText(checkpoint),
+    bytes(checkpoint.bytes),
+    relative(checkpoint.sealedAt ?? checkpoint.createdAt, now),
+  ]);
+  return columns(['ID', 'NAME', 'STATE', 'HEALTH', 'KEEPS', 'SIZE', 'SEALED'], rows, colors);
+}
+
+export function checkpointFacts(checkpoint: CheckpointView, now: number, colors: Colors): string {
+  return facts(
+    [
+      ['id', checkpoint.id],
+      ['names', checkpoint.names.join(', ')],
+      ['sandbox', checkpoint.sandboxId],
+      ['parent', checkpoint.parentId],
+      ['state', checkpoint.state],
+      ['health', healthText(checkpoint, colors)],
+      ['detail', checkpoint.healthDetail],
+      ['verified', checkpoint.verifiedAt === null ? 'not yet' : relative(checkpoint.verifiedAt, now)],
+      ['keeps', partsText(checkpoint)],
+      ['size', bytes(checkpoint.bytes)],
+      ['runtime', checkpoint.runtime],
+      ['location', checkpoint.location],
+      ['sealed', checkpoint.sealedAt === null ? null : relative(checkpoint.sealedAt, now)],
+      ['expires', checkpoint.expiresAt === null ? null : relative(checkpoint.expiresAt, now)],
+    ],
+    colors,
+  );
+}
+
+function healthText({ health }: CheckpointView, colors: Colors): string {
+  return health === 'ok' ? colors.green(health) : health === 'damaged' ? colors.red(health) : colors.yellow(health);
+}
+
+function partsText({ parts, recovered }: CheckpointView): string {
+  const kept = [parts.memory && 'memory', parts.files && 'files'].filter(Boolean).join('+') || '-';
+  return recovered ? `${kept} (recovered)` : kept;
+}

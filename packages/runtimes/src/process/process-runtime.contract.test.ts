@@ -1,0 +1,8 @@
+import { describeRuntimeContract } from '@torpor/engine/testing';
+import { makeProcessWorld } from '../../testing/process-world.ts';
+
+describeRuntimeContract('process, all as the server’s user', () => makeProcessWorld({ users: null }));
+
+if (process.getuid?.() === 0) {
+  describeRuntimeContract('process, each as a user of its own', () => makeProcessWorld());
+}

@@ -1,0 +1,111 @@
+/** Starting an instance: a place of its own, its files, its agent, its services. */
+import { randomBytes } from 'node:crypto';
+import { chown, mkdir, rename } from 'node:fs/promises';
+import type { Instance, SealedCheckpoint, Started, StartSpec } from '@torpor/engine';
+import { type Network, TorporError } from '@torpor/protocol';
+import { setUpAgent, spawnAgent } from './agent-process.ts';
+import { writeBaseline } from './baseline.ts';
+import { isTemplate, openContent } from './checkpoint-content.ts';
+import { chooseFreePort } from './free-port.ts';
+import { crowdUpTo, type Ground } from './ground.ts';
+import type { InstancePaths } from './instance-directory.ts';
+import {
+  type InstanceRecord,
+  readInstanceRecord,
+  type ServicePort,
+  writeInstanceRecord,
+} from './instance-record.ts';
+import { killAll } from './process-signals.ts';
+import { chooseUser } from './sandbox-users.ts';
+import { startServices } from './services.ts';
+import { writing } from './storage-failure.ts';
+import type { Turns } from './turns.ts';
+import { materialise } from './workspace.ts';
+
+export interface StartParts {
+  readonly ground: Ground;
+  /** Users and ports are chosen one start at a time. */
+  readonly reserving: Turns<'reserve'>;
+  /** Where a port of the instance can be dialled. */
+  readonly dial: (port: number) => ReturnType<Parameters<typeof startServices>[0]['dial']>;
+}
+
+export async function startInstance(
+  { ground, reserving, dial }: StartParts,
+  instance: Instance,
+  from: SealedCheckpoint,
+  spec: StartSpec,
+  signal: AbortSignal,
+): Promise<Started> {
+  refuseRestrictions(spec.network);
+  await openContent(from);
+  await killAll(await crowdUpTo(ground, instance), signal);
+  const record = await reserving.take('reserve', () => reserve(ground, instance, spec), signal);
+  const paths = ground.directory.paths(instance);
+  await makeHome(paths, from, record, signal);
+  signal.throwIfAborted();
+  const { child, identity } = await spawnAgent(
+    { program: ground.program, instance, paths, user: record.user },
+    ground.host,
+  );
+  await writeInstanceRecord(paths.record, { ...record, agent: identity });
+  const setUp = { instance, paths, token: record.token, env: spec.env };
+  const agent = await setUpAgent(setUp, child, ground.clock, signal);
+  try {
+    const allocatedPort = (service: string) =>
+      record.ports.find((port) => port.service === service)?.allocated;
+    await startServices({ agent, clock: ground.clock, allocatedPort, dial }, spec.services, signal);
+  } finally {
+    agent.close();
+  }
+  return { kind: 'files', lost: isTemplate(from) ? [] : ['processes'] };
+}
+
+/** A sandbox that shares the network of the host cannot be kept from any part of it. */
+function refuseRestrictions({ mode, allow, deny }: Network): void {
+  if (mode !== 'none' && (allow ?? []).length === 0 && (deny ?? []).length === 0) return;
+  throw new TorporError(
+    'capability_unsupported',
+    'The process runtime cannot restrict the network of a sandbox.',
+  );
+}
+
+/** The directory is made first: from here on the instance is found by whoever looks for what is left over. */
+async function reserve(ground: Ground, instance: Instance, { services }: StartSpec): Promise<InstanceRecord> {
+  const { directory, host, users } = ground;
+  const takenUsers = new Set<number>();
+  const takenPorts = new Set<number>();
+  for await (const other of directory.list()) {
+    const record = await readInstanceRecord(directory.paths(other).record);
+    if (typeof record?.user === 'number') takenUsers.add(record.user);
+    for (const { allocated } of record?.ports ?? []) takenPorts.add(allocated);
+  }
+  const paths = await directory.make(instance);
+  const ports: ServicePort[] = [];
+  for (const { name, port } of services) {
+    if (port === undefined) continue;
+    const allocated = await chooseFreePort(takenPorts);
+    takenPorts.add(allocated);
+    ports.push({ service: name, declared: port, allocated });
+  }
+  const user = users === null ? null : await chooseUser(users, takenUsers, host);
+  const token = randomBytes(32).toString('hex');
+  const record: InstanceRecord = { version: 1, user, ports, token, agent: null };
+  await writeInstanceRecord(paths.record, record);
+  return record;
+}
+
+async function makeHome(
+  paths: InstancePaths,
+  from: SealedCheckpoint,
+  { user }: InstanceRecord,
+  signal: AbortSignal,
+): Promise<void> {
+  await writing(paths.run, async () => {
+    await mkdir(paths.run, { mode: 0o700 });
+    if (user !== null) await chown(paths.run, user, user);
+  });
+  const baseline = await materialise(from, paths.unfinishedHome, user, signal);
+  await writeBaseline(paths.baseline, baseline);
+  await rename(paths.unfinishedHome, paths.home);
+}

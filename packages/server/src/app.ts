@@ -1,0 +1,104 @@
+/** The native API as one Fastify application. It listens to nothing yet, so that a test can ask it directly. */
+import swagger from '@fastify/swagger';
+import { fastify } from 'fastify';
+import { serializerCompiler, validatorCompiler } from 'fastify-type-provider-zod';
+import { addFailureHandlers, answerBrokenRequest, answerFailure } from './http/failures.ts';
+import { acceptJson } from './http/json-body.ts';
+import { Replays } from './http/replays.ts';
+import { addRequestHooks } from './http/request-hooks.ts';
+import type { RoutesApp } from './http/routes-app.ts';
+import { openapiOptions } from './openapi.ts';
+import type { AppParts, RouteParts } from './parts.ts';
+import { catalogueRoutes } from './routes/catalogue.ts';
+import { checkpointRoutes } from './routes/checkpoints.ts';
+import { eventRoutes } from './routes/events.ts';
+import { execRoutes } from './routes/exec.ts';
+import { fileRoutes } from './routes/files.ts';
+import { healthRoutes } from './routes/health.ts';
+import { keyRoutes } from './routes/keys.ts';
+import { lifecycleRoutes } from './routes/lifecycle.ts';
+import { operationRoutes } from './routes/operations.ts';
+import { processRoutes } from './routes/processes.ts';
+import { sandboxRoutes } from './routes/sandboxes.ts';
+
+const ROUTES = [
+  sandboxRoutes,
+  lifecycleRoutes,
+  execRoutes,
+  fileRoutes,
+  processRoutes,
+  checkpointRoutes,
+  eventRoutes,
+  operationRoutes,
+  catalogueRoutes,
+  keyRoutes,
+  healthRoutes,
+];
+
+/** For answers to those whose request is cut short. */
+const LEAVING_MS = 1_000;
+
+export interface App {
+  readonly server: RoutesApp;
+  /** Takes no more requests, ends streams, and waits for what is under way, up to its bound. */
+  stop(): Promise<void>;
+}
+
+export async function buildApp(given: AppParts): Promise<App> {
+  const stopping = new AbortController();
+  const leaving = new AbortController();
+  const { db, clock, settings } = given;
+  const parts: RouteParts = {
+    ...given,
+    replays: new Replays({ db, clock, keptMs: settings.replayMs }),
+    stopping: stopping.signal,
+    leaving: leaving.signal,
+  };
+  const server = createServer(parts);
+  await server.register(swagger, openapiOptions(parts.version));
+  addRequestHooks(server, parts);
+  addFailureHandlers(server, parts);
+  acceptJson(server, settings.maxJsonBytes);
+  await server.register(async (routes: RoutesApp) => {
+    for (const add of ROUTES) add(routes, parts);
+  });
+  await server.ready();
+  return {
+    server,
+    stop: async () => {
+      stopping.abort();
+      const patience = new AbortController();
+      const insist = async () => {
+        await clock.sleep(settings.stopMs, patience.signal);
+        leaving.abort();
+        await clock.sleep(LEAVING_MS, patience.signal);
+        server.server.closeAllConnections();
+      };
+      insist().catch(() => {});
+      await server.close().finally(() => patience.abort());
+    },
+  };
+}
+
+function createServer(parts: RouteParts): RoutesApp {
+  const { ids } = parts;
+  const server = fastify({
+    // Ours are the only ids: one that a caller chose could be anybody's, or anything.
+    genReqId: () => ids.next('req'),
+    requestIdHeader: false,
+    logger: false,
+    // The parser of bodies keeps its own bound, and files have none.
+    bodyLimit: Number.MAX_SAFE_INTEGER,
+    // While stopping, requests on open connections get an answer in the usual shape.
+    return503OnClosing: false,
+    forceCloseConnections: 'idle',
+    frameworkErrors: (error, request, reply) => {
+      answerFailure(parts, error, request as never, reply as never);
+    },
+    clientErrorHandler: answerBrokenRequest(parts),
+    routerOptions: { maxParamLength: 200 },
+  });
+  server.setValidatorCompiler(validatorCompiler);
+  server.setSerializerCompiler(serializerCompiler);
+  return server as unknown as RoutesApp;
+}

@@ -1,0 +1,135 @@
+/** How a server is told what to do: by flags, by the environment, by torpor.config.json, in that order. */
+import { readFile } from 'node:fs/promises';
+import { homedir } from 'node:os';
+import { join, resolve } from 'node:path';
+import { parseArgs } from 'node:util';
+import { TorporError } from '@torpor/protocol';
+import { z } from 'zod';
+import { isLoopbackHost } from './http/loopback.ts';
+import { keyOnPurpose } from './keys/first-key.ts';
+
+const RUNTIME_CHOICES = ['auto', 'gvisor', 'process', 'e2b'] as const;
+export type RuntimeChoice = (typeof RUNTIME_CHOICES)[number];
+
+const configSchema = z.strictObject({
+  port: z.coerce.number().int().min(0).max(65_535).default(7676),
+  host: z.string().min(1).max(253).default('127.0.0.1'),
+  dataDir: z.string().min(1).optional(),
+  runtime: z.enum(RUNTIME_CHOICES).default('auto'),
+  database: z.url({ protocol: /^postgres(ql)?$/ }).optional(),
+  /** May have a port; the default has the one that is listened on. */
+  domain: z
+    .string()
+    .regex(/^[a-z0-9]([a-z0-9.-]*[a-z0-9])?(:\d{1,5})?$/i)
+    .optional(),
+  tls: z.stringbool().or(z.boolean()).default(false),
+  logLevel: z.enum(['debug', 'info', 'warn', 'error', 'silent']).default('info'),
+});
+
+export interface ServerConfig extends Omit<z.infer<typeof configSchema>, 'dataDir'> {
+  readonly dataDir: string;
+  /** Set on purpose by the operator. */
+  readonly apiKey?: string;
+}
+
+type Setting = keyof typeof configSchema.shape;
+
+const FLAGS: Readonly<Record<Setting, string>> = {
+  port: 'port',
+  host: 'host',
+  dataDir: 'data-dir',
+  runtime: 'runtime',
+  database: 'database',
+  domain: 'domain',
+  tls: 'tls',
+  logLevel: 'log-level',
+};
+
+const VARIABLES: Readonly<Record<Setting, string>> = {
+  port: 'TORPOR_PORT',
+  host: 'TORPOR_HOST',
+  dataDir: 'TORPOR_DATA_DIR',
+  runtime: 'TORPOR_RUNTIME',
+  database: 'TORPOR_DATABASE_URL',
+  domain: 'TORPOR_DOMAIN',
+  tls: 'TORPOR_TLS',
+  logLevel: 'TORPOR_LOG_LEVEL',
+};
+
+const FILE = 'torpor.config.json';
+
+export async function readConfig(
+  argv: readonly string[],
+  env: NodeJS.ProcessEnv,
+  directory = process.cwd(),
+): Promise<ServerConfig> {
+  const inFile = await readFileSettings(join(directory, FILE));
+  const settings = { ...inFile, ...fromEnvironment(env), ...fromFlags(argv) };
+  const { dataDir = join(env['HOME'] || homedir(), '.torpor'), ...rest } = checked(settings);
+  const apiKey = env['TORPOR_API_KEY'] || undefined;
+  const config = {
+    ...rest,
+    dataDir: resolve(directory, dataDir),
+    ...(apiKey === undefined ? {} : { apiKey: keyOnPurpose(apiKey) }),
+  };
+  refuseOpenDoor(config);
+  return config;
+}
+
+/** Whoever is not on this machine must not come in by a key that nobody chose. */
+function refuseOpenDoor({ host, apiKey }: ServerConfig): void {
+  if (isLoopbackHost(host) || apiKey !== undefined) return;
+  throw new TorporError('invalid_request', `The host ${host} can be reached from outside, and no key was set.`, {
+    hint: 'Set TORPOR_API_KEY (openssl rand -hex 32), or listen on 127.0.0.1.',
+  });
+}
+
+function checked(settings: Readonly<Record<string, unknown>>): z.infer<typeof configSchema> {
+  const parsed = configSchema.safeParse(settings);
+  if (parsed.success) return parsed.data;
+  const [issue] = parsed.error.issues;
+  const setting = String(issue?.path[0] ?? (issue?.code === 'unrecognized_keys' ? issue.keys[0] : ''));
+  const flag = FLAGS[setting as Setting];
+  const name = flag === undefined ? `${FILE}: "${setting}"` : `--${flag} (${VARIABLES[setting as Setting]})`;
+  throw new TorporError('invalid_request', `${name}: ${issue?.message}.`);
+}
+
+function fromFlags(argv: readonly string[]): Partial<Record<Setting, unknown>> {
+  const options = Object.fromEntries(
+    Object.values(FLAGS).map((flag) => [flag, { type: flag === 'tls' ? ('boolean' as const) : ('string' as const) }]),
+  );
+  try {
+    const { values } = parseArgs({ args: [...argv], options, allowPositionals: false });
+    return pick((setting) => values[FLAGS[setting]]);
+  } catch (cause) {
+    throw new TorporError('invalid_request', cause instanceof Error ? cause.message : String(cause), {
+      hint: `Known are: ${Object.values(FLAGS).map((flag) => `--${flag}`).join(' ')}`,
+      cause,
+    });
+  }
+}
+
+/** An empty variable is one that was not set. */
+function fromEnvironment(env: NodeJS.ProcessEnv): Partial<Record<Setting, unknown>> {
+  return pick((setting) => env[VARIABLES[setting]] || undefined);
+}
+
+function pick(valueOf: (setting: Setting) => unknown): Partial<Record<Setting, unknown>> {
+  const settings = Object.keys(FLAGS) as Setting[];
+  return Object.fromEntries(
+    settings.map((setting) => [setting, valueOf(setting)]).filter(([, value]) => value !== undefined),
+  );
+}
+
+async function readFileSettings(path: string): Promise<Readonly<Record<string, unknown>>> {
+  const text = await readFile(path, 'utf8').catch((thrown: NodeJS.ErrnoException) => {
+    if (thrown.code === 'ENOENT') return '{}';
+    throw new TorporError('invalid_request', `${path} cannot be read.`, { cause: thrown });
+  });
+  try {
+    const { $schema: _, ...settings } = JSON.parse(text) as Record<string, unknown>;
+    return settings;
+  } catch (cause) {
+    throw new TorporError('invalid_request', `${path} is not JSON.`, { cause });
+  }
+}

@@ -1,0 +1,11 @@
+export { type App, buildApp } from './app.ts';
+export { readConfig, type ServerConfig } from './config.ts';
+export { keyFileOf } from './keys/first-key.ts';
+export { createKey, pageOfKeys, revokeKey } from './keys/manage.ts';
+export { openLog } from './observe/log.ts';
+export { Metrics } from './observe/metrics.ts';
+export { OperationTrace } from './observe/operation-trace.ts';
+export type { AppParts } from './parts.ts';
+export { type Host, serve } from './serve.ts';
+export { DEFAULT_SERVER_SETTINGS, type ServerSettings } from './settings.ts';
+export { type RunningServer, startServer } from './start.ts';

@@ -1,0 +1,41 @@
+/** The OpenAPI document: what of it is not said by the routes' own schemas. */
+import type { FastifyDynamicSwaggerOptions } from '@fastify/swagger';
+import { jsonSchemaTransform, jsonSchemaTransformObject } from 'fastify-type-provider-zod';
+
+const DESCRIPTION = `
+Sandboxes that sleep, and always wake.
+
+Every answer has an \`X-Request-Id\`, which finds it in the server's log. Every error has the same shape and one of
+a closed set of codes. \`Idempotency-Key\` may stand on every POST and DELETE except exec: for a day the same key
+with the same body gets the same answer.`.trim();
+
+export function openapiOptions(version: string): FastifyDynamicSwaggerOptions {
+  return {
+    openapi: {
+      openapi: '3.1.0',
+      info: { title: 'Torpor', version, description: DESCRIPTION, license: { name: 'Apache-2.0', identifier: 'Apache-2.0' } },
+      servers: [{ url: '/', description: 'The server that gave this document.' }],
+      tags: [
+        { name: 'sandboxes', description: 'Making, finding and ending them.' },
+        { name: 'lifecycle', description: 'Pause, resume, fork, snapshot, rollback.' },
+        { name: 'commands', description: 'Running things in a sandbox.' },
+        { name: 'files', description: 'Bytes in and out.' },
+        { name: 'checkpoints', description: 'What a sandbox comes back from.' },
+        { name: 'events', description: 'The ledger.' },
+        { name: 'operations', description: 'What was asked for, and what came of it.' },
+        { name: 'catalogue', description: 'Runtimes and templates.' },
+        { name: 'keys', description: 'Who may ask.' },
+        { name: 'server', description: 'The server itself.' },
+      ],
+      components: {
+        securitySchemes: {
+          bearer: { type: 'http', scheme: 'bearer', description: 'The API key.' },
+          apiKey: { type: 'apiKey', in: 'header', name: 'X-API-Key', description: 'The API key.' },
+        },
+      },
+      security: [{ bearer: [] }, { apiKey: [] }],
+    },
+    transform: jsonSchemaTransform,
+    transformObject: jsonSchemaTransformObject,
+  };
+}

@@ -1,0 +1,167 @@
+/** Commands: the answer in one piece, as a stream, or a process that goes on in the background. */
+import {
+  backgroundReplySchema,
+  type ExecReply,
+  type ExecRequest,
+  execReplySchema,
+  execRequestSchema,
+  type SandboxId,
+  TorporError,
+} from '@torpor/protocol';
+import type { FastifyReply, FastifyRequest } from 'fastify';
+import { z } from 'zod';
+import { errors, sandboxParams } from '../http/route-schema.ts';
+import type { RoutesApp } from '../http/routes-app.ts';
+import { type Frame, sendEvents, wantsEvents } from '../http/sse.ts';
+import type { RouteParts } from '../parts.ts';
+import { fromAgent } from '../sandbox/agent-failure.ts';
+import { type Awake, awakeFor } from '../sandbox/awake.ts';
+import { startInBackground } from '../sandbox/background.ts';
+import { type Command, runCommand } from '../sandbox/command.ts';
+import { KeptOutput, TextPieces } from '../sandbox/output.ts';
+
+/** Of each channel, in the details of a `timeout`. */
+const PARTIAL_BYTES = 64 * 1024;
+
+export function execRoutes(app: RoutesApp, parts: RouteParts): void {
+  app.post(
+    '/v1/sandboxes/:id/exec',
+    {
+      config: { bound: 'lifecycle' },
+      schema: {
+        operationId: 'exec',
+        summary: 'Run a command',
+        description:
+          'A sandbox that sleeps wakes first, unless its `autoResume` is off, and is held awake until the ' +
+          'command has ended. When the caller goes away the command is killed, unless it runs in the background. ' +
+          'The stream has the events `start`, `stdout`, `stderr` and `end`, or `error`. `Idempotency-Key` has no ' +
+          'meaning here.',
+        tags: ['commands'],
+        params: sandboxParams,
+        body: execRequestSchema,
+        response: {
+          200: {
+            description: 'How it ended; with `background`, the process; with `Accept: text/event-stream`, the stream.',
+            content: {
+              'application/json': { schema: z.union([execReplySchema, backgroundReplySchema]) },
+              'text/event-stream': { schema: z.string() },
+            },
+          },
+          ...errors('not_found', 'forbidden', 'transitioning', 'conflict', 'killed', 'lost', 'capacity', 'checkpoint_missing'),
+        },
+      },
+    },
+    async (request, reply) => {
+      const { id } = request.params;
+      const { body } = request;
+      const inside = await awakeFor(parts, request, id);
+      try {
+        if (body.background === true) return await startInBackground(parts, request, id, inside, body);
+        if (wantsEvents(request)) return await stream(parts, request, reply, id, inside, body);
+      } catch (thrown) {
+        inside.release();
+        throw fromAgent(thrown, id);
+      }
+      return whole(parts, request, id, inside, body).finally(() => inside.release());
+    },
+  );
+}
+
+function commandOf(request: FastifyRequest, wanted: ExecRequest, usualMs?: number): Command {
+  const { timeoutSeconds, ...rest } = wanted;
+  const timeoutMs = timeoutSeconds === undefined ? usualMs : timeoutSeconds * 1_000;
+  return { ...rest, tag: request.id, timeoutMs };
+}
+
+/** The command goes on for as long as somebody waits for it and the server stays. */
+function whileWanted(parts: RouteParts, request: FastifyRequest): AbortSignal {
+  return AbortSignal.any([request.bound.signal, parts.leaving]);
+}
+
+async function whole(
+  parts: RouteParts,
+  request: FastifyRequest,
+  id: SandboxId,
+  inside: Awake,
+  wanted: ExecRequest,
+): Promise<ExecReply> {
+  const { clock, settings } = parts;
+  // From here on the command's own time counts.
+  request.bound.release();
+  const began = clock.monotonic();
+  const out = { stdout: new KeptOutput(settings.maxOutputBytes), stderr: new KeptOutput(settings.maxOutputBytes) };
+  const command = commandOf(request, wanted, settings.execMs);
+  try {
+    for await (const event of runCommand(inside.agent, clock, command, whileWanted(parts, request))) {
+      if (event.is === 'stdout' || event.is === 'stderr') out[event.is].add(event.bytes);
+      if (event.is !== 'end') continue;
+      return {
+        exitCode: event.exitCode,
+        signal: event.signal,
+        stdout: out.stdout.text(),
+        stderr: out.stderr.text(),
+        truncated: out.stdout.truncated || out.stderr.truncated,
+        durationMs: Math.round(clock.monotonic() - began),
+        autoResumed: inside.autoResumed,
+      };
+    }
+    throw new TorporError('unreachable', 'The command ended without a word.');
+  } catch (thrown) {
+    throw failureOf(parts, thrown, id, {
+      stdout: out.stdout.tail(PARTIAL_BYTES),
+      stderr: out.stderr.tail(PARTIAL_BYTES),
+      durationMs: Math.round(clock.monotonic() - began),
+      autoResumed: inside.autoResumed,
+    });
+  }
+}
+
+function failureOf(parts: RouteParts, thrown: unknown, id: SandboxId, soFar: Record<string, unknown>): TorporError {
+  if (parts.leaving.aborted) return new TorporError('unreachable', 'The server stops, and the command was killed.');
+  const error = fromAgent(thrown, id);
+  return error.code === 'timeout' ? error.with({ details: soFar }) : error;
+}
+
+async function stream(
+  parts: RouteParts,
+  request: FastifyRequest,
+  reply: FastifyReply,
+  id: SandboxId,
+  inside: Awake,
+  wanted: ExecRequest,
+): Promise<FastifyReply> {
+  const { clock } = parts;
+  const began = clock.monotonic();
+  const durationMs = () => Math.round(clock.monotonic() - began);
+  const events = runCommand(inside.agent, clock, commandOf(request, wanted), whileWanted(parts, request));
+  // Before the head of the answer, so that a command that cannot start is an answer like any other.
+  const first = await request.bound.run(() => events.next());
+  const frames = async function* (): AsyncGenerator<Frame> {
+    const text = new TextPieces();
+    try {
+      if (!first.done && first.value.is === 'start') {
+        yield { event: 'start', data: { pid: first.value.pid, autoResumed: inside.autoResumed } };
+      }
+      for await (const event of events) {
+        if (event.is === 'stdout' || event.is === 'stderr') {
+          const data = text.piece(event.is, event.bytes);
+          if (data !== '') yield { event: event.is, data: { data } };
+        }
+        if (event.is !== 'end') continue;
+        for (const channel of ['stdout', 'stderr'] as const) {
+          const data = text.rest(channel);
+          if (data !== '') yield { event: channel, data: { data } };
+        }
+        yield { event: 'end', data: { exitCode: event.exitCode, signal: event.signal, durationMs: durationMs() } };
+      }
+    } catch (thrown) {
+      const error = failureOf(parts, thrown, id, { durationMs: durationMs() });
+      yield { event: 'error', data: { ...error.toBody(), requestId: request.id } };
+    }
+  };
+  // Whether or not a byte was ever read of it: the command ends with its stream, and the sandbox is let go.
+  reply.raw.once('close', () => {
+    void events.return(undefined).finally(() => inside.release());
+  });
+  return sendEvents(parts, request, reply, frames());
+}

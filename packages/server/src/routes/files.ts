@@ -1,0 +1,182 @@
+/** Files of a sandbox: bytes in and out by way of its agent, which also guards the paths. */
+import type { IncomingMessage } from 'node:http';
+import { type AgentClient, asUser, type EntryInfo, FileType } from '@torpor/envd';
+import { directoryListingSchema, type FileEntry, type SandboxId, userNameSchema, writtenFileSchema } from '@torpor/protocol';
+import type { FastifyReply, FastifyRequest } from 'fastify';
+import { z } from 'zod';
+import { errors, json, sandboxParams } from '../http/route-schema.ts';
+import type { RoutesApp } from '../http/routes-app.ts';
+import { whileMoving } from '../http/stall.ts';
+import type { RouteParts } from '../parts.ts';
+import { fromAgent } from '../sandbox/agent-failure.ts';
+import { awakeFor, withAgent } from '../sandbox/awake.ts';
+
+const filesQuery = z.strictObject({
+  path: z
+    .string()
+    .min(1)
+    .max(4_096)
+    .meta({ description: "Absolute, or relative to the sandbox's home." }),
+  user: userNameSchema.optional(),
+});
+type FilesQuery = z.infer<typeof filesQuery>;
+
+const failures = errors('not_found', 'forbidden', 'transitioning', 'conflict', 'killed', 'lost', 'storage_full', 'idempotency_mismatch');
+const bytes = { 'application/octet-stream': { schema: z.string().meta({ format: 'binary' }) } };
+
+export function fileRoutes(app: RoutesApp, parts: RouteParts): void {
+  const config = { bound: 'lifecycle' } as const;
+  const tags = ['files'];
+
+  app.get(
+    '/v1/sandboxes/:id/files',
+    {
+      config,
+      exposeHeadRoute: false,
+      schema: {
+        operationId: 'readFile',
+        summary: 'The bytes of a file, or the entries of a directory',
+        description: 'A sandbox that sleeps wakes first, unless its `autoResume` is off.',
+        tags,
+        params: sandboxParams,
+        querystring: filesQuery,
+        response: {
+          200: {
+            description: 'The file, or as JSON the directory.',
+            content: { 'application/json': { schema: directoryListingSchema }, ...bytes },
+          },
+          ...failures,
+        },
+      },
+    },
+    async (request, reply) => read(parts, request, reply, request.params.id, request.query),
+  );
+
+  // The body is the file, whatever its type says.
+  app.register(async (raw: RoutesApp) => {
+    raw.removeAllContentTypeParsers();
+    raw.addContentTypeParser('*', (_request, _payload, done) => done(null, {}));
+    raw.put(
+      '/v1/sandboxes/:id/files',
+      {
+        config,
+        schema: {
+          operationId: 'writeFile',
+          summary: 'Write a file, and the directories above it',
+          description: 'The body is the file. Whoever reads it meanwhile sees the old file or the new one.',
+          tags,
+          consumes: ['application/octet-stream'],
+          params: sandboxParams,
+          querystring: filesQuery,
+          response: { 200: json('It is written.', writtenFileSchema), ...failures },
+        },
+      },
+      async (request) => write(parts, request, request.params.id, request.query),
+    );
+  });
+
+  app.delete(
+    '/v1/sandboxes/:id/files',
+    {
+      config,
+      schema: {
+        operationId: 'removeFile',
+        summary: 'Remove a file, or a directory with all that is in it',
+        tags,
+        params: sandboxParams,
+        querystring: filesQuery,
+        response: { 204: z.null().meta({ description: 'It is not there any more.' }), ...failures },
+      },
+    },
+    async (request, reply) => {
+      const { id } = request.params;
+      const { path } = request.query;
+      await parts.replays.once(request, `${id} ${path}`, async () => {
+        await withAgent(parts, request, id, (agent, signal) =>
+          agent.filesystem.remove({ path }, callFor(request.query, signal)),
+        );
+        return { body: null };
+      });
+      return reply.code(204).send(null);
+    },
+  );
+}
+
+function callFor({ user }: FilesQuery, signal: AbortSignal) {
+  return { signal, ...(user === undefined ? {} : { headers: asUser(user) }) };
+}
+
+async function read(parts: RouteParts, request: FastifyRequest, reply: FastifyReply, id: SandboxId, query: FilesQuery) {
+  const { clock, settings } = parts;
+  const inside = await awakeFor(parts, request, id);
+  try {
+    const found = await request.bound.run((signal) => open(inside.agent, query, signal));
+    if (found.file === undefined) {
+      inside.release();
+      return found.listing;
+    }
+    request.bound.release();
+    reply.raw.once('close', () => inside.release());
+    const length = found.file.headers['content-length'];
+    if (length !== undefined) reply.header('content-length', length);
+    return reply
+      .headers({
+        'content-type': 'application/octet-stream',
+        // It comes from the API's own address, and must not be taken for a page of it.
+        'content-disposition': 'attachment',
+        'x-content-type-options': 'nosniff',
+        'content-security-policy': 'sandbox',
+      })
+      .send(whileMoving(found.file, clock, settings.stallMs));
+  } catch (thrown) {
+    inside.release();
+    throw fromAgent(thrown, id);
+  }
+}
+
+async function open(agent: AgentClient, query: FilesQuery, signal: AbortSignal) {
+  const { path, user } = query;
+  const { entry } = await agent.filesystem.stat({ path }, callFor(query, signal));
+  if (entry?.type !== FileType.DIRECTORY) {
+    return { file: (await agent.files.read(path, { user, signal })) as IncomingMessage };
+  }
+  const { entries } = await agent.filesystem.listDir({ path, depth: 1 }, callFor(query, signal));
+  return { listing: { path: entry.path, entries: entries.map(viewEntry) } };
+}
+
+async function write(parts: RouteParts, request: FastifyRequest, id: SandboxId, query: FilesQuery) {
+  const { clock, settings } = parts;
+  const { path, user } = query;
+  const inside = await awakeFor(parts, request, id);
+  request.bound.release();
+  const { signal } = request.bound;
+  try {
+    return await inside.agent.files.write(path, whileMoving(request.raw, clock, settings.stallMs), { user, signal });
+  } catch (thrown) {
+    throw fromAgent(thrown, id);
+  } finally {
+    inside.release();
+  }
+}
+
+const TYPES: Readonly<Record<FileType, FileEntry['type']>> = {
+  [FileType.UNSPECIFIED]: 'other',
+  [FileType.FILE]: 'file',
+  [FileType.DIRECTORY]: 'directory',
+  [FileType.SYMLINK]: 'symlink',
+};
+
+function viewEntry(entry: EntryInfo): FileEntry {
+  const { name, path, type, size, mode, owner, group, modifiedTime, symlinkTarget = null } = entry;
+  return {
+    name,
+    path,
+    type: TYPES[type] ?? 'other',
+    size: Number(size),
+    mode,
+    owner,
+    group,
+    modifiedAt: modifiedTime === undefined ? null : Number(modifiedTime.seconds) * 1_000 + Math.floor(modifiedTime.nanos / 1e6),
+    symlinkTarget,
+  };
+}

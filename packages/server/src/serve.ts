@@ -1,0 +1,83 @@
+/** `torpor up`: starts a server, says so, and runs it until it is told to stop. */
+import { factsOf, TorporError } from '@torpor/protocol';
+import { readConfig } from './config.ts';
+import { faultsFrom } from './fault-switch.ts';
+import { openLog } from './observe/log.ts';
+import { type RunningServer, type StartOptions, startServer } from './start.ts';
+
+/** What a process is to the server that runs in it. */
+export interface Host {
+  print(line: string): void;
+  complain(line: string): void;
+  /** Calls back at each request to stop. */
+  onStop(callback: () => void): void;
+  exitNow(code: number): void;
+  killSelf(): void;
+}
+
+const processHost: Host = {
+  print: (line) => void process.stdout.write(`${line}\n`),
+  complain: (line) => void process.stderr.write(`${line}\n`),
+  onStop: (callback) => {
+    for (const signal of ['SIGTERM', 'SIGINT'] as const) process.on(signal, callback);
+  },
+  exitNow: (code) => process.exit(code),
+  killSelf: () => process.kill(process.pid, 'SIGKILL'),
+};
+
+/** Resolves with what the process should exit with. */
+export async function serve(
+  argv: readonly string[],
+  env: NodeJS.ProcessEnv,
+  host: Host = processHost,
+  choose?: StartOptions['choose'],
+): Promise<number> {
+  try {
+    const config = await readConfig(argv, env);
+    const log = openLog({ level: config.logLevel });
+    const asked = stopRequests(host);
+    const server = await startServer(config, {
+      log,
+      faults: faultsFrom(env, host.killSelf),
+      ...(choose === undefined ? {} : { choose }),
+    });
+    announce(server, host);
+    await asked;
+    log.info({ event: 'stop' }, 'stopping');
+    await server.stop();
+    log.info({ event: 'stop' }, 'stopped');
+    return 0;
+  } catch (thrown) {
+    const error = TorporError.from(thrown);
+    host.complain(`torpor: ${error.code === 'internal' ? String(thrown) : error.message}`);
+    host.complain(`        ${error.hint}`);
+    return factsOf(error.code).exit;
+  }
+}
+
+/** The first request is granted; whoever asks again does not want to wait. */
+function stopRequests(host: Host): Promise<void> {
+  return new Promise((resolve) => {
+    let asked = false;
+    host.onStop(() => {
+      if (asked) host.exitNow(1);
+      asked = true;
+      resolve();
+    });
+  });
+}
+
+const KEEPS = { memory: 'memory+files', files: 'files', none: 'nothing' } as const;
+/** The first of a runtime's limits matter to everybody. */
+const LIMITS_SHOWN = 3;
+
+function announce({ url, key, runtime, config }: RunningServer, host: Host): void {
+  const { limits, name, capabilities } = runtime;
+  if (limits.length > 0) host.print(`note: ${limits.slice(0, LIMITS_SHOWN).join(' ')}`);
+  if (key.made !== null) host.print(`api key, shown this once and kept in ${key.file}: ${key.made}`);
+  host.print(`torpor ready ${url} runtime=${name} keeps=${KEEPS[capabilities.pause]} data=${config.dataDir}`);
+  host.print('try:');
+  host.print('  npx torpor create --name first');
+  host.print("  npx torpor exec first 'echo hello from inside'");
+  host.print('  npx torpor pause first');
+}

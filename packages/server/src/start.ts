@@ -1,0 +1,157 @@
+/** Puts a server together and opens its door. What was begun is undone when a later step fails. */
+import { randomBytes } from 'node:crypto';
+import { hostname } from 'node:os';
+import { join } from 'node:path';
+import {
+  claimDataDirectory,
+  DEFAULT_SETTINGS,
+  Engine,
+  type FaultPoints,
+  migrate,
+  openDirectoryStore,
+  openGate,
+  openPostgres,
+  openSqlite,
+  randomIds,
+  systemClock,
+} from '@torpor/engine';
+import { bareSandboxId, type Capabilities, TorporError } from '@torpor/protocol';
+import manifest from '../package.json' with { type: 'json' };
+import { leaveAddress } from './address-file.ts';
+import { type App, buildApp } from './app.ts';
+import type { ServerConfig } from './config.ts';
+import { ensureFirstKey, type FirstKey } from './keys/first-key.ts';
+import { watchLedger } from './observe/ledger-watch.ts';
+import type { Log } from './observe/log.ts';
+import { Metrics } from './observe/metrics.ts';
+import { OperationTrace } from './observe/operation-trace.ts';
+import { reportTo } from './observe/report.ts';
+import type { AppParts } from './parts.ts';
+import { type ChosenRuntime, chooseRuntime } from './runtime-choice.ts';
+import { DEFAULT_SERVER_SETTINGS } from './settings.ts';
+
+export interface RunningServer {
+  readonly url: string;
+  readonly config: ServerConfig;
+  readonly key: FirstKey;
+  readonly runtime: { readonly name: string; readonly capabilities: Capabilities; readonly limits: readonly string[] };
+  /** Finishes what is under way within its bounds, and leaves running sandboxes running. */
+  stop(): Promise<void>;
+}
+
+export interface StartOptions {
+  readonly log: Log;
+  readonly faults: FaultPoints;
+  /** What runs the sandboxes; a test brings its own. */
+  readonly choose?: typeof chooseRuntime;
+}
+
+export async function startServer(config: ServerConfig, options: StartOptions): Promise<RunningServer> {
+  await using begun = new AsyncDisposableStack();
+  refuseTls(config);
+  const { dataDir } = config;
+  const directory = await claimDataDirectory(dataDir);
+  begun.defer(() => directory.release());
+  const db = await openDatabase(config);
+  begun.defer(() => db.close());
+  await migrate(db);
+  const store = await openDirectoryStore({ root: join(dataDir, 'checkpoints') });
+  const chosen = await (options.choose ?? chooseRuntime)(config, store, systemClock);
+  const serverId = `${hostname()}-${process.pid}-${randomBytes(4).toString('hex')}`;
+  const metrics = new Metrics();
+  const operations = new OperationTrace(randomIds);
+  const engine = new Engine({
+    db,
+    store,
+    runtimes: new Map([[chosen.runtime.name, chosen.runtime]]),
+    defaultRuntime: chosen.runtime.name,
+    gate: openGate,
+    clock: systemClock,
+    ids: operations,
+    settings: DEFAULT_SETTINGS,
+    faults: options.faults,
+    report: reportTo(options.log, metrics),
+    serverId,
+    alone: config.database === undefined,
+  });
+  begun.defer(await watchLedger({ db, serverId, log: options.log, metrics }));
+  begun.defer(() => stopEngine(engine, options.log));
+  await engine.start();
+  const key = await ensureFirstKey({ db, clock: systemClock, randomBytes }, dataDir, config.apiKey);
+  const address: { url?: URL } = {};
+  const app = await buildApp({
+    engine,
+    db,
+    clock: systemClock,
+    ids: randomIds,
+    operations,
+    randomBytes,
+    settings: DEFAULT_SERVER_SETTINGS,
+    log: options.log,
+    metrics,
+    version: manifest.version,
+    urlOf: previewUrls(config, address),
+  });
+  begun.defer(() => app.stop());
+  address.url = await listen(app, config);
+  const url = address.url.origin;
+  begun.defer(await leaveAddress(dataDir, url));
+  const running = begun.move();
+  return { url, config, key, runtime: describe(chosen), stop: () => running.disposeAsync() };
+}
+
+function describe({ runtime, limits }: ChosenRuntime): RunningServer['runtime'] {
+  return { name: runtime.name, capabilities: runtime.capabilities(), limits };
+}
+
+function refuseTls({ tls }: ServerConfig): void {
+  if (!tls) return;
+  throw new TorporError('capability_unsupported', 'This version of Torpor does not speak TLS itself.', {
+    hint: 'Leave out --tls, and put a proxy that speaks it in front.',
+  });
+}
+
+function openDatabase({ database, dataDir }: ServerConfig) {
+  return database === undefined
+    ? openSqlite({ path: join(dataDir, 'torpor.db') })
+    : openPostgres({ url: database });
+}
+
+/** Known only once the port is. */
+function previewUrls({ domain }: ServerConfig, address: { readonly url?: URL }): AppParts['urlOf'] {
+  return (id, port) => {
+    const { protocol = 'http:', port: own = '' } = address.url ?? {};
+    return `${protocol}//${port}-${bareSandboxId(id)}.${domain ?? `sbx.localhost:${own}`}`;
+  };
+}
+
+async function listen(app: App, { host, port }: ServerConfig): Promise<URL> {
+  try {
+    await app.server.listen({ host, port });
+  } catch (cause) {
+    const { code } = cause as NodeJS.ErrnoException;
+    if (code === 'EADDRINUSE') {
+      throw new TorporError('in_use', `Port ${port} of ${host} is taken.`, {
+        hint: 'Is Torpor running already? Else choose another port: --port 0 finds a free one.',
+        cause,
+      });
+    }
+    throw new TorporError('invalid_request', `It cannot listen on ${host}:${port} (${code}).`, { cause });
+  }
+  const bound = app.server.server.address();
+  const actual = typeof bound === 'object' && bound !== null ? bound.port : port;
+  return new URL(`http://${host.includes(':') ? `[${host}]` : host}:${actual}`);
+}
+
+/** What does not end in time stays open in the database, and the next start takes it up. */
+async function stopEngine(engine: Engine, log: Log): Promise<void> {
+  const enough = new AbortController();
+  const stopped = engine.stop().then(() => true);
+  const bound = systemClock.sleep(DEFAULT_SERVER_SETTINGS.stopMs, enough.signal).then(
+    () => false,
+    () => true,
+  );
+  const inTime = await Promise.race([stopped, bound]);
+  enough.abort();
+  if (!inTime) log.warn({ event: 'stop' }, 'operations are left open for the next start');
+}

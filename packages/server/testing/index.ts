@@ -1,0 +1,2 @@
+export * from './agent-runtime.ts';
+export * from './test-server.ts';

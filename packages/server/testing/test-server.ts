@@ -1,0 +1,119 @@
+/** A server for a test: engine, database and app, real clock, two organisations, and everything it logged. */
+import { randomBytes } from 'node:crypto';
+import { type EngineParts, type Runtime, randomIds, type Settings, systemClock } from '@torpor/engine';
+import { type DatabaseKind, makeWorld, type World } from '@torpor/engine/testing';
+import type { ErrorBody } from '@torpor/protocol';
+import type { InjectOptions, LightMyRequestResponse } from 'fastify';
+import { type App, buildApp } from '../src/app.ts';
+import { createKey } from '../src/keys/manage.ts';
+import { openLog } from '../src/observe/log.ts';
+import { Metrics } from '../src/observe/metrics.ts';
+import { OperationTrace } from '../src/observe/operation-trace.ts';
+import { reportTo } from '../src/observe/report.ts';
+import type { AppParts } from '../src/parts.ts';
+import { DEFAULT_SERVER_SETTINGS, type ServerSettings } from '../src/settings.ts';
+import { AgentRuntime } from './agent-runtime.ts';
+
+export interface TestServerOptions {
+  readonly kind?: DatabaseKind;
+  readonly settings?: Partial<ServerSettings>;
+  readonly engineSettings?: Partial<Settings>;
+  /** Puts something between the engine and its runtime or database. */
+  readonly wrap?: (parts: EngineParts, runtime: AgentRuntime) => Partial<EngineParts>;
+  readonly wrapApp?: (parts: AppParts) => Partial<AppParts>;
+}
+
+export interface TestServer {
+  readonly app: App;
+  readonly parts: AppParts;
+  readonly world: World;
+  readonly runtime: AgentRuntime;
+  /** Keys: a service key of each organisation, and one of a user. */
+  readonly keys: { readonly default: string; readonly other: string; readonly user: string };
+  /** Every line of the log so far, as text. */
+  readonly log: string[];
+  ask(method: NonNullable<InjectOptions['method']>, url: string, options?: AskOptions): Promise<LightMyRequestResponse>;
+  /** Listens on a free port of this machine. */
+  listen(): Promise<string>;
+  dispose(): Promise<void>;
+}
+
+export interface AskOptions {
+  readonly key?: string | null;
+  readonly body?: unknown;
+  readonly headers?: Readonly<Record<string, string>>;
+}
+
+export async function testServer(options: TestServerOptions = {}): Promise<TestServer> {
+  const log: string[] = [];
+  const logger = openLog({ level: 'debug', destination: { write: (line: string) => void log.push(line) } });
+  const metrics = new Metrics({ process: false });
+  const operations = new OperationTrace(randomIds);
+  let runtime: AgentRuntime | undefined;
+  const world = await makeWorld(options.kind ?? 'sqlite', {
+    ...(options.engineSettings === undefined ? {} : { settings: options.engineSettings }),
+    parts: (base) => {
+      runtime = new AgentRuntime({ files: world_store(base) });
+      const parts: EngineParts = {
+        ...base,
+        clock: systemClock,
+        ids: operations,
+        runtimes: new Map<string, Runtime>([[runtime.name, runtime]]),
+        report: reportTo(logger, metrics),
+      };
+      return { ...parts, ...options.wrap?.(parts, runtime) };
+    },
+  });
+  const settings = { ...DEFAULT_SERVER_SETTINGS, ...options.settings };
+  const plain: AppParts = {
+    engine: world.engine,
+    db: world.db,
+    clock: systemClock,
+    ids: randomIds,
+    operations,
+    randomBytes,
+    settings,
+    log: logger,
+    metrics,
+    version: '0.0.0-test',
+    urlOf: (id, port) => `http://${port}-${id.slice(4)}.sbx.localhost:7676`,
+  };
+  const keyParts = { db: world.db, clock: systemClock, randomBytes };
+  const keys = {
+    default: (await createKey(keyParts, 'default', { name: 'service' })).key,
+    other: (await createKey(keyParts, 'other', { name: 'service' })).key,
+    user: (await createKey(keyParts, 'default', { name: 'of ada', subject: 'ada' })).key,
+  };
+  const parts = { ...plain, ...options.wrapApp?.(plain) };
+  const app = await buildApp(parts);
+  return {
+    app,
+    parts,
+    world,
+    runtime: runtime as AgentRuntime,
+    keys,
+    log,
+    ask: (method, url, { key = keys.default, body, headers = {} } = {}) =>
+      app.server.inject({
+        method,
+        url,
+        headers: { ...(key === null ? {} : { authorization: `Bearer ${key}` }), ...headers },
+        ...(body === undefined ? {} : { payload: body as NonNullable<InjectOptions['payload']> }),
+      }),
+    listen: () => app.server.listen({ host: '127.0.0.1', port: 0 }),
+    dispose: async () => {
+      await app.stop();
+      await world.dispose();
+      await runtime?.dispose();
+    },
+  };
+}
+
+/** The store in memory that the world has made is also where the runtime keeps its images. */
+function world_store(base: EngineParts) {
+  return base.store as unknown as NonNullable<ConstructorParameters<typeof AgentRuntime>[0]>['files'] & object;
+}
+
+export function errorIn(response: LightMyRequestResponse): ErrorBody & { readonly requestId: string } {
+  return response.json<{ error: ErrorBody & { requestId: string } }>().error;
+}
