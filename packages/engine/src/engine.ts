@@ -181,7 +181,7 @@ export class Engine {
   async checkpoints(org: string, id: SandboxId, limit: number, before: CheckpointId | null = null) {
     await getSandbox(this.ctx.db, id, org);
     const last = before === null ? null : await getCheckpoint(this.ctx.db, before, org);
-    const found = await listCheckpoints(this.ctx.db, id, last, limit);
+    const found = await listCheckpoints(this.ctx.db, id, last?.seq ?? null, limit);
     const items = await Promise.all(found.map((checkpoint) => this.viewCheckpoint(checkpoint)));
     return {
       items,

@@ -67,6 +67,7 @@ export async function ensureTemplate(ctx: Context, runtime: Runtime, name: strin
     org: EVERYBODY,
     sandboxId: null,
     generation: null,
+    seq: 0,
     parentId: null,
     runtime: runtime.name,
     operationId: null,

@@ -38,8 +38,10 @@ export function viewSandbox(sandbox: Sandbox, operationId: OperationId | null): 
 }
 
 export function viewCheckpoint(checkpoint: Checkpoint, names: readonly string[]): CheckpointView {
-  const { org: _, generation: __, operationId: ___, needs: ____, healthCode: _____, ...shown } = checkpoint;
-  return { ...shown, names: [...names] };
+  const { id, sandboxId, parentId, state, health, healthDetail, verifiedAt, runtime, parts, external } = checkpoint;
+  const { replayable, recovered, location, bytes, createdAt, sealedAt, expiresAt } = checkpoint;
+  const about = { id, sandboxId, parentId, state, health, healthDetail, verifiedAt, runtime, parts, external };
+  return { ...about, replayable, recovered, location, bytes, createdAt, sealedAt, expiresAt, names: [...names] };
 }
 
 export function viewOperation(operation: Operation): OperationView {

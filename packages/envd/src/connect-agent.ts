@@ -25,6 +25,7 @@ import {
   MetricsSchema,
   PortListSchema,
 } from './gen/torpor/agent_pb.js';
+import { leavable } from './leavable-streams.ts';
 import { type AgentAddress, exchange, exchangeJson, exchangeMessage } from './plain-http.ts';
 import { ACCESS_TOKEN_HEADER, CREDENTIAL_HEADER, METADATA_HEADER_PREFIX } from './wire-names.ts';
 
@@ -51,6 +52,7 @@ export interface WrittenFile {
   readonly name: string;
 }
 
+/** A stream of events ends when its reader leaves the loop; the process it shows goes on. */
 export interface AgentClient {
   readonly process: Client<typeof Process>;
   readonly filesystem: Client<typeof Filesystem>;
@@ -97,9 +99,11 @@ export function connectAgent(options: ConnectAgentOptions): AgentClient {
     acceptCompression: [],
     readMaxBytes: MAX_MESSAGE_BYTES,
   });
+  const process = createClient(Process, transport);
+  const filesystem = createClient(Filesystem, transport);
   return {
-    process: createClient(Process, transport),
-    filesystem: createClient(Filesystem, transport),
+    process: { ...process, start: leavable(process.start), connect: leavable(process.connect) },
+    filesystem: { ...filesystem, watchDir: leavable(filesystem.watchDir) },
     files: fileCalls(address, authorization),
     ...plainCalls(address, authorization),
     close: () => pool.destroy(),

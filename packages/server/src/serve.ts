@@ -11,6 +11,8 @@ export interface Host {
   complain(line: string): void;
   /** Calls back at each request to stop. */
   onStop(callback: () => void): void;
+  /** Calls back when something was thrown that nobody waited for. */
+  onFault(callback: (thrown: unknown) => void): void;
   exitNow(code: number): void;
   killSelf(): void;
 }
@@ -20,6 +22,9 @@ const processHost: Host = {
   complain: (line) => void process.stderr.write(`${line}\n`),
   onStop: (callback) => {
     for (const signal of ['SIGTERM', 'SIGINT'] as const) process.on(signal, callback);
+  },
+  onFault: (callback) => {
+    process.on('unhandledRejection', callback);
   },
   exitNow: (code) => process.exit(code),
   killSelf: () => process.kill(process.pid, 'SIGKILL'),
@@ -36,6 +41,8 @@ export async function serve(
     const config = await readConfig(argv, env);
     const log = openLog({ level: config.logLevel });
     const asked = stopRequests(host);
+    // One request's fault must not end all the others.
+    host.onFault((thrown) => log.error({ event: 'fault', error: thrown }, 'a fault that nobody handled'));
     const server = await startServer(config, {
       log,
       faults: faultsFrom(env, host.killSelf),
@@ -77,7 +84,7 @@ function announce({ url, key, runtime, config }: RunningServer, host: Host): voi
   if (key.made !== null) host.print(`api key, shown this once and kept in ${key.file}: ${key.made}`);
   host.print(`torpor ready ${url} runtime=${name} keeps=${KEEPS[capabilities.pause]} data=${config.dataDir}`);
   host.print('try:');
-  host.print('  npx torpor create --name first');
-  host.print("  npx torpor exec first 'echo hello from inside'");
-  host.print('  npx torpor pause first');
+  host.print('  npx torpor create');
+  host.print("  npx torpor exec <id> 'echo hello from inside'");
+  host.print('  npx torpor pause <id>');
 }

@@ -1,8 +1,8 @@
 /** A server for a test: engine, database and app, real clock, two organisations, and everything it logged. */
 import { randomBytes } from 'node:crypto';
 import { type EngineParts, type Runtime, randomIds, type Settings, systemClock } from '@torpor/engine';
-import { type DatabaseKind, makeWorld, type World } from '@torpor/engine/testing';
-import type { ErrorBody } from '@torpor/protocol';
+import { type DatabaseKind, type MemoryRuntimeOptions, makeWorld, type VirtualStore, type World } from '@torpor/engine/testing';
+import type { ErrorBody, SandboxId } from '@torpor/protocol';
 import type { InjectOptions, LightMyRequestResponse } from 'fastify';
 import { type App, buildApp } from '../src/app.ts';
 import { createKey } from '../src/keys/manage.ts';
@@ -16,6 +16,7 @@ import { AgentRuntime } from './agent-runtime.ts';
 
 export interface TestServerOptions {
   readonly kind?: DatabaseKind;
+  readonly runtime?: MemoryRuntimeOptions;
   readonly settings?: Partial<ServerSettings>;
   readonly engineSettings?: Partial<Settings>;
   /** Puts something between the engine and its runtime or database. */
@@ -35,6 +36,8 @@ export interface TestServer {
   ask(method: NonNullable<InjectOptions['method']>, url: string, options?: AskOptions): Promise<LightMyRequestResponse>;
   /** Listens on a free port of this machine. */
   listen(): Promise<string>;
+  /** A new sandbox's id. */
+  create(body?: unknown, key?: string): Promise<SandboxId>;
   dispose(): Promise<void>;
 }
 
@@ -53,7 +56,7 @@ export async function testServer(options: TestServerOptions = {}): Promise<TestS
   const world = await makeWorld(options.kind ?? 'sqlite', {
     ...(options.engineSettings === undefined ? {} : { settings: options.engineSettings }),
     parts: (base) => {
-      runtime = new AgentRuntime({ files: world_store(base) });
+      runtime = new AgentRuntime({ ...options.runtime, files: base.store as VirtualStore });
       const parts: EngineParts = {
         ...base,
         clock: systemClock,
@@ -86,6 +89,13 @@ export async function testServer(options: TestServerOptions = {}): Promise<TestS
   };
   const parts = { ...plain, ...options.wrapApp?.(plain) };
   const app = await buildApp(parts);
+  const ask: TestServer['ask'] = (method, url, { key = keys.default, body, headers = {} } = {}) =>
+    app.server.inject({
+      method,
+      url,
+      headers: { ...(key === null ? {} : { authorization: `Bearer ${key}` }), ...headers },
+      ...(body === undefined ? {} : { payload: body as NonNullable<InjectOptions['payload']> }),
+    });
   return {
     app,
     parts,
@@ -93,13 +103,12 @@ export async function testServer(options: TestServerOptions = {}): Promise<TestS
     runtime: runtime as AgentRuntime,
     keys,
     log,
-    ask: (method, url, { key = keys.default, body, headers = {} } = {}) =>
-      app.server.inject({
-        method,
-        url,
-        headers: { ...(key === null ? {} : { authorization: `Bearer ${key}` }), ...headers },
-        ...(body === undefined ? {} : { payload: body as NonNullable<InjectOptions['payload']> }),
-      }),
+    ask,
+    create: async (body = {}, key = keys.default) => {
+      const created = await ask('POST', '/v1/sandboxes', { body, key });
+      if (created.statusCode !== 201) throw new Error(created.body);
+      return created.json<{ id: SandboxId }>().id;
+    },
     listen: () => app.server.listen({ host: '127.0.0.1', port: 0 }),
     dispose: async () => {
       await app.stop();
@@ -107,11 +116,6 @@ export async function testServer(options: TestServerOptions = {}): Promise<TestS
       await runtime?.dispose();
     },
   };
-}
-
-/** The store in memory that the world has made is also where the runtime keeps its images. */
-function world_store(base: EngineParts) {
-  return base.store as unknown as NonNullable<ConstructorParameters<typeof AgentRuntime>[0]>['files'] & object;
 }
 
 export function errorIn(response: LightMyRequestResponse): ErrorBody & { readonly requestId: string } {

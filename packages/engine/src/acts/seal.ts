@@ -53,6 +53,7 @@ export async function reserve(
       org: sandbox.org,
       sandboxId: sandbox.id,
       generation: sandbox.generation,
+      seq: sandbox.seq,
       parentId: sandbox.baseId,
       runtime: sandbox.runtime,
       operationId: operation.id,

@@ -17,6 +17,8 @@ export interface Checkpoint {
   readonly sandboxId: SandboxId | null;
   /** The start whose files it sealed; null for a template's. */
   readonly generation: number | null;
+  /** The sandbox's seq when it was begun; orders the checkpoints of a sandbox. */
+  readonly seq: number;
   readonly parentId: CheckpointId | null;
   readonly runtime: string;
   readonly operationId: OperationId | null;
@@ -37,7 +39,7 @@ export interface Checkpoint {
   readonly expiresAt: number | null;
 }
 
-export const CHECKPOINT_COLUMNS = `id, org, sandbox_id, generation, parent_id, runtime, operation_id, state, has_files,
+export const CHECKPOINT_COLUMNS = `id, org, sandbox_id, generation, seq, parent_id, runtime, operation_id, state, has_files,
   has_memory, needs, external, replayable, recovered, location, bytes, health, health_code, health_detail,
   verified_at, created_at, sealed_at, expires_at`;
 
@@ -47,6 +49,7 @@ export function toCheckpoint(row: Row): Checkpoint {
     org: row['org'],
     sandboxId: row['sandbox_id'],
     generation: row['generation'],
+    seq: row['seq'],
     parentId: row['parent_id'],
     runtime: row['runtime'],
     operationId: row['operation_id'],
@@ -101,13 +104,13 @@ export async function getSealed(db: Queryable, id: CheckpointId, org: string): P
 /** Written before a byte of it exists, so that whatever is found in the store has a row that explains it. */
 export async function insertWriting(
   tx: Transaction,
-  checkpoint: Pick<Checkpoint, 'id' | 'org' | 'sandboxId' | 'generation' | 'parentId' | 'runtime' | 'operationId'>,
+  checkpoint: Pick<Checkpoint, 'id' | 'org' | 'sandboxId' | 'generation' | 'seq' | 'parentId' | 'runtime' | 'operationId'>,
   now: number,
 ): Promise<void> {
   await tx.query(
     `INSERT INTO checkpoints (id, org, sandbox_id, generation, parent_id, runtime, operation_id, state, sealed,
-       has_files, has_memory, needs, external, replayable, recovered, health, created_at)
-     VALUES ($1, $2, $3, $4, $5, $6, $7, 'writing', 0, 0, 0, '{}', 0, 1, 0, 'unknown', $8)`,
+       has_files, has_memory, needs, external, replayable, recovered, health, created_at, seq)
+     VALUES ($1, $2, $3, $4, $5, $6, $7, 'writing', 0, 0, 0, '{}', 0, 1, 0, 'unknown', $8, $9)`,
     [
       checkpoint.id,
       checkpoint.org,
@@ -117,6 +120,7 @@ export async function insertWriting(
       checkpoint.runtime,
       checkpoint.operationId,
       now,
+      checkpoint.seq,
     ],
   );
 }
@@ -212,19 +216,18 @@ export async function namesOf(db: Queryable, id: CheckpointId): Promise<string[]
   return rows.map((row) => row.name);
 }
 
-/** Newest first, by the order in which they were sealed; the unfinished and the deleted are left out. */
+/** Newest first; the unfinished and the deleted are left out. */
 export async function listCheckpoints(
   db: Queryable,
   sandboxId: SandboxId,
-  after: { readonly createdAt: number; readonly id: string } | null,
+  before: number | null,
   limit: number,
 ): Promise<Checkpoint[]> {
   const rows = await db.query(
     `SELECT ${CHECKPOINT_COLUMNS} FROM checkpoints
-     WHERE sandbox_id = $1 AND state = 'sealed'
-       AND ($2 = 0 OR created_at < $3 OR (created_at = $3 AND id < $4))
-     ORDER BY created_at DESC, id DESC LIMIT $5`,
-    [sandboxId, after === null ? 0 : 1, after?.createdAt ?? 0, after?.id ?? '', limit],
+     WHERE sandbox_id = $1 AND state = 'sealed' AND seq < $2
+     ORDER BY seq DESC LIMIT $3`,
+    [sandboxId, before ?? Number.MAX_SAFE_INTEGER, limit],
   );
   return rows.map(toCheckpoint);
 }

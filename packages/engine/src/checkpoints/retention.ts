@@ -47,7 +47,7 @@ export async function listCollectable(
          OR $1 <= (
            SELECT COUNT(*) FROM checkpoints newer
            WHERE newer.sandbox_id = c.sandbox_id AND newer.state = 'sealed'
-             AND (newer.created_at > c.created_at OR (newer.created_at = c.created_at AND newer.id > c.id))
+             AND newer.seq > c.seq
              AND NOT EXISTS (SELECT 1 FROM sandboxes s WHERE s.checkpoint_id = newer.id)
          )
        )

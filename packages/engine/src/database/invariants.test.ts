@@ -52,8 +52,8 @@ describe.each(databaseKinds)('raw SQL on %s', (kind) => {
     await refused(nextEvent(id, { state: 'paused', checkpoint_id: checkpoint.id }));
     await write(
       `INSERT INTO checkpoints (id, org, sandbox_id, runtime, state, sealed, has_files, has_memory, needs, external,
-         replayable, recovered, health, created_at)
-       VALUES ('ckpt_half', 'org', $1, 'memory', 'writing', 0, 0, 0, '{}', 0, 1, 0, 'unknown', 0)`,
+         replayable, recovered, health, created_at, seq)
+       VALUES ('ckpt_half', 'org', $1, 'memory', 'writing', 0, 0, 0, '{}', 0, 1, 0, 'unknown', 0, 1)`,
       [id],
     );
     await refused(nextEvent(id, { state: 'paused', checkpoint_id: 'ckpt_half' }));

@@ -35,6 +35,8 @@ CREATE TABLE checkpoints (
   -- Whose run it sealed; null for a template's.
   sandbox_id TEXT,
   generation {integer},
+  -- The sandbox's seq when it was begun: the order of a sandbox's checkpoints, whatever the clock did.
+  seq {integer} NOT NULL,
   parent_id TEXT REFERENCES checkpoints (id),
   runtime TEXT NOT NULL,
   -- Which operation writes it; null for a template's.
@@ -65,7 +67,7 @@ CREATE TABLE checkpoints (
   UNIQUE (id, sandbox_id, sealed)
 ) {strict};
 
-CREATE INDEX checkpoints_by_sandbox ON checkpoints (sandbox_id, created_at);
+CREATE INDEX checkpoints_by_sandbox ON checkpoints (sandbox_id, seq);
 CREATE INDEX checkpoints_writing ON checkpoints (id) WHERE state = 'writing';
 CREATE INDEX checkpoints_to_remove ON checkpoints (id) WHERE state = 'deleted' AND removed_at IS NULL;
 CREATE INDEX checkpoints_by_expiry ON checkpoints (expires_at) WHERE state = 'sealed' AND expires_at IS NOT NULL;

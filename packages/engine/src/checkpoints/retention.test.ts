@@ -1,0 +1,109 @@
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { databaseKinds } from '../../testing/fresh-database.ts';
+import { makeWorld, type World } from '../../testing/world.ts';
+import type { Engine } from '../engine.ts';
+
+const caller = { org: 'org' };
+
+describe.each(databaseKinds)('retention on %s', (kind) => {
+  let world: World;
+  let engine: Engine;
+  beforeEach(async () => {
+    world = await makeWorld(kind);
+    engine = world.engine;
+  });
+  afterEach(() => world.dispose());
+
+  const stored = async () => {
+    const ids: string[] = [];
+    for await (const { id } of world.store.list()) ids.push(id);
+    return ids;
+  };
+  const cycle = async (id: Awaited<ReturnType<Engine['create']>>['id']) => {
+    const { checkpoint } = await engine.pause(caller, id);
+    await engine.resume(caller, id);
+    return checkpoint.id;
+  };
+
+  it('keeps the present checkpoint, the one before it and every name, and collects the rest', async () => {
+    const { id } = await engine.create(caller, {});
+    const [oldest, old, previous] = [await cycle(id), await cycle(id), await cycle(id)];
+    const named = await engine.snapshot(caller, id, { name: 'keep me' });
+    const present = await cycle(id);
+    await engine.reconcile();
+    const kept = await stored();
+    expect(kept).toEqual(expect.arrayContaining([named.id, present]));
+    expect(kept).not.toContain(oldest);
+    expect(kept).not.toContain(old);
+    // The one before the present is the named one, so `previous` is not needed for falling back.
+    expect(kept).not.toContain(previous);
+    expect(await engine.checkpoint('org', oldest)).toMatchObject({ state: 'deleted' });
+  });
+
+  it('never collects what a fork stands on, until the fork has moved on', async () => {
+    const { id } = await engine.create(caller, {});
+    const { checkpoint } = await engine.pause(caller, id);
+    const [fork] = await engine.fork(caller, id);
+    await engine.kill(caller, id);
+    await engine.reconcile();
+    expect(await stored()).toContain(checkpoint.id);
+    if (fork === undefined || !('sandbox' in fork)) throw new Error('It failed.');
+    await cycle(fork.sandbox.id);
+    await engine.reconcile();
+    expect(await stored()).not.toContain(checkpoint.id);
+  });
+
+  it('refuses to delete one that is in use, and says who uses it', async () => {
+    const { id } = await engine.create(caller, {});
+    const { checkpoint } = await engine.pause(caller, id);
+    await expect(engine.deleteCheckpoint('org', checkpoint.id)).rejects.toMatchObject({ code: 'conflict' });
+    await engine.resume(caller, id);
+    const named = await engine.snapshot(caller, id, { name: 'a' });
+    await cycle(id);
+    await engine.deleteCheckpoint('org', named.id);
+    expect(await engine.checkpoint('org', named.id)).toMatchObject({ state: 'deleted', names: [] });
+  });
+
+  it('announces an expiry before it happens, and does not let it take what is in use', async () => {
+    const { id } = await engine.create(caller, {});
+    const day = 24 * 3_600;
+    const kept = await engine.snapshot(caller, id, { name: 'a week', expiresInSeconds: 7 * day });
+    await cycle(id);
+    await engine.reconcile();
+    const types = async () =>
+      (await engine.events({ sandboxId: id, afterSeq: 0 }, 200))
+        .filter((event) => event.data['checkpointId'] === kept.id)
+        .map((event) => event.type);
+    expect(await types()).not.toContain('checkpoint.expiring');
+    world.clock.advance((6 * day + 1) * 1_000);
+    await engine.reconcile();
+    expect(await types()).toContain('checkpoint.expiring');
+    expect(await types()).not.toContain('checkpoint.deleted');
+    world.clock.advance(day * 1_000);
+    await engine.reconcile();
+    expect((await types()).slice(-2)).toEqual(['checkpoint.expiring', 'checkpoint.deleted']);
+    expect(await engine.checkpoint('org', kept.id)).toMatchObject({ state: 'deleted' });
+  });
+
+  it('reports the bytes of a sandbox and of each checkpoint', async () => {
+    const { id } = await engine.create(caller, {});
+    await cycle(id);
+    await cycle(id);
+    const { items, bytes } = await engine.checkpoints('org', id, 10);
+    expect(items.every((checkpoint) => (checkpoint.bytes ?? 0) > 0)).toBe(true);
+    expect(bytes).toBe(items.reduce((sum, checkpoint) => sum + (checkpoint.bytes ?? 0), 0));
+  });
+
+  it('writes down what verification sees, as news only when it is news', async () => {
+    const { id } = await engine.create(caller, {});
+    const { checkpoint } = await engine.pause(caller, id);
+    expect(await engine.verify('org', checkpoint.id)).toMatchObject({ health: 'ok', verifiedAt: world.clock.now() });
+    world.store.damage(checkpoint.id, 'corrupt');
+    expect(await engine.verify('org', checkpoint.id)).toMatchObject({ health: 'damaged', state: 'sealed' });
+    await engine.verify('org', checkpoint.id);
+    const news = (await engine.events({ sandboxId: id, afterSeq: 0 }, 100)).filter(
+      (event) => event.type === 'checkpoint.health',
+    );
+    expect(news).toMatchObject([{ data: { health: 'damaged', code: 'checkpoint_corrupt' }, state: 'paused' }]);
+  });
+});

@@ -1,0 +1,143 @@
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { databaseKinds } from '../../testing/fresh-database.ts';
+import { makeWorld, type World } from '../../testing/world.ts';
+import type { Engine } from '../engine.ts';
+
+const caller = { org: 'org' };
+
+describe.each(databaseKinds)('lifetimes on %s', (kind) => {
+  let world: World;
+  let engine: Engine;
+  beforeEach(async () => {
+    world = await makeWorld(kind);
+    engine = world.engine;
+  });
+  afterEach(() => world.dispose());
+
+  const reasons = async (id: Awaited<ReturnType<Engine['create']>>['id']) =>
+    (await engine.events({ sandboxId: id, afterSeq: 0 }, 100)).map((event) => event.data['reason']).filter(Boolean);
+
+  it('pauses a sandbox whose time is up, with all it had, or kills it where that was asked for', async () => {
+    const pausing = await engine.create(caller, { timeoutSeconds: 60 });
+    const killing = await engine.create(caller, { timeoutSeconds: 60, onTimeout: 'kill' });
+    world.runtime.work(pausing.id, '/last', 'write');
+    await engine.sweep();
+    world.clock.advance(60_000);
+    await engine.sweep();
+    expect(await engine.get('org', pausing.id)).toMatchObject({ state: 'paused', endsAt: null });
+    expect((await engine.get('org', killing.id)).state).toBe('killed');
+    expect(await reasons(pausing.id)).toContain('timeout');
+    await engine.resume(caller, pausing.id);
+    expect(world.runtime.look(pausing.id)?.files).toMatchObject({ '/last': 'write' });
+  });
+
+  it('starts the configured lifetime again at a resume, and never shortens one in passing (R29)', async () => {
+    const { id } = await engine.create(caller, { timeoutSeconds: 3_600 });
+    await engine.pause(caller, id);
+    world.clock.advance(1_000_000);
+    const resumed = await engine.resume(caller, id);
+    expect(resumed.sandbox.endsAt).toBe(world.clock.now() + 3_600_000);
+    // A reconnect that names five minutes leaves the hour alone; one that names two hours extends it.
+    expect((await engine.resume(caller, id, { timeoutSeconds: 300 })).sandbox.endsAt).toBe(resumed.sandbox.endsAt);
+    const longer = await engine.resume(caller, id, { timeoutSeconds: 7_200 });
+    expect(longer.sandbox.endsAt).toBe(world.clock.now() + 7_200_000);
+  });
+
+  it('does not act on a deadline that was moved while it looked', async () => {
+    const { id } = await engine.create(caller, { timeoutSeconds: 60 });
+    world.clock.advance(61_000);
+    const original = world.db.query.bind(world.db);
+    let moved = false;
+    // The sweep reads what is due; before it takes the lock, somebody gives the sandbox more time.
+    Object.assign(world.db, {
+      query: async (sql: string, params?: readonly (string | number | null)[]) => {
+        const rows = await original(sql, params);
+        if (!moved && sql.includes('ends_at <= $1')) {
+          moved = true;
+          await engine.setLifetime('org', id, 600);
+        }
+        return rows;
+      },
+    });
+    await engine.sweep();
+    await engine.sweep();
+    expect(moved).toBe(true);
+    expect((await engine.get('org', id)).state).toBe('running');
+  });
+
+  it('leaves one round out when the clock jumps, and says so', async () => {
+    const { id } = await engine.create(caller, { timeoutSeconds: 60 });
+    const monotonic = world.clock.monotonic.bind(world.clock);
+    let held = 0;
+    Object.assign(world.clock, { monotonic: () => monotonic() - held });
+    await engine.sweep();
+    held = 3_600_000;
+    world.clock.advance(3_600_000);
+    await engine.sweep();
+    expect((await engine.get('org', id)).state).toBe('running');
+    expect(world.reported).toContainEqual({ what: 'clock jumped', facts: { byMs: 3_600_000 } });
+    await engine.sweep();
+    expect((await engine.get('org', id)).state).toBe('paused');
+  });
+});
+
+describe.each(databaseKinds)('idleness on %s', (kind) => {
+  let world: World;
+  let engine: Engine;
+  beforeEach(async () => {
+    world = await makeWorld(kind, { settings: { clockJumpMs: Number.POSITIVE_INFINITY } });
+    engine = world.engine;
+  });
+  afterEach(() => world.dispose());
+
+  it('pauses a sandbox nobody uses', async () => {
+    const { id } = await engine.create(caller, { idleSeconds: 120 });
+    world.clock.advance(119_000);
+    await engine.sweep();
+    expect((await engine.get('org', id)).state).toBe('running');
+    world.clock.advance(1_000);
+    await engine.sweep();
+    expect((await engine.get('org', id)).state).toBe('paused');
+  });
+
+  it('is held off by a lease, on whichever server, and by nothing else', async () => {
+    const { id } = await engine.create(caller, { idleSeconds: 60 });
+    const other = await world.another();
+    const release = other.leases.hold(id);
+    for (let minute = 0; minute < 5; minute++) {
+      world.clock.advance(59_000);
+      await other.sweep();
+      await engine.sweep();
+    }
+    expect((await engine.get('org', id)).state).toBe('running');
+    release();
+    world.clock.advance(11_000);
+    await other.sweep();
+    world.clock.advance(61_000);
+    await other.sweep();
+    world.clock.advance(61_000);
+    await engine.sweep();
+    expect((await engine.get('org', id)).state).toBe('paused');
+  });
+
+  it('does not hold off an explicit pause or a timeout', async () => {
+    const paused = await engine.create(caller, {});
+    engine.leases.hold(paused.id);
+    await engine.pause(caller, paused.id);
+    const timed = await engine.create(caller, { timeoutSeconds: 60 });
+    engine.leases.hold(timed.id);
+    world.clock.advance(60_000);
+    await engine.sweep();
+    expect((await engine.get('org', paused.id)).state).toBe('paused');
+    expect((await engine.get('org', timed.id)).state).toBe('paused');
+  });
+
+  it('keeps or kills where that was asked for', async () => {
+    const keep = await engine.create(caller, { idleSeconds: 60, onIdle: 'keep' });
+    const gone = await engine.create(caller, { idleSeconds: 60, onIdle: 'kill' });
+    world.clock.advance(100_000);
+    await engine.sweep();
+    expect((await engine.get('org', keep.id)).state).toBe('running');
+    expect((await engine.get('org', gone.id)).state).toBe('killed');
+  });
+});

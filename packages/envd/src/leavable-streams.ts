@@ -1,0 +1,28 @@
+/**
+ * Streams that end when their reader leaves. The RPC library keeps a stream open after a `break`, and
+ * nobody reads it then; an agent takes that for a slow reader and holds the process back.
+ */
+
+type StreamCall<I, O, C extends { signal?: AbortSignal }> = (input: I, options?: C) => AsyncIterable<O>;
+
+export function leavable<I, O, C extends { signal?: AbortSignal }>(
+  call: StreamCall<I, O, C>,
+): StreamCall<I, O, C> {
+  return (input, options) => {
+    const leave = new AbortController();
+    const signal = options?.signal ? AbortSignal.any([options.signal, leave.signal]) : leave.signal;
+    const stream = call(input, { ...options, signal } as C);
+    return {
+      [Symbol.asyncIterator]() {
+        const messages = stream[Symbol.asyncIterator]();
+        return {
+          next: () => messages.next(),
+          async return() {
+            leave.abort();
+            return { done: true, value: undefined };
+          },
+        };
+      },
+    };
+  };
+}
