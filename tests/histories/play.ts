@@ -42,7 +42,9 @@ export class Player {
         return this.create(await world.server(step.server), step.key);
       case 'ask': {
         const id = this.known[step.of % Math.max(1, this.known.length)];
-        if (id !== undefined) this.ask(await world.server(step.server), step.verb, id, step.n);
+        if (id === undefined) return;
+        const server = await world.server(step.server);
+        this.track(server, this.request(server, step.verb, id, step.n));
         return;
       }
       case 'work':
@@ -133,56 +135,50 @@ export class Player {
     );
   }
 
-  private ask(server: Server, verb: Verb, id: SandboxId, n: number): void {
+  private request({ engine }: Server, verb: Verb, id: SandboxId, n: number): Promise<unknown> {
     const caller = { org: this.org };
-    const { engine } = server;
-    const truth = this.truths.get(id);
     switch (verb) {
       case 'pause':
-        return this.track(server, engine.pause(caller, id, n === 0 ? { mode: 'files' } : {}));
+        return engine.pause(caller, id, n === 0 ? { mode: 'files' } : {});
       case 'resume':
-        return this.track(server, engine.resume(caller, id, {}));
+        return engine.resume(caller, id, {});
       case 'snapshot':
-        return this.track(server, engine.snapshot(caller, id, n === 0 ? { name: 'kept' } : {}));
+        return engine.snapshot(caller, id, n === 0 ? { name: 'kept' } : {});
       case 'lifetime':
-        return this.track(server, engine.setLifetime(this.org, id, n === 0 ? null : n * 60));
+        return engine.setLifetime(this.org, id, n === 0 ? null : n * 60);
       case 'kill':
-        return this.track(
-          server,
-          engine.kill(caller, id).then(({ state }) => {
-            // One that was lost or never ran stays that.
-            truth.killed = state === 'killed';
-          }),
-        );
+        return engine.kill(caller, id).then(({ state }) => {
+          // One that was lost or never ran stays that.
+          this.truths.get(id).killed = state === 'killed';
+        });
       case 'fork':
-        return this.track(
-          server,
-          engine.fork(caller, id, { count: 1 + (n % 2) }).then((forks) => {
-            for (const one of forks) {
-              if (!('sandbox' in one) || this.known.length >= 6) continue;
-              this.known.push(one.sandbox.id);
-              // What it has in common with its source depends on when the source was frozen.
-              this.truths.born(one.sandbox.id, { files: null, counter: null, mayLoseFiles: true, killed: false });
-            }
-          }),
-        );
+        return engine.fork(caller, id, { count: 1 + (n % 2) }).then((forks) => {
+          for (const one of forks) {
+            if (!('sandbox' in one) || this.known.length >= 6) continue;
+            this.known.push(one.sandbox.id);
+            // What it has in common with its source depends on when the source was frozen.
+            this.truths.born(one.sandbox.id, {
+              files: null,
+              counter: null,
+              mayLoseFiles: true,
+              killed: false,
+            });
+          }
+        });
       case 'rollback':
-        return this.rollback(server, id, n);
+        return this.rollback(engine, id, n);
     }
   }
 
   /** From here on what the sandbox holds depends on whether it came to pass, so it is read afresh afterwards. */
-  private rollback(server: Server, id: SandboxId, n: number): void {
+  private async rollback(engine: Server['engine'], id: SandboxId, n: number): Promise<void> {
     const truth = this.truths.get(id);
-    const request = async () => {
-      const { items } = await server.engine.checkpoints(this.org, id, 5);
-      const target = items[n % Math.max(1, items.length)];
-      if (target === undefined) return;
-      truth.files = null;
-      truth.counter = null;
-      await server.engine.rollback({ org: this.org }, id, { checkpointId: target.id });
-    };
-    this.track(server, request());
+    const { items } = await engine.checkpoints(this.org, id, 5);
+    const target = items[n % Math.max(1, items.length)];
+    if (target === undefined) return;
+    truth.files = null;
+    truth.counter = null;
+    await engine.rollback({ org: this.org }, id, { checkpointId: target.id });
   }
 
   /** Every request has its answer, except those whose server died. */
@@ -219,7 +215,8 @@ export class Player {
       const sandbox = await this.read(id);
       if (sandbox === undefined || sandbox.busy) continue;
       const truth = this.truths.get(id);
-      if (truth.killed && sandbox.state !== 'killed') throw new Error(`${id} was killed and is ${sandbox.state}.`);
+      if (truth.killed && sandbox.state !== 'killed')
+        throw new Error(`${id} was killed and is ${sandbox.state}.`);
       if (sandbox.state === 'lost' && !truth.mayLoseFiles) throw new Error(`${id} is lost without cause.`);
       if (sandbox.state === 'paused') await this.checkAsleep(id, sandbox.generation);
       const held = await this.holds(id, sandbox);
@@ -233,7 +230,9 @@ export class Player {
       else if (!isDeepStrictEqual(Object.fromEntries(truth.files), held.files)) {
         if (!truth.mayLoseFiles) {
           const wrote = JSON.stringify(Object.fromEntries(truth.files));
-          throw new Error(`${id} (${sandbox.state}) holds ${JSON.stringify(held.files)}, its programs wrote ${wrote}.`);
+          throw new Error(
+            `${id} (${sandbox.state}) holds ${JSON.stringify(held.files)}, its programs wrote ${wrote}.`,
+          );
         }
         truth.files = new Map(Object.entries(held.files));
       }
@@ -317,8 +316,10 @@ export class Player {
     for await (const { sandboxId, generation } of runtime.list()) {
       const sandbox = await this.read(sandboxId);
       const found = await runtime.observe({ sandboxId, generation });
-      const owned = sandbox?.state === 'running' && sandbox.generation === generation && found.is === 'running';
-      if (!owned) throw new Error(`Generation ${generation} of ${sandboxId} (${sandbox?.state}) is ${found.is}.`);
+      const owned =
+        sandbox?.state === 'running' && sandbox.generation === generation && found.is === 'running';
+      if (!owned)
+        throw new Error(`Generation ${generation} of ${sandboxId} (${sandbox?.state}) is ${found.is}.`);
     }
     const server = await this.world.server(0);
     for await (const { sandboxId, what } of server.engine.audit()) throw new Error(`${sandboxId}: ${what}`);
@@ -331,9 +332,14 @@ export class Player {
     const rows = await db.query<{ id: SandboxId }>('SELECT id FROM sandboxes WHERE org = $1', [this.org]);
     for (const { id } of rows) this.track(server, server.engine.kill({ org: this.org }, id));
     await this.settle();
-    const named = await db.query<{ checkpoint_id: CheckpointId }>('SELECT checkpoint_id FROM checkpoint_names');
+    const named = await db.query<{ checkpoint_id: CheckpointId }>(
+      'SELECT checkpoint_id FROM checkpoint_names',
+    );
     for (const { checkpoint_id: id } of named) {
-      this.track(server, server.engine.deleteCheckpoint(this.org, id).catch(() => {}));
+      this.track(
+        server,
+        server.engine.deleteCheckpoint(this.org, id).catch(() => {}),
+      );
     }
     await this.settle();
     this.track(server, server.engine.reconcile());
@@ -345,6 +351,7 @@ export class Player {
     const undecided = await db.query(
       "SELECT id, state FROM checkpoints WHERE state = 'writing' OR (state = 'deleted' AND removed_at IS NULL)",
     );
-    if (undecided.length > 0) throw new Error(`Checkpoints are neither here nor gone: ${JSON.stringify(undecided)}`);
+    if (undecided.length > 0)
+      throw new Error(`Checkpoints are neither here nor gone: ${JSON.stringify(undecided)}`);
   }
 }

@@ -6,7 +6,13 @@ export type Verb = 'pause' | 'resume' | 'snapshot' | 'fork' | 'rollback' | 'kill
 
 export type Step =
   | { readonly do: 'create'; readonly server: number; readonly key: number | null }
-  | { readonly do: 'ask'; readonly verb: Verb; readonly server: number; readonly of: number; readonly n: number }
+  | {
+      readonly do: 'ask';
+      readonly verb: Verb;
+      readonly server: number;
+      readonly of: number;
+      readonly n: number;
+    }
   | { readonly do: 'work'; readonly of: number; readonly text: string }
   | { readonly do: 'vanish'; readonly of: number; readonly forget: boolean }
   | { readonly do: 'damage'; readonly of: number; readonly how: 'missing' | 'corrupt' }
@@ -22,20 +28,36 @@ const server = fc.nat(1);
 const of = fc.nat(3);
 
 const step: fc.Arbitrary<Step> = fc.oneof(
-  { weight: 3, arbitrary: fc.record({ do: fc.constant('create' as const), server, key: fc.option(fc.nat(1)) }) },
+  {
+    weight: 3,
+    arbitrary: fc.record({ do: fc.constant('create' as const), server, key: fc.option(fc.nat(1)) }),
+  },
   {
     weight: 14,
     arbitrary: fc.record({
       do: fc.constant('ask' as const),
       verb: fc.constantFrom<Verb>(
-        ...(['pause', 'pause', 'resume', 'resume', 'snapshot', 'fork', 'rollback', 'kill', 'lifetime'] as const),
+        ...([
+          'pause',
+          'pause',
+          'resume',
+          'resume',
+          'snapshot',
+          'fork',
+          'rollback',
+          'kill',
+          'lifetime',
+        ] as const),
       ),
       server,
       of,
       n: fc.nat(4),
     }),
   },
-  { weight: 8, arbitrary: fc.record({ do: fc.constant('work' as const), of, text: fc.string({ maxLength: 3 }) }) },
+  {
+    weight: 8,
+    arbitrary: fc.record({ do: fc.constant('work' as const), of, text: fc.string({ maxLength: 3 }) }),
+  },
   { weight: 2, arbitrary: fc.record({ do: fc.constant('vanish' as const), of, forget: fc.boolean() }) },
   {
     weight: 1,

@@ -92,7 +92,8 @@ export class Wire {
         const value: unknown = Reflect.get(target, name, target);
         if (typeof value !== 'function') return value;
         const method = value.bind(target) as (...args: unknown[]) => unknown;
-        if (name === 'list' || name === 'capabilities' || name === 'path' || name === 'location') return method;
+        if (name === 'list' || name === 'capabilities' || name === 'path' || name === 'location')
+          return method;
         return (...args: unknown[]) => this.through(async () => method(...args));
       },
     });

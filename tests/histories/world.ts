@@ -1,6 +1,6 @@
 /** The world of a history: one or two servers on one database, one runtime and one store, and time. */
 import { setTimeout as delay, setImmediate as turn } from 'node:timers/promises';
-import { DEFAULT_SETTINGS, Engine, openGate, randomIds, noFaults, type Runtime } from '@torpor/engine';
+import { DEFAULT_SETTINGS, Engine, noFaults, openGate, type Runtime, randomIds } from '@torpor/engine';
 import {
   type DatabaseKind,
   type Fault,

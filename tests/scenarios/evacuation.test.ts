@@ -30,7 +30,11 @@ describe.each(databaseKinds)('the evacuation that dies half-way, on %s', (kind) 
     const sandbox = await engine.get('org', id);
     const events = await engine.events({ sandboxId: id, afterSeq: 0 }, 1_000);
     const last = events.at(-1);
-    expect(last).toMatchObject({ state: sandbox.state, checkpointId: sandbox.checkpointId, generation: sandbox.generation });
+    expect(last).toMatchObject({
+      state: sandbox.state,
+      checkpointId: sandbox.checkpointId,
+      generation: sandbox.generation,
+    });
     if (sandbox.state === 'paused') {
       const { items } = await engine.checkpoints('org', id, 10);
       expect(items[0]).toMatchObject({ id: sandbox.checkpointId, state: 'sealed', health: 'ok' });
@@ -68,7 +72,9 @@ describe.each(databaseKinds)('the evacuation that dies half-way, on %s', (kind) 
       faults: { pass: (point) => (point === 'pause.seal-captured' ? death : undefined) },
     });
     evacuation.pause(caller, id).catch(() => {});
-    await expect.poll(async () => (await runtime.observe({ sandboxId: id, generation: 2 })).is).toBe('frozen');
+    await expect
+      .poll(async () => (await runtime.observe({ sandboxId: id, generation: 2 })).is)
+      .toBe('frozen');
     await expect
       .poll(async () => (await engine.events({ sandboxId: id, afterSeq: 0 }, 100)).at(-1)?.data['phase'])
       .toBe('captured');

@@ -61,7 +61,7 @@ export function fileFace({ paths, metadataFile, newId }: FileFaceOptions): FileF
   return (request, response, context, body) => {
     if (pathOf(request).startsWith(FILE_RPC_PREFIX)) {
       contexts.set(request, context);
-      rpc(safeForConnect(request), response);
+      rpc(safeForConnect(request, response), response);
       return;
     }
     plain(request, response, context, body).catch((thrown) => {

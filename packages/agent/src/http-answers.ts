@@ -38,7 +38,8 @@ export function answerRpcFailure(response: Response, thrown: unknown): void {
 export async function readBody(request: Request): Promise<Buffer> {
   const chunks: Buffer[] = [];
   let size = 0;
-  for await (const chunk of request as AsyncIterable<Buffer>) {
+  // Leaving early must not destroy the request: the rest is read and dropped, and the connection goes on.
+  for await (const chunk of request.iterator({ destroyOnReturn: false })) {
     size += chunk.length;
     if (size > MAX_BODY_BYTES) throw new TorporError('invalid_request', 'The body is too large.');
     chunks.push(chunk);

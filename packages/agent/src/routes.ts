@@ -54,7 +54,7 @@ export function routes(parts: RouteParts): (request: IncomingMessage, response: 
       if (request.method === 'GET' && path === '/health') return void response.writeHead(204).end();
       if (request.method === 'POST' && path === '/init') return init(parts, request, response);
       checkAccess(parts.identity, request, path);
-      if (path.startsWith(PROCESS_PREFIX)) return rpc(safeForConnect(request), response);
+      if (path.startsWith(PROCESS_PREFIX)) return rpc(safeForConnect(request, response), response);
       if (isFilePath(path)) return parts.files(request, response);
       return plain(parts, `${request.method} ${path}`, response);
     };

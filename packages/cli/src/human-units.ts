@@ -32,6 +32,12 @@ export function parseSpan(text: string): number {
   return Number(digits) * size;
 }
 
+export function parseNumber(text: string): number {
+  const number = Number(text);
+  if (text.trim() !== '' && Number.isFinite(number)) return number;
+  throw new CliError('INVALID_ARGUMENT', `"${text}" is not a number.`);
+}
+
 export function bytes(count: number | null): string {
   if (count === null) return '-';
   const units = ['B', 'kB', 'MB', 'GB', 'TB'];

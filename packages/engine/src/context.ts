@@ -1,5 +1,11 @@
 /** What every part of the engine works with: the ports, the settings and the name of this server. */
-import { type Capabilities, type EventData, type EventType, type OperationId, TorporError } from '@torpor/protocol';
+import {
+  type Capabilities,
+  type EventData,
+  type EventType,
+  type OperationId,
+  TorporError,
+} from '@torpor/protocol';
 import type { Background } from './background.ts';
 import type { FaultPoints } from './fault-points.ts';
 import { append, type Line } from './ledger/append.ts';
@@ -14,9 +20,7 @@ import { type Sandbox, type SandboxChange, updateSandbox } from './sandbox.ts';
 import type { Settings } from './settings.ts';
 
 /** What the engine tells its operator beside the ledger: for logs and metrics, never for decisions. */
-export interface Report {
-  (what: string, facts: Readonly<Record<string, unknown>>): void;
-}
+export type Report = (what: string, facts: Readonly<Record<string, unknown>>) => void;
 
 export interface Context {
   readonly db: Database;

@@ -41,7 +41,7 @@ import { getSandbox, listSandboxes, type SandboxFilter } from './sandbox.ts';
 import { ensureTemplate, listTemplates, type TemplateRow } from './templates.ts';
 import { audit, type Disagreement } from './upkeep/audit.ts';
 import { collect, scrub } from './upkeep/collector.ts';
-import { reconcile, type Round } from './upkeep/reconciler.ts';
+import { type Round, reconcile } from './upkeep/reconciler.ts';
 import { buryOthers, forgetDeadServers, heartbeat, sayGoodbye } from './upkeep/servers.ts';
 import { Sweeper } from './upkeep/sweeper.ts';
 import { create } from './verbs/create.ts';
@@ -144,7 +144,9 @@ export class Engine {
     const { forks } = await fork(this.ctx, this.desk, caller, id, request);
     return Promise.all(
       forks.map(async (one) =>
-        'error' in one ? { error: one.error.toBody() } : { sandbox: await this.view(one.sandboxId, caller.org) },
+        'error' in one
+          ? { error: one.error.toBody() }
+          : { sandbox: await this.view(one.sandboxId, caller.org) },
       ),
     );
   }
@@ -288,7 +290,9 @@ export class Engine {
     }
     const instance = { sandboxId: id, generation: sandbox.generation };
     const runtime = runtimeOf(this.ctx, sandbox);
-    return within(this.ctx.clock, this.ctx.settings.observeMs, what, (signal) => work(runtime, instance, signal));
+    return within(this.ctx.clock, this.ctx.settings.observeMs, what, (signal) =>
+      work(runtime, instance, signal),
+    );
   }
 
   private async view(id: SandboxId, org: string): Promise<SandboxView> {

@@ -5,8 +5,8 @@
 import type { OperationKind } from '@torpor/protocol';
 
 /** In the order in which an operation passes them. */
-export const START_POINTS = ['claimed', 'cleared', 'inspected', 'started', 'observed', 'committed'] as const;
-export const SEAL_POINTS = [
+const START = ['claimed', 'cleared', 'inspected', 'started', 'observed', 'committed'] as const;
+const SEAL = [
   'claimed',
   'closed',
   'synced',
@@ -17,12 +17,34 @@ export const SEAL_POINTS = [
   'committed',
   'thawed',
 ] as const;
-export const KILL_POINTS = ['claimed', 'destroyed', 'committed'] as const;
+const KILL = ['claimed', 'destroyed', 'committed'] as const;
 
-type StartPoint = `start-${(typeof START_POINTS)[number]}`;
-type SealPoint = `seal-${(typeof SEAL_POINTS)[number]}`;
-type KillPoint = `kill-${(typeof KILL_POINTS)[number]}`;
-export type FaultPoint = `${OperationKind}.${StartPoint | SealPoint | KillPoint}`;
+export type Place =
+  | `start-${(typeof START)[number]}`
+  | `seal-${(typeof SEAL)[number]}`
+  | `kill-${(typeof KILL)[number]}`;
+
+export type FaultPoint = `${OperationKind}.${Place}`;
+
+const starting = START.map((name): Place => `start-${name}`);
+const sealing = SEAL.map((name): Place => `seal-${name}`);
+const killing = KILL.map((name): Place => `kill-${name}`);
+
+/** What each kind of operation can pass. A snapshot that is made in place passes no point of a start. */
+const PLACES: Readonly<Record<OperationKind, readonly Place[]>> = {
+  create: starting,
+  pause: sealing,
+  resume: starting,
+  snapshot: sealing,
+  fork: sealing,
+  rollback: [...sealing, ...starting],
+  recover: [],
+  kill: killing,
+};
+
+export const FAULT_POINTS: readonly FaultPoint[] = Object.entries(PLACES).flatMap(([kind, places]) =>
+  places.map((place): FaultPoint => `${kind as OperationKind}.${place}`),
+);
 
 export interface FaultPoints {
   pass(point: FaultPoint): Promise<void> | void;

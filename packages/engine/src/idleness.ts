@@ -20,9 +20,10 @@ export async function touch(tx: Transaction, id: SandboxId, now: number): Promis
 }
 
 export async function lastActive(db: Queryable, id: SandboxId): Promise<number | null> {
-  const [row] = await db.query<{ active_at: number }>('SELECT active_at FROM sandbox_activity WHERE sandbox_id = $1', [
-    id,
-  ]);
+  const [row] = await db.query<{ active_at: number }>(
+    'SELECT active_at FROM sandbox_activity WHERE sandbox_id = $1',
+    [id],
+  );
   return row?.active_at ?? null;
 }
 

@@ -1,13 +1,12 @@
+export { openDirectoryStore } from './checkpoint-store/directory.ts';
+export type { Report } from './context.ts';
 export { claimDataDirectory } from './database/data-directory.ts';
 export { migrate } from './database/migrate.ts';
 export { openPostgres } from './database/postgres.ts';
 export { openSqlite } from './database/sqlite.ts';
-export { openDirectoryStore } from './checkpoint-store/directory.ts';
-export type { Report } from './context.ts';
 export type { EngineParts, Page } from './engine.ts';
 export { Engine } from './engine.ts';
-export { noFaults } from './fault-points.ts';
-export type { FaultPoint, FaultPoints } from './fault-points.ts';
+export { FAULT_POINTS, type FaultPoint, type FaultPoints, noFaults } from './fault-points.ts';
 export type { Cursor } from './ledger/read.ts';
 export type { Caller } from './operations/desk.ts';
 export * from './ports/checkpoint-store.ts';

@@ -39,7 +39,9 @@ describe('the lifecycle', () => {
       for (const command of COMMANDS) {
         const decision = decide(state, command);
         if (decision.kind !== 'refused') continue;
-        expect(['killed', 'lost', 'conflict', 'transitioning'], `${command} when ${state}`).toContain(decision.code);
+        expect(['killed', 'lost', 'conflict', 'transitioning'], `${command} when ${state}`).toContain(
+          decision.code,
+        );
       }
     }
     expect(decide('pausing', 'resume')).toEqual({ kind: 'refused', code: 'transitioning' });
@@ -75,7 +77,9 @@ describe.each(databaseKinds)('the transitions in %s', (kind) => {
       'SELECT from_state, to_state FROM transitions WHERE from_state <> to_state',
     );
     const inDatabase = rows.map((row) => `${row.from_state} → ${row.to_state}`).sort();
-    const inProtocol = SANDBOX_STATES.flatMap((from) => NEXT_STATES[from].map((to) => `${from} → ${to}`)).sort();
+    const inProtocol = SANDBOX_STATES.flatMap((from) =>
+      NEXT_STATES[from].map((to) => `${from} → ${to}`),
+    ).sort();
     expect(inDatabase).toEqual(inProtocol);
   });
 });

@@ -8,7 +8,7 @@ import { type ErrorCode, type EventType, isTerminal, type SandboxState } from '@
 export type Wish = 'pause' | 'resume' | 'snapshot' | 'fork' | 'rollback' | 'set_lifetime' | 'kill';
 
 /** What came of it, or what was found. */
-export type Finding =
+type Finding =
   | 'started'
   | 'start_failed'
   | 'sealed'

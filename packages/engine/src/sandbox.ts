@@ -14,7 +14,7 @@ import { TorporError } from '@torpor/protocol';
 import type { Queryable, Row, Transaction } from './ports/database.ts';
 
 /** What the caller asked for and nobody searches by. */
-export interface SandboxConfig {
+interface SandboxConfig {
   readonly env: Readonly<Record<string, string>>;
   readonly services: readonly Service[];
   readonly network: Network;
@@ -157,7 +157,11 @@ export interface SandboxChange {
 }
 
 /** The caller holds the row's lock. */
-export async function updateSandbox(tx: Transaction, before: Sandbox, change: SandboxChange): Promise<Sandbox> {
+export async function updateSandbox(
+  tx: Transaction,
+  before: Sandbox,
+  change: SandboxChange,
+): Promise<Sandbox> {
   const after = { ...before, ...change };
   await tx.query(
     `UPDATE sandboxes SET ends_at = $2, timeout_ms = $3, lost = $4, reason = $5, evidence = $6, observed_at = $7,

@@ -45,7 +45,9 @@ export interface TemplateRow {
 }
 
 export async function listTemplates(db: Queryable): Promise<TemplateRow[]> {
-  const rows = await db.query('SELECT runtime, name, checkpoint_id, created_at FROM templates ORDER BY name, runtime');
+  const rows = await db.query(
+    'SELECT runtime, name, checkpoint_id, created_at FROM templates ORDER BY name, runtime',
+  );
   return rows.map(
     (row) =>
       ({
@@ -73,11 +75,16 @@ export async function ensureTemplate(ctx: Context, runtime: Runtime, name: strin
     operationId: null,
   };
   await ctx.db.transaction((tx) => insertWriting(tx, row, ctx.clock.now()));
-  const sealed = await within(ctx.clock, ctx.settings.operationMs, `Preparing template "${name}"`, async (signal) => {
-    const staging = await ctx.store.stage(id, signal);
-    const captured = await runtime.prepareTemplate(name, staging, signal);
-    return sealCaptured(ctx, staging, captured, { id: null, baseId: null, runtime: runtime.name }, signal);
-  }).catch(async (thrown: unknown) => {
+  const sealed = await within(
+    ctx.clock,
+    ctx.settings.operationMs,
+    `Preparing template "${name}"`,
+    async (signal) => {
+      const staging = await ctx.store.stage(id, signal);
+      const captured = await runtime.prepareTemplate(name, staging, signal);
+      return sealCaptured(ctx, staging, captured, { id: null, baseId: null, runtime: runtime.name }, signal);
+    },
+  ).catch(async (thrown: unknown) => {
     await ctx.db.transaction((tx) => markDeleted(tx, id, ctx.clock.now()));
     throw thrown;
   });

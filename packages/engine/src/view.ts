@@ -38,10 +38,32 @@ export function viewSandbox(sandbox: Sandbox, operationId: OperationId | null): 
 }
 
 export function viewCheckpoint(checkpoint: Checkpoint, names: readonly string[]): CheckpointView {
-  const { id, sandboxId, parentId, state, health, healthDetail, verifiedAt, runtime, parts, external } = checkpoint;
+  const { id, sandboxId, parentId, state, health, healthDetail, verifiedAt, runtime, parts, external } =
+    checkpoint;
   const { replayable, recovered, location, bytes, createdAt, sealedAt, expiresAt } = checkpoint;
-  const about = { id, sandboxId, parentId, state, health, healthDetail, verifiedAt, runtime, parts, external };
-  return { ...about, replayable, recovered, location, bytes, createdAt, sealedAt, expiresAt, names: [...names] };
+  const about = {
+    id,
+    sandboxId,
+    parentId,
+    state,
+    health,
+    healthDetail,
+    verifiedAt,
+    runtime,
+    parts,
+    external,
+  };
+  return {
+    ...about,
+    replayable,
+    recovered,
+    location,
+    bytes,
+    createdAt,
+    sealedAt,
+    expiresAt,
+    names: [...names],
+  };
 }
 
 export function viewOperation(operation: Operation): OperationView {

@@ -23,7 +23,9 @@ export async function within<T>(
       () => reject(new TorporError('timeout', `${what} took longer than ${ms} ms.`)),
       () => {},
     );
-    timer.signal.addEventListener('abort', () => parent?.removeEventListener('abort', onParent), { once: true });
+    timer.signal.addEventListener('abort', () => parent?.removeEventListener('abort', onParent), {
+      once: true,
+    });
   });
   bound.catch((reason: unknown) => own.abort(reason));
   try {

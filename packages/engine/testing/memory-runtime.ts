@@ -79,12 +79,15 @@ export class MemoryRuntime implements Runtime {
   ): Promise<Started> {
     signal.throwIfAborted();
     const alive = [...this.of(instance.sandboxId)].find(([, running]) => running.state !== 'dead');
-    if (alive !== undefined) throw new Error(`Generation ${alive[0]} is still alive beside ${instance.generation}.`);
+    if (alive !== undefined)
+      throw new Error(`Generation ${alive[0]} is still alive beside ${instance.generation}.`);
     const image = await this.read(from);
     // Whoever aborted it may have destroyed the instance already: it must not come to be after that.
     signal.throwIfAborted();
     if (use === 'memory' && from.needs['build'] !== this.build) {
-      throw new TorporError('checkpoint_incompatible', 'It was made by another build.', { checkpointId: from.id });
+      throw new TorporError('checkpoint_incompatible', 'It was made by another build.', {
+        checkpointId: from.id,
+      });
     }
     const counter = use === 'memory' ? image.counter : null;
     this.of(instance.sandboxId).set(instance.generation, {
@@ -174,7 +177,9 @@ export class MemoryRuntime implements Runtime {
     return false;
   }
 
-  look(sandboxId: SandboxId): { readonly files: Record<string, string>; readonly counter: number } | undefined {
+  look(
+    sandboxId: SandboxId,
+  ): { readonly files: Record<string, string>; readonly counter: number } | undefined {
     const newest = [...this.of(sandboxId).entries()].sort(([a], [b]) => b - a)[0]?.[1];
     return newest === undefined
       ? undefined
@@ -202,7 +207,10 @@ export class MemoryRuntime implements Runtime {
   private alive(instance: Instance): Running {
     const running = this.of(instance.sandboxId).get(instance.generation);
     if (running === undefined || running.state === 'dead') {
-      throw new TorporError('unreachable', `Generation ${instance.generation} of ${instance.sandboxId} is not alive.`);
+      throw new TorporError(
+        'unreachable',
+        `Generation ${instance.generation} of ${instance.sandboxId} is not alive.`,
+      );
     }
     return running;
   }
@@ -210,7 +218,10 @@ export class MemoryRuntime implements Runtime {
   private keeps(mode: 'memory' | 'files'): void {
     const { pause } = this.declared;
     if (pause === 'memory' || pause === mode) return;
-    throw new TorporError('capability_unsupported', `The runtime "${this.name}" keeps no ${mode} over a pause.`);
+    throw new TorporError(
+      'capability_unsupported',
+      `The runtime "${this.name}" keeps no ${mode} over a pause.`,
+    );
   }
 
   private async write(staging: Staging, content: Image): Promise<Captured> {
@@ -226,11 +237,15 @@ export class MemoryRuntime implements Runtime {
   private async read(checkpoint: SealedCheckpoint): Promise<Image> {
     const text = await this.files.get(`${checkpoint.path}/image.json`);
     const about = { checkpointId: checkpoint.id };
-    if (text === undefined) throw new TorporError('checkpoint_missing', `${checkpoint.id} has no image.`, about);
+    if (text === undefined)
+      throw new TorporError('checkpoint_missing', `${checkpoint.id} has no image.`, about);
     try {
       return JSON.parse(text) as Image;
     } catch (cause) {
-      throw new TorporError('checkpoint_corrupt', `The image of ${checkpoint.id} is damaged.`, { ...about, cause });
+      throw new TorporError('checkpoint_corrupt', `The image of ${checkpoint.id} is damaged.`, {
+        ...about,
+        cause,
+      });
     }
   }
 }

@@ -38,8 +38,13 @@ export class VirtualStore implements CheckpointStore, Files {
 
   async seal(staging: Staging, manifest: Omit<Manifest, 'entries' | 'version'>) {
     const kept = this.kept.get(staging.checkpointId);
-    if (kept === undefined) throw new TorporError('checkpoint_missing', `${staging.checkpointId} was not staged.`);
-    const entries = [...kept.content].map(([path, text]) => ({ path, type: 'file' as const, bytes: text.length }));
+    if (kept === undefined)
+      throw new TorporError('checkpoint_missing', `${staging.checkpointId} was not staged.`);
+    const entries = [...kept.content].map(([path, text]) => ({
+      path,
+      type: 'file' as const,
+      bytes: text.length,
+    }));
     kept.manifest ??= { ...manifest, version: 1, entries };
     kept.state = 'sealed';
     return { manifest: kept.manifest, bytes: entries.reduce((sum, { bytes }) => sum + bytes, 0) };
@@ -56,7 +61,8 @@ export class VirtualStore implements CheckpointStore, Files {
     for (const { path, bytes } of manifest.entries) {
       const text = this.kept.get(id)?.content.get(path);
       if (text === undefined) throw this.missing(id);
-      if (text.length !== bytes) throw new TorporError('checkpoint_corrupt', `${path} of ${id} has another size.`);
+      if (text.length !== bytes)
+        throw new TorporError('checkpoint_corrupt', `${path} of ${id} has another size.`);
     }
     return manifest;
   }
@@ -95,7 +101,9 @@ export class VirtualStore implements CheckpointStore, Files {
   }
 
   private missing(id: CheckpointId): TorporError {
-    return new TorporError('checkpoint_missing', `Checkpoint ${id} is not in the store.`, { checkpointId: id });
+    return new TorporError('checkpoint_missing', `Checkpoint ${id} is not in the store.`, {
+      checkpointId: id,
+    });
   }
 
   private split(path: string): [CheckpointId, string] {

@@ -1,8 +1,9 @@
 /** An engine with everything it needs, for a test: real database, runtime and store in memory, its own clock. */
-import { randomIds } from '../src/ports/ids.ts';
+
 import { Engine, type EngineParts } from '../src/engine.ts';
 import { noFaults } from '../src/fault-points.ts';
 import type { Database } from '../src/ports/database.ts';
+import { randomIds } from '../src/ports/ids.ts';
 import type { Runtime } from '../src/ports/runtime.ts';
 import { openGate } from '../src/ports/traffic-gate.ts';
 import { DEFAULT_SETTINGS, type Settings } from '../src/settings.ts';
@@ -41,7 +42,9 @@ export async function makeWorld(kind: DatabaseKind, options: WorldOptions = {}):
   const store = new VirtualStore();
   const runtime = new MemoryRuntime({ files: store });
   const reported: Reported[] = [];
-  const runtimes = new Map<string, Runtime>([runtime, ...(options.runtimes?.({ store }) ?? [])].map((r) => [r.name, r]));
+  const runtimes = new Map<string, Runtime>(
+    [runtime, ...(options.runtimes?.({ store }) ?? [])].map((r) => [r.name, r]),
+  );
   let servers = 0;
   const parts = (): EngineParts => {
     const base: EngineParts = {

@@ -15,7 +15,15 @@ import {
 const errorData = z.object({ code: z.string(), message: z.string() });
 
 /** Why a sandbox pauses or is killed. */
-export const reasonSchema = z.enum(['request', 'timeout', 'idle', 'evacuation', 'rollback', 'snapshot', 'reconcile']);
+export const reasonSchema = z.enum([
+  'request',
+  'timeout',
+  'idle',
+  'evacuation',
+  'rollback',
+  'snapshot',
+  'reconcile',
+]);
 export type Reason = z.infer<typeof reasonSchema>;
 
 const sealedData = z.object({
@@ -52,7 +60,11 @@ export const EVENT_DATA = {
   'sandbox.killing': z.object({ reason: reasonSchema, superseded: operationKindSchema.nullable() }),
   'sandbox.killed': z.object({}),
   'lifetime.set': z.object({ endsAt: z.number().nullable(), timeoutSeconds: z.number().nullable() }),
-  'operation.phase': z.object({ kind: operationKindSchema, phase: z.string(), detail: z.string().optional() }),
+  'operation.phase': z.object({
+    kind: operationKindSchema,
+    phase: z.string(),
+    detail: z.string().optional(),
+  }),
   'operation.taken_over': z.object({ kind: operationKindSchema, found: z.string() }),
   'checkpoint.sealed': sealedData.extend({ name: z.string().nullable() }),
   'checkpoint.named': z.object({ checkpointId: idSchema('ckpt'), name: z.string() }),

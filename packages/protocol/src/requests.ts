@@ -6,7 +6,9 @@ import { fallbackSchema } from './states.ts';
 /** Thirty days; longer than any lifetime a caller can mean, short enough to stay an exact integer. */
 const MAX_SECONDS = 30 * 24 * 3600;
 
-export const nameSchema = z.string().regex(/^[a-zA-Z0-9][a-zA-Z0-9._-]{0,62}$/, 'letters, digits, dot, dash, underscore');
+export const nameSchema = z
+  .string()
+  .regex(/^[a-zA-Z0-9][a-zA-Z0-9._-]{0,62}$/, 'letters, digits, dot, dash, underscore');
 export const envSchema = z
   .record(z.string().regex(/^[A-Za-z_][A-Za-z0-9_]{0,127}$/), z.string().max(32_768))
   .refine((env) => Object.keys(env).length <= 256, 'at most 256 variables');

@@ -111,7 +111,11 @@ export const sourceSchema = z.object({ checkpointId: idSchema('ckpt').nullable()
 export type Source = z.infer<typeof sourceSchema>;
 
 export const pauseReplySchema = z
-  .object({ sandbox: sandboxViewSchema, checkpoint: checkpointViewSchema, operation: operationViewSchema.nullable() })
+  .object({
+    sandbox: sandboxViewSchema,
+    checkpoint: checkpointViewSchema,
+    operation: operationViewSchema.nullable(),
+  })
   .meta({ id: 'PauseReply' });
 
 export const resumeReplySchema = z

@@ -1,2 +1,3 @@
 export * from './agent-runtime.ts';
+export * from './event-frames.ts';
 export * from './test-server.ts';

@@ -4,7 +4,7 @@ import { Option } from 'commander';
 import { teach } from '../build-command.ts';
 import type { Define } from '../cli.ts';
 import { CliError } from '../failure.ts';
-import { parseSpan } from '../human-units.ts';
+import { parseNumber, parseSpan } from '../human-units.ts';
 import { collect, given, pairsOf } from '../pairs.ts';
 import { sandboxFacts } from '../sandbox-text.ts';
 
@@ -50,8 +50,8 @@ export const define: Define = (command, act) => {
     )
     .addOption(new Option('--preview <who>', 'who may see its ports (default: public)').choices(['public', 'private']))
     .addOption(new Option('--network <mode>', 'what it may reach (default: internet)').choices(['internet', 'none']))
-    .option('--memory <MB>', 'most memory it may use', Number)
-    .option('--cpus <n>', 'most processors it may use', Number)
+    .option('--memory <MB>', 'most memory it may use', parseNumber)
+    .option('--cpus <n>', 'most processors it may use', parseNumber)
     .option('--runtime <name>', "what runs it (default: the server's)");
   teach(command, {
     examples: [

@@ -3,6 +3,7 @@ import type { ForkRequest } from '@torpor/protocol';
 import { teach } from '../build-command.ts';
 import type { Define } from '../cli.ts';
 import { EXIT } from '../exit-codes.ts';
+import { parseNumber } from '../human-units.ts';
 import { collect, given, pairsOf } from '../pairs.ts';
 import { sandboxOf } from '../sandbox-argument.ts';
 
@@ -15,7 +16,7 @@ interface ForkOptions {
 export const define: Define = (command, act) => {
   command
     .argument('[sandbox]', 'its id or name')
-    .option('-c, --count <n>', 'how many (default: 1)', Number)
+    .option('-c, --count <n>', 'how many (default: 1)', parseNumber)
     .option('-n, --name <name>', 'a name for the copy')
     .option('-m, --metadata <key=value>', 'something to find it by; may be repeated', collect, []);
   teach(command, {

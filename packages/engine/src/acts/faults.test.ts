@@ -40,7 +40,11 @@ describe('a pause', () => {
         const error = await settle(clock, engine.pause(caller, id).catch(TorporError.from));
 
         expect(error).toBeInstanceOf(TorporError);
-        expect(await engine.get('org', id)).toMatchObject({ state: 'running', evidence: 'running', checkpointId: null });
+        expect(await engine.get('org', id)).toMatchObject({
+          state: 'running',
+          evidence: 'running',
+          checkpointId: null,
+        });
         expect(runtime.work(id, '/b', '2')).toBe(true);
         expect(runtime.look(id)).toMatchObject({ files: { '/a': '1', '/b': '2' }, counter: 2 });
         // Nothing is left behind, and the next one works.
@@ -83,47 +87,53 @@ describe('a resume', () => {
     ['destroy', 'fail'],
     ['destroy', 'hang'],
   ];
-  it.each(passing)('goes back to paused, to be tried again, when %s goes wrong by "%s" (R70, R92, R99)', async (call, fault) => {
-    const faulty = await faultyWorld();
-    world = faulty.world;
-    const { engine, runtime, clock } = world;
-    const { id } = await engine.create(caller, {});
-    runtime.work(id, '/a', '1');
-    const { checkpoint } = await engine.pause(caller, id);
-    await settle(clock, Promise.resolve());
-    faulty.orders.push({ call, fault });
+  it.each(passing)(
+    'goes back to paused, to be tried again, when %s goes wrong by "%s" (R70, R92, R99)',
+    async (call, fault) => {
+      const faulty = await faultyWorld();
+      world = faulty.world;
+      const { engine, runtime, clock } = world;
+      const { id } = await engine.create(caller, {});
+      runtime.work(id, '/a', '1');
+      const { checkpoint } = await engine.pause(caller, id);
+      await settle(clock, Promise.resolve());
+      faulty.orders.push({ call, fault });
 
-    const error = await settle(clock, engine.resume(caller, id).catch(TorporError.from));
+      const error = await settle(clock, engine.resume(caller, id).catch(TorporError.from));
 
-    expect(error).toMatchObject({ retryable: true });
-    expect(await engine.get('org', id)).toMatchObject({ state: 'paused', checkpointId: checkpoint.id });
-    const again = await settle(clock, engine.resume(caller, id));
-    expect(again).toMatchObject({ source: { kind: 'memory', checkpointId: checkpoint.id }, lost: [] });
-    expect(runtime.look(id)).toMatchObject({ files: { '/a': '1' }, counter: 1 });
-    await settle(clock, engine.reconcile());
-    const instances = [];
-    for await (const instance of runtime.list()) instances.push(instance);
-    expect(instances).toHaveLength(1);
-  });
+      expect(error).toMatchObject({ retryable: true });
+      expect(await engine.get('org', id)).toMatchObject({ state: 'paused', checkpointId: checkpoint.id });
+      const again = await settle(clock, engine.resume(caller, id));
+      expect(again).toMatchObject({ source: { kind: 'memory', checkpointId: checkpoint.id }, lost: [] });
+      expect(runtime.look(id)).toMatchObject({ files: { '/a': '1' }, counter: 1 });
+      await settle(clock, engine.reconcile());
+      const instances = [];
+      for await (const instance of runtime.list()) instances.push(instance);
+      expect(instances).toHaveLength(1);
+    },
+  );
 });
 
 describe('a kill', () => {
   let world: World;
   afterEach(() => settle(world.clock, world.dispose()));
 
-  it.each(['fail', 'hang'] as const)('that goes wrong by "%s" stays killing until it is done (R81)', async (fault) => {
-    const faulty = await faultyWorld();
-    world = faulty.world;
-    const { engine, runtime, clock } = world;
-    const { id } = await engine.create(caller, {});
-    faulty.orders.push({ call: 'destroy', fault });
-    const error = await settle(clock, engine.kill(caller, id).catch(TorporError.from));
-    expect(error).toMatchObject({ retryable: true });
-    expect((await engine.get('org', id)).state).toBe('killing');
-    await settle(clock, engine.reconcile());
-    expect((await engine.get('org', id)).state).toBe('killed');
-    expect(runtime.look(id)).toBeUndefined();
-  });
+  it.each(['fail', 'hang'] as const)(
+    'that goes wrong by "%s" stays killing until it is done (R81)',
+    async (fault) => {
+      const faulty = await faultyWorld();
+      world = faulty.world;
+      const { engine, runtime, clock } = world;
+      const { id } = await engine.create(caller, {});
+      faulty.orders.push({ call: 'destroy', fault });
+      const error = await settle(clock, engine.kill(caller, id).catch(TorporError.from));
+      expect(error).toMatchObject({ retryable: true });
+      expect((await engine.get('org', id)).state).toBe('killing');
+      await settle(clock, engine.reconcile());
+      expect((await engine.get('org', id)).state).toBe('killed');
+      expect(runtime.look(id)).toBeUndefined();
+    },
+  );
 });
 
 describe('a create', () => {

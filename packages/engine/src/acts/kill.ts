@@ -27,7 +27,9 @@ export async function kill(ctx: Context, held: Held, sandbox: Sandbox): Promise<
   } catch (thrown) {
     if (thrown instanceof FenceLost) throw thrown;
     const error = TorporError.from(thrown);
-    await commit(ctx, operation, (tx) => endOperation(tx, operation, ctx.clock.now(), { outcome: 'failed', error }));
+    await commit(ctx, operation, (tx) =>
+      endOperation(tx, operation, ctx.clock.now(), { outcome: 'failed', error }),
+    );
     return;
   }
   await commit(ctx, operation, async (tx, locked) => {

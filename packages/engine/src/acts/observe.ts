@@ -10,7 +10,9 @@ export async function observe(ctx: Context, sandbox: Sandbox): Promise<Observati
   const instance = { sandboxId: sandbox.id, generation: sandbox.generation };
   try {
     const runtime = runtimeOf(ctx, sandbox);
-    return await within(ctx.clock, ctx.settings.observeMs, 'Observing', (signal) => runtime.observe(instance, signal));
+    return await within(ctx.clock, ctx.settings.observeMs, 'Observing', (signal) =>
+      runtime.observe(instance, signal),
+    );
   } catch (thrown) {
     return { is: 'unknown', why: TorporError.from(thrown).message };
   }

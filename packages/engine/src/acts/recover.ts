@@ -3,7 +3,13 @@
  * the sandbox is paused. Only when nothing usable of its own is left is it lost.
  */
 import { type CheckpointId, type Loss, type SandboxState, TorporError } from '@torpor/protocol';
-import { findCheckpoint, findWriting, markDeleted, markSealed, type Sealed } from '../checkpoints/checkpoint.ts';
+import {
+  findCheckpoint,
+  findWriting,
+  markDeleted,
+  markSealed,
+  type Sealed,
+} from '../checkpoints/checkpoint.ts';
 import { type Context, runtimeOf, take } from '../context.ts';
 import { commit, type Held } from '../operations/held.ts';
 import { endOperation, FenceLost, type Operation } from '../operations/operation.ts';
@@ -11,8 +17,8 @@ import type { Transaction } from '../ports/database.ts';
 import type { Observation } from '../ports/runtime.ts';
 import type { Sandbox } from '../sandbox.ts';
 import { within } from '../within.ts';
-import { reserve, sealCaptured } from './seal.ts';
 import { openDoor } from './door.ts';
+import { reserve, sealCaptured } from './seal.ts';
 
 type Gone = Extract<Observation, { is: 'gone' }>;
 
@@ -31,7 +37,10 @@ export async function recover(ctx: Context, held: Held, sandbox: Sandbox, found:
   }
   await commit(ctx, operation, async (tx, locked) => {
     const now = ctx.clock.now();
-    const outcome = { outcome: 'succeeded', result: { checkpointId: salvaged?.id ?? locked.checkpointId } } as const;
+    const outcome = {
+      outcome: 'succeeded',
+      result: { checkpointId: salvaged?.id ?? locked.checkpointId },
+    } as const;
     if (salvaged !== null) {
       await markSealed(tx, salvaged.id, salvaged.sealed, { recovered: true, expiresAt: null }, now);
       await end(ctx, tx, operation, outcome);
@@ -44,10 +53,18 @@ export async function recover(ctx: Context, held: Held, sandbox: Sandbox, found:
       const reason = `${found.why}, nothing of its files is left and it was never paused`;
       const change = { reason, lost: ['processes', 'files'], evidence: 'gone', observedAt: now } as const;
       const data = { reason, previousState: locked.state };
-      await take(ctx, tx, locked, 'lost', 'sandbox.lost', data, { operationId: operation.id, baseId: null, change });
+      await take(ctx, tx, locked, 'lost', 'sandbox.lost', data, {
+        operationId: operation.id,
+        baseId: null,
+        change,
+      });
       return;
     }
-    await stepRecovered(ctx, tx, locked, operation, found, locked.checkpointId, ['processes', 'files', 'connections']);
+    await stepRecovered(ctx, tx, locked, operation, found, locked.checkpointId, [
+      'processes',
+      'files',
+      'connections',
+    ]);
   });
   await openDoor(ctx, sandbox.id);
 }
@@ -60,7 +77,10 @@ async function end(
   outcome: { readonly outcome: 'succeeded'; readonly result: Readonly<Record<string, unknown>> },
 ): Promise<void> {
   if (operation.kind === 'recover') return endOperation(tx, operation, ctx.clock.now(), outcome);
-  const error = new TorporError('conflict', `The sandbox's processes were gone before the ${operation.kind} was done.`);
+  const error = new TorporError(
+    'conflict',
+    `The sandbox's processes were gone before the ${operation.kind} was done.`,
+  );
   return endOperation(tx, operation, ctx.clock.now(), { outcome: 'failed', error });
 }
 
@@ -90,7 +110,8 @@ async function salvage(
 }
 
 async function dropUnfinished(ctx: Context, tx: Transaction, operation: Operation): Promise<void> {
-  for (const unfinished of await findWriting(tx, operation.id)) await markDeleted(tx, unfinished.id, ctx.clock.now());
+  for (const unfinished of await findWriting(tx, operation.id))
+    await markDeleted(tx, unfinished.id, ctx.clock.now());
 }
 
 async function stepRecovered(

@@ -7,10 +7,10 @@ import { type Context, note } from '../context.ts';
 import { commit, type Held } from '../operations/held.ts';
 import { type Ending, endOperation } from '../operations/operation.ts';
 import type { Sandbox } from '../sandbox.ts';
+import { openDoor } from './door.ts';
 import { observe } from './observe.ts';
 import { recover } from './recover.ts';
 import { thaw } from './thaw.ts';
-import { openDoor } from './door.ts';
 
 export async function repair(ctx: Context, held: Held, sandbox: Sandbox): Promise<void> {
   const { operation } = held;

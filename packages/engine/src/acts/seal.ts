@@ -21,15 +21,15 @@ import type { Transaction } from '../ports/database.ts';
 import type { Instance, Runtime } from '../ports/runtime.ts';
 import type { Sandbox } from '../sandbox.ts';
 import { within } from '../within.ts';
-import { thaw } from './thaw.ts';
 import { openDoor } from './door.ts';
+import { thaw } from './thaw.ts';
 
 export interface SealPlan {
   readonly checkpointId: CheckpointId;
   readonly mode: 'memory' | 'files';
   readonly reason: Reason;
   /** `pause` leaves the sandbox paused; `continue` lets the same processes go on. */
-  readonly then: 'pause' | 'continue';
+  readonly afterwards: 'pause' | 'continue';
   readonly name: string | null;
   readonly expiresAt: number | null;
   /** What else becomes true with the checkpoint, in the same transaction, before its event. */
@@ -81,7 +81,7 @@ export async function seal(ctx: Context, held: Held, sandbox: Sandbox, plan: Sea
     throw new SealFailed();
   }
   await pass(ctx, operation, 'seal-committed');
-  if (plan.then === 'continue') await thaw(ctx, { ...sandbox, checkpointId: plan.checkpointId });
+  if (plan.afterwards === 'continue') await thaw(ctx, { ...sandbox, checkpointId: plan.checkpointId });
   await pass(ctx, operation, 'seal-thawed');
   // What is to run again at once keeps its door closed until it does.
   if (plan.last) await openDoor(ctx, sandbox.id);
@@ -102,11 +102,13 @@ async function quieten(ctx: Context, held: Held, runtime: Runtime, instance: Ins
 
   await call('Closing the door', () => ctx.gate.close(sandboxId));
   await pass(ctx, operation, 'seal-closed');
-  await within(ctx.clock, drainMs, 'Draining', (own) => ctx.gate.drain(sandboxId, own), signal).catch((thrown) => {
-    // Past the bound the rest is cut below; only losing the operation is a reason to stop here.
-    signal.throwIfAborted();
-    ctx.report('drain cut short', { sandboxId, error: thrown });
-  });
+  await within(ctx.clock, drainMs, 'Draining', (own) => ctx.gate.drain(sandboxId, own), signal).catch(
+    (thrown) => {
+      // Past the bound the rest is cut below; only losing the operation is a reason to stop here.
+      signal.throwIfAborted();
+      ctx.report('drain cut short', { sandboxId, error: thrown });
+    },
+  );
   await call('Writing dirty data back', (own) => runtime.presync(instance, own));
   await pass(ctx, operation, 'seal-synced');
   await call('Freezing', (own) => runtime.freeze(instance, own));
@@ -143,9 +145,13 @@ export async function sealCaptured(
   signal: AbortSignal,
 ): Promise<Sealed> {
   if (!captured.parts.files) {
-    throw new TorporError('checkpoint_corrupt', 'The runtime captured no files; such a checkpoint is not sealed.', {
-      checkpointId: staging.checkpointId,
-    });
+    throw new TorporError(
+      'checkpoint_corrupt',
+      'The runtime captured no files; such a checkpoint is not sealed.',
+      {
+        checkpointId: staging.checkpointId,
+      },
+    );
   }
   if (captured.external !== null) {
     return { captured, location: captured.external.location, bytes: captured.external.bytes ?? 0 };
@@ -166,7 +172,9 @@ export async function sealCaptured(
         own,
       );
       if (!parts.memory || verdict.usable) return sealed;
-      throw new TorporError('checkpoint_incompatible', `The memory just captured: ${verdict.why}.`, { checkpointId });
+      throw new TorporError('checkpoint_incompatible', `The memory just captured: ${verdict.why}.`, {
+        checkpointId,
+      });
     },
     signal,
   );
@@ -197,10 +205,11 @@ async function commitSealed(
       const now = ctx.clock.now();
       await markSealed(tx, checkpointId, sealed, { recovered: false, expiresAt: plan.expiresAt }, now);
       await plan.also?.(tx, sandbox, operation);
-      if (plan.last) await endOperation(tx, operation, now, { outcome: 'succeeded', result: { checkpointId } });
+      if (plan.last)
+        await endOperation(tx, operation, now, { outcome: 'succeeded', result: { checkpointId } });
       const head = { operationId: operation.id, checkpointId, baseId: checkpointId };
       const data = { ...about, parentId: sandbox.baseId };
-      if (plan.then === 'continue') {
+      if (plan.afterwards === 'continue') {
         await take(ctx, tx, sandbox, 'snapshotted', 'checkpoint.sealed', { ...data, name: plan.name }, head);
       } else {
         const change = { endsAt: null, lost, reason: null, evidence: 'ledger', observedAt: now } as const;
@@ -231,7 +240,15 @@ export async function undoSeal(
     const extras = { operationId: operation.id, change: { evidence, observedAt: now } } as const;
     if (locked.state === 'pausing') {
       const { code, message } = error;
-      await take(ctx, tx, locked, 'seal_failed', 'sandbox.pause_failed', { error: { code, message } }, extras);
+      await take(
+        ctx,
+        tx,
+        locked,
+        'seal_failed',
+        'sandbox.pause_failed',
+        { error: { code, message } },
+        extras,
+      );
     } else {
       const data = { kind: operation.kind, phase: 'rolled back', detail: error.message };
       await note(ctx, tx, locked, 'operation.phase', data, extras);

@@ -22,13 +22,15 @@ const LONGEST_CHAIN = 64;
 
 export async function sourcesOf(ctx: Context, sandbox: Sandbox, operation: Operation): Promise<Source[]> {
   const wanted = await wantedCheckpoint(ctx, sandbox, operation);
-  const policy = (operation.request['fallback'] as readonly Fallback[] | undefined) ?? sandbox.config.fallback;
+  const policy =
+    (operation.request['fallback'] as readonly Fallback[] | undefined) ?? sandbox.config.fallback;
   if (sandbox.state === 'creating') {
     const kind = wanted.sandboxId === null ? 'template' : undefined;
     return waysToUse(wanted, policy, [], kind);
   }
   // The files of the last run are gone already; going on without them needs the caller's leave.
-  const behind: Loss[] = operation.request['from'] === undefined && sandbox.lost.includes('files') ? ['files'] : [];
+  const behind: Loss[] =
+    operation.request['from'] === undefined && sandbox.lost.includes('files') ? ['files'] : [];
   if (behind.length > 0 && !policy.includes('previous')) {
     throw new TorporError(
       'checkpoint_missing',
@@ -61,7 +63,9 @@ async function wantedCheckpoint(ctx: Context, sandbox: Sandbox, operation: Opera
 }
 
 export function nothingToStartFrom(sandbox: Sandbox): TorporError {
-  return new TorporError('internal', `Sandbox ${sandbox.id} has nothing to start from.`, { sandboxId: sandbox.id });
+  return new TorporError('internal', `Sandbox ${sandbox.id} has nothing to start from.`, {
+    sandboxId: sandbox.id,
+  });
 }
 
 function waysToUse(
@@ -77,7 +81,7 @@ function waysToUse(
 }
 
 /** The sealed checkpoints before this one, nearest first. */
-export async function ancestors(ctx: Context, checkpoint: Checkpoint): Promise<Checkpoint[]> {
+async function ancestors(ctx: Context, checkpoint: Checkpoint): Promise<Checkpoint[]> {
   const chain: Checkpoint[] = [];
   let id = checkpoint.parentId;
   for (let i = 0; id !== null && i < LONGEST_CHAIN; i++) {

@@ -15,9 +15,9 @@ import type { Transaction } from '../ports/database.ts';
 import type { Instance, Started } from '../ports/runtime.ts';
 import type { Sandbox } from '../sandbox.ts';
 import { within } from '../within.ts';
+import { openDoor } from './door.ts';
 import { observe } from './observe.ts';
 import { nothingToStartFrom, type Source, sourcesOf } from './sources.ts';
-import { openDoor } from './door.ts';
 
 /** Faults of one source, for which the next may be tried. */
 const SOURCE_FAULTS: ReadonlySet<ErrorCode> = new Set([
@@ -48,11 +48,17 @@ export async function start(ctx: Context, held: Held, claimed: Sandbox): Promise
         break;
       } catch (thrown) {
         if (thrown instanceof FenceLost || thrown instanceof Undecided) throw thrown;
-        await clear(ctx, { operation, signal: new AbortController().signal }, sandbox, sandbox.generation).catch(
-          (cause: unknown) => ctx.report('clearing a failed start failed', { sandboxId: sandbox.id, error: cause }),
+        await clear(
+          ctx,
+          { operation, signal: new AbortController().signal },
+          sandbox,
+          sandbox.generation,
+        ).catch((cause: unknown) =>
+          ctx.report('clearing a failed start failed', { sandboxId: sandbox.id, error: cause }),
         );
         if (!isSourceFault(thrown)) throw thrown;
-        if (provesDamage(thrown)) await recordHealth(ctx, source.checkpoint, 'damaged', thrown, ctx.clock.now());
+        if (provesDamage(thrown))
+          await recordHealth(ctx, source.checkpoint, 'damaged', thrown, ctx.clock.now());
         firstFault ??= thrown;
       }
     }
@@ -123,9 +129,13 @@ async function startFrom(ctx: Context, held: Held, sandbox: Sandbox, source: Sou
 
   const verdict = await inspectCheckpoint(ctx, source.checkpoint, signal);
   if (source.use === 'memory' && !verdict.usable) {
-    throw new TorporError('checkpoint_incompatible', `The memory of ${source.checkpoint.id}: ${verdict.why}.`, {
-      checkpointId: source.checkpoint.id,
-    });
+    throw new TorporError(
+      'checkpoint_incompatible',
+      `The memory of ${source.checkpoint.id}: ${verdict.why}.`,
+      {
+        checkpointId: source.checkpoint.id,
+      },
+    );
   }
   await pass(ctx, operation, 'start-inspected');
   const { env, services, network, resources } = sandbox.config;
@@ -149,7 +159,14 @@ async function startFrom(ctx: Context, held: Held, sandbox: Sandbox, source: Sou
   }
   await pass(ctx, operation, 'start-observed');
   signal.throwIfAborted();
-  await commitStarted(ctx, operation, source, started, instance.generation, Math.round(ctx.clock.monotonic() - began));
+  await commitStarted(
+    ctx,
+    operation,
+    source,
+    started,
+    instance.generation,
+    Math.round(ctx.clock.monotonic() - began),
+  );
 }
 
 /** One transaction: the sandbox runs, its new lifetime is set, the event says what it came from. */
@@ -188,7 +205,9 @@ async function commitStarted(
         {
           operationId: operation.id,
           baseId: checkpoint.replayable ? checkpoint.id : null,
-          ...(checkpoint.sandboxId === sandbox.id ? { checkpointId: checkpoint.replayable ? checkpoint.id : null } : {}),
+          ...(checkpoint.sandboxId === sandbox.id
+            ? { checkpointId: checkpoint.replayable ? checkpoint.id : null }
+            : {}),
           change: { endsAt, lost, reason: null, evidence: 'running', observedAt: now, startedAt: now },
         },
       );
@@ -199,11 +218,23 @@ async function commitStarted(
   );
 }
 
-async function consume(ctx: Context, tx: Transaction, sandbox: Sandbox, id: Source['checkpoint']['id']): Promise<void> {
+async function consume(
+  ctx: Context,
+  tx: Transaction,
+  sandbox: Sandbox,
+  id: Source['checkpoint']['id'],
+): Promise<void> {
   await tx.query('DELETE FROM checkpoint_names WHERE checkpoint_id = $1', [id]);
   await markDeleted(tx, id, ctx.clock.now());
   await tx.query('UPDATE checkpoints SET removed_at = $2 WHERE id = $1', [id, ctx.clock.now()]);
-  await note(ctx, tx, sandbox, 'checkpoint.deleted', { checkpointId: id, why: 'consumed' }, { operationId: null });
+  await note(
+    ctx,
+    tx,
+    sandbox,
+    'checkpoint.deleted',
+    { checkpointId: id, why: 'consumed' },
+    { operationId: null },
+  );
 }
 
 function unite(a: readonly Loss[], b: readonly Loss[]): Loss[] {
@@ -211,14 +242,21 @@ function unite(a: readonly Loss[], b: readonly Loss[]): Loss[] {
 }
 
 /** Back to where it was: a sandbox that never ran has failed, any other is paused, or lost when nothing is left. */
-async function giveUp(ctx: Context, operation: Operation, sandbox: Sandbox, error: TorporError): Promise<void> {
+async function giveUp(
+  ctx: Context,
+  operation: Operation,
+  sandbox: Sandbox,
+  error: TorporError,
+): Promise<void> {
   const nothingLeft =
     sandbox.state === 'resuming' && isSourceFault(error) && !(await hasUsableCheckpoint(ctx, sandbox));
   await commit(ctx, operation, async (tx, locked) => {
     const now = ctx.clock.now();
     const { code, message } = error;
     const ids = { operationId: operation.id, baseId: locked.checkpointId };
-    const failed = nothingLeft ? new TorporError('lost', `Nothing usable is left: ${message}`, { cause: error }) : error;
+    const failed = nothingLeft
+      ? new TorporError('lost', `Nothing usable is left: ${message}`, { cause: error })
+      : error;
     await endOperation(tx, operation, now, { outcome: 'failed', error: failed });
     if (nothingLeft) {
       const reason = `no usable checkpoint is left: ${message}`;
@@ -237,7 +275,8 @@ async function giveUp(ctx: Context, operation: Operation, sandbox: Sandbox, erro
 /** Whether anything of the sandbox's own could still be started, by whatever policy. Doubt counts as yes. */
 async function hasUsableCheckpoint(ctx: Context, sandbox: Sandbox): Promise<boolean> {
   const own = await listCheckpoints(ctx.db, sandbox.id, null, 64);
-  const attached = sandbox.checkpointId === null ? undefined : await findCheckpoint(ctx.db, sandbox.checkpointId);
+  const attached =
+    sandbox.checkpointId === null ? undefined : await findCheckpoint(ctx.db, sandbox.checkpointId);
   for (const checkpoint of attached === undefined ? own : [attached, ...own]) {
     const usable = await inspectCheckpoint(ctx, checkpoint).then(
       () => true,

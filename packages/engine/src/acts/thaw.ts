@@ -11,7 +11,8 @@ import { within } from '../within.ts';
 export async function thaw(ctx: Context, sandbox: Sandbox): Promise<boolean> {
   const instance = { sandboxId: sandbox.id, generation: sandbox.generation };
   try {
-    const last = sandbox.checkpointId === null ? undefined : await findCheckpoint(ctx.db, sandbox.checkpointId);
+    const last =
+      sandbox.checkpointId === null ? undefined : await findCheckpoint(ctx.db, sandbox.checkpointId);
     const sealed = last?.generation === sandbox.generation ? last.id : null;
     await within(ctx.clock, ctx.settings.callMs, 'Thawing', (own) =>
       runtimeOf(ctx, sandbox).thaw(instance, sealed, own),

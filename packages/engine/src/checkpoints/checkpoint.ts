@@ -71,7 +71,7 @@ export function toCheckpoint(row: Row): Checkpoint {
   } as Checkpoint;
 }
 
-export function noSuchCheckpoint(id: string): TorporError {
+function noSuchCheckpoint(id: string): TorporError {
   return new TorporError('not_found', `There is no checkpoint ${id}.`, { checkpointId: id });
 }
 
@@ -104,7 +104,10 @@ export async function getSealed(db: Queryable, id: CheckpointId, org: string): P
 /** Written before a byte of it exists, so that whatever is found in the store has a row that explains it. */
 export async function insertWriting(
   tx: Transaction,
-  checkpoint: Pick<Checkpoint, 'id' | 'org' | 'sandboxId' | 'generation' | 'seq' | 'parentId' | 'runtime' | 'operationId'>,
+  checkpoint: Pick<
+    Checkpoint,
+    'id' | 'org' | 'sandboxId' | 'generation' | 'seq' | 'parentId' | 'runtime' | 'operationId'
+  >,
   now: number,
 ): Promise<void> {
   await tx.query(
@@ -167,7 +170,10 @@ export async function markSealed(
 /** Gives it up. Foreign keys refuse this for one that anything refers to. The bytes are removed afterwards. */
 export async function markDeleted(tx: Transaction, id: CheckpointId, now: number): Promise<void> {
   await tx.query('DELETE FROM checkpoint_stands_on WHERE checkpoint_id = $1', [id]);
-  await tx.query("UPDATE checkpoints SET state = 'deleted', sealed = 0, deleted_at = $2 WHERE id = $1", [id, now]);
+  await tx.query("UPDATE checkpoints SET state = 'deleted', sealed = 0, deleted_at = $2 WHERE id = $1", [
+    id,
+    now,
+  ]);
 }
 
 /** What an unfinished operation was writing. */
@@ -200,12 +206,10 @@ export async function nameCheckpoint(
   now: number,
 ): Promise<void> {
   await refuseTakenName(tx, sandboxId, name);
-  await tx.query('INSERT INTO checkpoint_names (sandbox_id, name, checkpoint_id, created_at) VALUES ($1, $2, $3, $4)', [
-    sandboxId,
-    name,
-    checkpointId,
-    now,
-  ]);
+  await tx.query(
+    'INSERT INTO checkpoint_names (sandbox_id, name, checkpoint_id, created_at) VALUES ($1, $2, $3, $4)',
+    [sandboxId, name, checkpointId, now],
+  );
 }
 
 export async function namesOf(db: Queryable, id: CheckpointId): Promise<string[]> {

@@ -97,13 +97,18 @@ describe.each(databaseKinds)('retention on %s', (kind) => {
   it('writes down what verification sees, as news only when it is news', async () => {
     const { id } = await engine.create(caller, {});
     const { checkpoint } = await engine.pause(caller, id);
-    expect(await engine.verify('org', checkpoint.id)).toMatchObject({ health: 'ok', verifiedAt: world.clock.now() });
+    expect(await engine.verify('org', checkpoint.id)).toMatchObject({
+      health: 'ok',
+      verifiedAt: world.clock.now(),
+    });
     world.store.damage(checkpoint.id, 'corrupt');
     expect(await engine.verify('org', checkpoint.id)).toMatchObject({ health: 'damaged', state: 'sealed' });
     await engine.verify('org', checkpoint.id);
     const news = (await engine.events({ sandboxId: id, afterSeq: 0 }, 100)).filter(
       (event) => event.type === 'checkpoint.health',
     );
-    expect(news).toMatchObject([{ data: { health: 'damaged', code: 'checkpoint_corrupt' }, state: 'paused' }]);
+    expect(news).toMatchObject([
+      { data: { health: 'damaged', code: 'checkpoint_corrupt' }, state: 'paused' },
+    ]);
   });
 });

@@ -68,7 +68,8 @@ export async function giveUp(
   try {
     await ctx.db.transaction(async (tx) => {
       const owner = await lockOwner(tx, checkpoint.sandboxId);
-      if (why !== 'unreferenced') await tx.query('DELETE FROM checkpoint_names WHERE checkpoint_id = $1', [id]);
+      if (why !== 'unreferenced')
+        await tx.query('DELETE FROM checkpoint_names WHERE checkpoint_id = $1', [id]);
       await markDeleted(tx, id, ctx.clock.now());
       if (owner === undefined) return;
       await note(ctx, tx, owner, 'checkpoint.deleted', { checkpointId: id, why }, { operationId: null });
@@ -91,7 +92,9 @@ export async function deleteCheckpoint(ctx: Context, org: string, id: Checkpoint
   const checkpoint = await getCheckpoint(ctx.db, id, org);
   if (checkpoint.state === 'deleted') return;
   if (checkpoint.org === org && checkpoint.state === 'sealed' && (await giveUp(ctx, id, 'request'))) {
-    ctx.background.run(`removing checkpoint ${id}`, () => removeBytes(ctx, { ...checkpoint, state: 'deleted' }));
+    ctx.background.run(`removing checkpoint ${id}`, () =>
+      removeBytes(ctx, { ...checkpoint, state: 'deleted' }),
+    );
     return;
   }
   const users = await ctx.db.query<{ id: string }>(

@@ -78,10 +78,15 @@ export async function recordHealth(
 /** Reads everything, records what was seen, and says it. */
 export async function verifyCheckpoint(ctx: Context, checkpoint: Checkpoint): Promise<CheckpointHealth> {
   try {
-    await within(ctx.clock, ctx.settings.operationMs, `Verifying checkpoint ${checkpoint.id}`, async (signal) => {
-      if (!checkpoint.external) await ctx.store.verify(checkpoint.id, signal);
-      await runtimeOf(ctx, checkpoint).verify(forRuntime(ctx.store, checkpoint), signal);
-    });
+    await within(
+      ctx.clock,
+      ctx.settings.operationMs,
+      `Verifying checkpoint ${checkpoint.id}`,
+      async (signal) => {
+        if (!checkpoint.external) await ctx.store.verify(checkpoint.id, signal);
+        await runtimeOf(ctx, checkpoint).verify(forRuntime(ctx.store, checkpoint), signal);
+      },
+    );
   } catch (thrown) {
     const error = TorporError.from(asCheckpointError(thrown, checkpoint));
     // What could not be read is neither well nor damaged, and the last verification still stands.

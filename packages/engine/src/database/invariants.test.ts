@@ -18,7 +18,9 @@ describe.each(databaseKinds)('raw SQL on %s', (kind) => {
   const refused = (promise: Promise<unknown>) => expect(promise).rejects.toBeInstanceOf(ConstraintViolation);
   const nextEvent = async (sandboxId: string, fields: Record<string, string | number | null>) =>
     world.db.transaction(async (tx) => {
-      const [last] = await tx.query('SELECT * FROM events WHERE sandbox_id = $1 ORDER BY seq DESC LIMIT 1', [sandboxId]);
+      const [last] = await tx.query('SELECT * FROM events WHERE sandbox_id = $1 ORDER BY seq DESC LIMIT 1', [
+        sandboxId,
+      ]);
       const [head] = await tx.query<{ position: number }>(
         'UPDATE ledger_head SET position = position + 1 RETURNING position',
       );
@@ -63,7 +65,9 @@ describe.each(databaseKinds)('raw SQL on %s', (kind) => {
   it('cannot take a checkpoint away from under a sandbox (R87)', async () => {
     const { id } = await world.engine.create(caller, {});
     const { checkpoint } = await world.engine.pause(caller, id);
-    await refused(write("UPDATE checkpoints SET state = 'deleted', sealed = 0 WHERE id = $1", [checkpoint.id]));
+    await refused(
+      write("UPDATE checkpoints SET state = 'deleted', sealed = 0 WHERE id = $1", [checkpoint.id]),
+    );
     await refused(write('DELETE FROM checkpoints WHERE id = $1', [checkpoint.id]));
   });
 

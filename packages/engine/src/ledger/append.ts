@@ -1,5 +1,12 @@
 /** Writes lines of the ledger. The database projects each onto its sandbox; see the migrations. */
-import type { CheckpointId, EventData, EventId, EventType, OperationId, SandboxState } from '@torpor/protocol';
+import type {
+  CheckpointId,
+  EventData,
+  EventId,
+  EventType,
+  OperationId,
+  SandboxState,
+} from '@torpor/protocol';
 import type { Transaction } from '../ports/database.ts';
 import type { Sandbox } from '../sandbox.ts';
 
@@ -22,7 +29,11 @@ export interface Line<T extends EventType = EventType> {
  * Keep it the last thing in a transaction: from here on the counter row is locked, and every other
  * transaction that writes a line waits for this one's commit.
  */
-export async function append<T extends EventType>(tx: Transaction, sandbox: Sandbox, line: Line<T>): Promise<Sandbox> {
+export async function append<T extends EventType>(
+  tx: Transaction,
+  sandbox: Sandbox,
+  line: Line<T>,
+): Promise<Sandbox> {
   const after: Sandbox = {
     ...sandbox,
     seq: sandbox.seq + 1,

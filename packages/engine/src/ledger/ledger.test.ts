@@ -85,7 +85,14 @@ describe.each(databaseKinds)('the ledger on %s', (kind) => {
 
 describe('folding', () => {
   const event = (seq: number, state: EventView['state'], previousState: EventView['state'] | null) =>
-    ({ id: 'evt_x', seq, state, previousState, generation: 1, checkpointId: null, type: 'sandbox.created' }) as EventView;
+    ({
+      id: 'evt_x',
+      seq,
+      state,
+      previousState,
+      generation: 1,
+      checkpointId: null,
+    }) as Partial<EventView> as EventView;
 
   it('stops at a gap, a wrong predecessor, an illegal step and a pause without a checkpoint', () => {
     const created = event(1, 'creating', null);

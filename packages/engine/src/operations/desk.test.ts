@@ -18,17 +18,20 @@ function gatedWorld(kind: (typeof databaseKinds)[number]) {
     parts: ({ runtimes, clock }) => {
       const memory = runtimes.get('memory');
       if (memory === undefined) throw new Error('There is no runtime.');
-      const slow = new Proxy(withFaults(memory, clock, () => undefined), {
-        get(target, name) {
-          const value: unknown = Reflect.get(target, name);
-          if (typeof value !== 'function' || (name !== 'start' && name !== 'freeze')) return value;
-          return async (...args: unknown[]) => {
-            if (name === 'freeze') frozen();
-            await gate[name];
-            return value(...args);
-          };
+      const slow = new Proxy(
+        withFaults(memory, clock, () => undefined),
+        {
+          get(target, name) {
+            const value: unknown = Reflect.get(target, name);
+            if (typeof value !== 'function' || (name !== 'start' && name !== 'freeze')) return value;
+            return async (...args: unknown[]) => {
+              if (name === 'freeze') frozen();
+              await gate[name];
+              return value(...args);
+            };
+          },
         },
-      });
+      );
       return { runtimes: new Map([['memory', slow]]) };
     },
   });
@@ -80,7 +83,10 @@ describe.each(databaseKinds)('operations on %s', (kind) => {
     expect(refused).toMatchObject({ code: 'transitioning', retryable: true });
     letGo();
     const { operation } = await pausing;
-    expect((refused as TorporError).toBody()).toMatchObject({ operationId: operation?.id, details: { kind: 'pause' } });
+    expect((refused as TorporError).toBody()).toMatchObject({
+      operationId: operation?.id,
+      details: { kind: 'pause' },
+    });
   });
 
   it('lets a kill supersede whatever is under way', async () => {
@@ -108,7 +114,9 @@ describe.each(databaseKinds)('operations on %s', (kind) => {
 
   it('repeats the answer for a repeated key, also for twins at once (R112)', async () => {
     const keyed = { ...caller, idempotencyKey: 'k1' };
-    const answers = await Promise.all(Array.from({ length: 10 }, () => engine.create(keyed, { name: 'one' })));
+    const answers = await Promise.all(
+      Array.from({ length: 10 }, () => engine.create(keyed, { name: 'one' })),
+    );
     expect(new Set(answers.map((sandbox) => sandbox.id)).size).toBe(1);
     expect((await engine.create(keyed, { name: 'one' })).id).toBe(answers[0]?.id);
     const { items } = await engine.list({ org: 'org' }, '', 10);
@@ -118,7 +126,9 @@ describe.each(databaseKinds)('operations on %s', (kind) => {
   it('refuses another body under the same key and changes nothing', async () => {
     const keyed = { ...caller, idempotencyKey: 'k1' };
     await engine.create(keyed, { name: 'one' });
-    await expect(engine.create(keyed, { name: 'two' })).rejects.toMatchObject({ code: 'idempotency_mismatch' });
+    await expect(engine.create(keyed, { name: 'two' })).rejects.toMatchObject({
+      code: 'idempotency_mismatch',
+    });
     expect((await engine.list({ org: 'org' }, '', 10)).items).toHaveLength(1);
   });
 

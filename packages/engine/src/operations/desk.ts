@@ -185,7 +185,11 @@ export class Desk {
         // Nobody's answer depends on this: the row says what became of the operation, and one that is
         // still open is taken up by the reconciler.
         if (!(thrown instanceof FenceLost)) {
-          this.ctx.report('operation left open', { operationId: operation.id, kind: operation.kind, error: thrown });
+          this.ctx.report('operation left open', {
+            operationId: operation.id,
+            kind: operation.kind,
+            error: thrown,
+          });
         }
       })
       .finally(() => {
@@ -251,7 +255,9 @@ function keyOf(
   thing: string,
 ): Key | undefined {
   const { org, idempotencyKey: key } = ask.caller;
-  return key === undefined ? undefined : { org, route: `${ask.kind} ${thing}`, key, bodyHash: hashBody(ask.request) };
+  return key === undefined
+    ? undefined
+    : { org, route: `${ask.kind} ${thing}`, key, bodyHash: hashBody(ask.request) };
 }
 
 /** Two requests are the same when they would do the same; when to end the new life is settled afterwards. */

@@ -1,7 +1,6 @@
 /** An operation that this server drives, and the transactions it writes for it. */
-import type { OperationKind } from '@torpor/protocol';
 import { type Context, note } from '../context.ts';
-import type { FaultPoint } from '../fault-points.ts';
+import type { Place } from '../fault-points.ts';
 import { ConstraintViolation, type Transaction } from '../ports/database.ts';
 import { lockSandbox, type Sandbox } from '../sandbox.ts';
 import { FenceLost, holdFence, type Operation, setPhase } from './operation.ts';
@@ -57,7 +56,12 @@ export async function commitForSure(
 }
 
 /** Writes down how far an operation has come. Losing the fence is found out here at the latest. */
-export async function phase(ctx: Context, operation: Operation, name: string, detail?: string): Promise<void> {
+export async function phase(
+  ctx: Context,
+  operation: Operation,
+  name: string,
+  detail?: string,
+): Promise<void> {
   await commit(ctx, operation, async (tx, sandbox) => {
     await setPhase(tx, operation, name);
     const data = { kind: operation.kind, phase: name, ...(detail === undefined ? {} : { detail }) };
@@ -65,9 +69,7 @@ export async function phase(ctx: Context, operation: Operation, name: string, de
   });
 }
 
-type Place<P extends string> = P extends `${OperationKind}.${infer Rest}` ? Rest : never;
-
 /** Passes a named fault point of this operation. */
-export async function pass(ctx: Context, operation: Operation, place: Place<FaultPoint>): Promise<void> {
+export async function pass(ctx: Context, operation: Operation, place: Place): Promise<void> {
   await ctx.faults.pass(`${operation.kind}.${place}`);
 }

@@ -43,9 +43,13 @@ export async function findByKey(tx: Transaction, key: Key, now: number): Promise
     return undefined;
   }
   if (row.body_hash !== key.bodyHash) {
-    throw new TorporError('idempotency_mismatch', `The idempotency key "${key.key}" was used with another body.`, {
-      operationId: row.operation_id,
-    });
+    throw new TorporError(
+      'idempotency_mismatch',
+      `The idempotency key "${key.key}" was used with another body.`,
+      {
+        operationId: row.operation_id,
+      },
+    );
   }
   return row.operation_id;
 }

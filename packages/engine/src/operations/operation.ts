@@ -94,15 +94,19 @@ export async function findOperation(db: Queryable, id: OperationId): Promise<Ope
 }
 
 export async function findOpenOperation(db: Queryable, sandboxId: SandboxId): Promise<Operation | undefined> {
-  const [row] = await db.query(`SELECT ${COLUMNS} FROM operations WHERE sandbox_id = $1 AND ended_at IS NULL`, [
-    sandboxId,
-  ]);
+  const [row] = await db.query(
+    `SELECT ${COLUMNS} FROM operations WHERE sandbox_id = $1 AND ended_at IS NULL`,
+    [sandboxId],
+  );
   return row === undefined ? undefined : toOperation(row);
 }
 
 /** In the order in which they were made. */
 export async function listChildren(db: Queryable, id: OperationId): Promise<Operation[]> {
-  const rows = await db.query(`SELECT ${COLUMNS} FROM operations WHERE parent_id = $1 ORDER BY started_at, id`, [id]);
+  const rows = await db.query(
+    `SELECT ${COLUMNS} FROM operations WHERE parent_id = $1 ORDER BY started_at, id`,
+    [id],
+  );
   return rows.map(toOperation);
 }
 
@@ -142,10 +146,10 @@ export async function listOperations(
  * whoever ends or takes over an operation locks that row too, so the answer holds until the commit.
  */
 export async function holdFence(tx: Transaction, operation: Operation): Promise<void> {
-  const [row] = await tx.query('SELECT id FROM operations WHERE id = $1 AND fence = $2 AND ended_at IS NULL', [
-    operation.id,
-    operation.fence,
-  ]);
+  const [row] = await tx.query(
+    'SELECT id FROM operations WHERE id = $1 AND fence = $2 AND ended_at IS NULL',
+    [operation.id, operation.fence],
+  );
   if (row === undefined) throw new FenceLost(operation.id);
 }
 
@@ -161,7 +165,12 @@ export type Ending =
  * Ends an operation; the caller holds the fence. A failure that may pass changed nothing, so the key of
  * the request is free for another try.
  */
-export async function endOperation(tx: Transaction, operation: Operation, now: number, ending: Ending): Promise<void> {
+export async function endOperation(
+  tx: Transaction,
+  operation: Operation,
+  now: number,
+  ending: Ending,
+): Promise<void> {
   const result = ending.outcome === 'succeeded' ? JSON.stringify(ending.result) : null;
   const error = ending.outcome === 'succeeded' ? null : JSON.stringify(ending.error.toBody());
   await tx.query('UPDATE operations SET ended_at = $2, outcome = $3, result = $4, error = $5 WHERE id = $1', [

@@ -46,7 +46,11 @@ export interface Captured {
   /** Checkpoints whose bytes this one stands on; they are kept as long as it is. */
   readonly standsOn: readonly CheckpointId[];
   /** Kept by a provider or in a volume: nothing was put into the staging directory. */
-  readonly external: { readonly location: string; readonly bytes: number | null; readonly replayable: boolean } | null;
+  readonly external: {
+    readonly location: string;
+    readonly bytes: number | null;
+    readonly replayable: boolean;
+  } | null;
 }
 
 /** What a sandbox is given at every start. */
@@ -105,7 +109,12 @@ export interface Runtime {
   presync(instance: Instance, signal: AbortSignal): Promise<void>;
   freeze(instance: Instance, signal: AbortSignal): Promise<void>;
   /** Captures a frozen instance. The instance stays frozen and whole, whatever happens. */
-  capture(instance: Instance, mode: 'memory' | 'files', staging: Staging, signal: AbortSignal): Promise<Captured>;
+  capture(
+    instance: Instance,
+    mode: 'memory' | 'files',
+    staging: Staging,
+    signal: AbortSignal,
+  ): Promise<Captured>;
   /**
    * Lets a frozen instance go on. With `sealed`, what it had written is part of that checkpoint now
    * and must not change any more: it goes on over fresh ground. A running instance is left alone.

@@ -13,7 +13,10 @@ export interface Disagreement {
 }
 
 export async function* audit(ctx: Context): AsyncGenerator<Disagreement> {
-  for await (const sandbox of inPages((after, limit) => listSandboxes(ctx.db, {}, after, limit), ctx.settings.pageSize)) {
+  for await (const sandbox of inPages(
+    (after, limit) => listSandboxes(ctx.db, {}, after, limit),
+    ctx.settings.pageSize,
+  )) {
     const what = await disagreement(ctx, sandbox);
     if (what !== null) yield { sandboxId: sandbox.id, what };
   }

@@ -1,4 +1,6 @@
 /** One round of keeping the checkpoints in order: unfinished, unreferenced, expiring, removable, unread. */
+
+import { findCheckpoint } from '../checkpoints/checkpoint.ts';
 import {
   announceExpiry,
   giveUp,
@@ -11,7 +13,6 @@ import {
   removeBytes,
 } from '../checkpoints/retention.ts';
 import { verifyCheckpoint } from '../checkpoints/soundness.ts';
-import { findCheckpoint } from '../checkpoints/checkpoint.ts';
 import type { Context } from '../context.ts';
 import { inPages } from './pages.ts';
 
@@ -24,7 +25,9 @@ export async function collect(ctx: Context): Promise<void> {
     act: (item: T) => Promise<unknown>,
   ) => {
     for await (const item of items) {
-      await act(item).catch((thrown: unknown) => ctx.report(`${what} failed`, { id: item.id, error: thrown }));
+      await act(item).catch((thrown: unknown) =>
+        ctx.report(`${what} failed`, { id: item.id, error: thrown }),
+      );
     }
   };
 
@@ -59,7 +62,9 @@ async function sweepStore(ctx: Context): Promise<void> {
     if (wanted && row.state === 'sealed') continue;
     await ctx.store
       .remove(stored.id)
-      .catch((thrown: unknown) => ctx.report('removing stray bytes failed', { id: stored.id, error: thrown }));
+      .catch((thrown: unknown) =>
+        ctx.report('removing stray bytes failed', { id: stored.id, error: thrown }),
+      );
   }
 }
 

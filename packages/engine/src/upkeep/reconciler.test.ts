@@ -1,3 +1,4 @@
+import type { SandboxId } from '@torpor/protocol';
 import { afterEach, describe, expect, it } from 'vitest';
 import { databaseKinds } from '../../testing/fresh-database.ts';
 import { type MemoryRuntime, runtimeWithoutPause } from '../../testing/memory-runtime.ts';
@@ -19,9 +20,14 @@ describe.each(databaseKinds)('the reconciler on %s', (kind) => {
     const sandbox = await engine.get('org', id);
     expect(sandbox).toMatchObject({ state: 'paused', lost: ['processes', 'connections'] });
     const { items } = await engine.checkpoints('org', id, 10);
-    expect(items).toMatchObject([{ id: sandbox.checkpointId, recovered: true, parts: { files: true, memory: false } }]);
+    expect(items).toMatchObject([
+      { id: sandbox.checkpointId, recovered: true, parts: { files: true, memory: false } },
+    ]);
     const events = await engine.events({ sandboxId: id, afterSeq: 0 }, 100);
-    expect(events.at(-1)).toMatchObject({ type: 'sandbox.recovered', data: { found: 'its processes have ended' } });
+    expect(events.at(-1)).toMatchObject({
+      type: 'sandbox.recovered',
+      data: { found: 'its processes have ended' },
+    });
     expect(await engine.resume(caller, id)).toMatchObject({ source: { kind: 'files' }, lost: ['processes'] });
     expect(runtime.look(id)?.files).toMatchObject({ '/a': '1' });
   });
@@ -107,7 +113,7 @@ describe.each(databaseKinds)('the reconciler on %s', (kind) => {
       }),
     });
     const { engine, runtime } = world;
-    const ids = [];
+    const ids: SandboxId[] = [];
     for (let i = 0; i < 10; i++) ids.push((await engine.create(caller, {})).id);
     bad = ids[3] ?? '';
     for (const id of ids) runtime.vanish(id, false);

@@ -52,7 +52,10 @@ async function takeUpOrphans(ctx: Context, desk: Desk, round: Round): Promise<vo
 
 async function compareSandboxes(ctx: Context, desk: Desk, round: Round): Promise<void> {
   const states = ['running', 'paused', 'killing'] as const;
-  const live = inPages((after, limit) => listSandboxes(ctx.db, { states }, after, limit), ctx.settings.pageSize);
+  const live = inPages(
+    (after, limit) => listSandboxes(ctx.db, { states }, after, limit),
+    ctx.settings.pageSize,
+  );
   for await (const sandbox of live) {
     await guarded(ctx, round, sandbox.id, () => compare(ctx, desk, sandbox, round));
   }
@@ -96,7 +99,13 @@ async function seen(ctx: Context, sandbox: Sandbox, evidence: 'running' | 'unkno
 /** Opens an operation for what needs repair, unless somebody has begun something since it was seen. */
 async function repairByOperation(ctx: Context, desk: Desk, sandbox: Sandbox): Promise<void> {
   const caller = { org: sandbox.org };
-  const operation = desk.draft({ kind: 'recover', sandboxId: sandbox.id, caller, request: {}, reason: 'reconcile' });
+  const operation = desk.draft({
+    kind: 'recover',
+    sandboxId: sandbox.id,
+    caller,
+    request: {},
+    reason: 'reconcile',
+  });
   const claimed = await ctx.db.transaction(async (tx) => {
     const locked = await lockSandbox(tx, sandbox.id);
     const same = locked.state === 'running' && locked.generation === sandbox.generation;

@@ -15,7 +15,9 @@ describe.each(databaseKinds)('lifetimes on %s', (kind) => {
   afterEach(() => world.dispose());
 
   const reasons = async (id: Awaited<ReturnType<Engine['create']>>['id']) =>
-    (await engine.events({ sandboxId: id, afterSeq: 0 }, 100)).map((event) => event.data['reason']).filter(Boolean);
+    (await engine.events({ sandboxId: id, afterSeq: 0 }, 100))
+      .map((event) => event.data['reason'])
+      .filter(Boolean);
 
   it('pauses a sandbox whose time is up, with all it had, or kills it where that was asked for', async () => {
     const pausing = await engine.create(caller, { timeoutSeconds: 60 });
@@ -38,7 +40,9 @@ describe.each(databaseKinds)('lifetimes on %s', (kind) => {
     const resumed = await engine.resume(caller, id);
     expect(resumed.sandbox.endsAt).toBe(world.clock.now() + 3_600_000);
     // A reconnect that names five minutes leaves the hour alone; one that names two hours extends it.
-    expect((await engine.resume(caller, id, { timeoutSeconds: 300 })).sandbox.endsAt).toBe(resumed.sandbox.endsAt);
+    expect((await engine.resume(caller, id, { timeoutSeconds: 300 })).sandbox.endsAt).toBe(
+      resumed.sandbox.endsAt,
+    );
     const longer = await engine.resume(caller, id, { timeoutSeconds: 7_200 });
     expect(longer.sandbox.endsAt).toBe(world.clock.now() + 7_200_000);
   });

@@ -48,13 +48,19 @@ export class Sweeper {
       if (sandbox.onIdle === 'keep' || this.leases.isUsed(sandbox.id)) continue;
       await this.end(sandbox, 'idle', sandbox.onIdle, async (locked) => {
         const active = await lastActive(ctx.db, locked.id);
-        const used = this.leases.isUsed(locked.id) || active === null || active + locked.idleMs > ctx.clock.now();
+        const used =
+          this.leases.isUsed(locked.id) || active === null || active + locked.idleMs > ctx.clock.now();
         if (used) throw new NotDue();
       });
     }
   }
 
-  private async end(sandbox: Sandbox, reason: 'timeout' | 'idle', how: 'pause' | 'kill', guard: Guard): Promise<void> {
+  private async end(
+    sandbox: Sandbox,
+    reason: 'timeout' | 'idle',
+    how: 'pause' | 'kill',
+    guard: Guard,
+  ): Promise<void> {
     const { ctx, desk } = this;
     const waiting = this.patience.get(sandbox.id);
     if (waiting !== undefined && waiting.until > ctx.clock.monotonic()) return;

@@ -57,7 +57,10 @@ async function goOnFrom(ctx: Context, held: Held, sandbox: Sandbox): Promise<voi
     case 'failed':
     case 'lost':
       // These end the operation in the transaction that writes them.
-      throw new TorporError('internal', `Operation ${held.operation.id} is open on a sandbox that has ended.`);
+      throw new TorporError(
+        'internal',
+        `Operation ${held.operation.id} is open on a sandbox that has ended.`,
+      );
   }
 }
 
@@ -65,9 +68,13 @@ async function goOnFrom(ctx: Context, held: Held, sandbox: Sandbox): Promise<voi
 async function rollBack(ctx: Context, held: Held, sandbox: Sandbox): Promise<void> {
   const found = await observe(ctx, sandbox);
   if (found.is === 'gone') return recover(ctx, held, sandbox, found);
-  const error = new TorporError('unreachable', `The server stopped during the ${held.operation.kind}; it was undone.`, {
-    sandboxId: sandbox.id,
-    hint: 'The sandbox runs on. Ask again.',
-  });
+  const error = new TorporError(
+    'unreachable',
+    `The server stopped during the ${held.operation.kind}; it was undone.`,
+    {
+      sandboxId: sandbox.id,
+      hint: 'The sandbox runs on. Ask again.',
+    },
+  );
   return undoSeal(ctx, held.operation, sandbox, error);
 }

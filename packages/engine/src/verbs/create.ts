@@ -89,9 +89,13 @@ async function baseOf(ctx: Context, org: string, request: CreateRequest): Promis
   }
   const { capabilities } = runtimeOf(ctx, base);
   if (base.sandboxId !== null && !(base.replayable && capabilities().fork)) {
-    throw new TorporError('capability_unsupported', `Checkpoint ${base.id} can only be resumed by its own sandbox.`, {
-      checkpointId: base.id,
-    });
+    throw new TorporError(
+      'capability_unsupported',
+      `Checkpoint ${base.id} can only be resumed by its own sandbox.`,
+      {
+        checkpointId: base.id,
+      },
+    );
   }
   return base;
 }

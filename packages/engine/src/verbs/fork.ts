@@ -36,7 +36,15 @@ export async function fork(
     name: null,
     expiresAt: null,
     also: async (tx, sandbox, operation) => {
-      births = await insertChildren(ctx, desk, tx, { sandbox, operation }, plan.checkpointId, runtime, request);
+      births = await insertChildren(
+        ctx,
+        desk,
+        tx,
+        { sandbox, operation },
+        plan.checkpointId,
+        runtime,
+        request,
+      );
     },
   });
   let claimed: Sandbox | undefined;

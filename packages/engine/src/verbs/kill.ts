@@ -39,4 +39,3 @@ export async function kill(
   if (accepted.is === 'already') return { operation: null };
   return { operation: await desk.finished(accepted.operationId, caller.signal) };
 }
-

@@ -38,13 +38,20 @@ export async function setLifetime(
 }
 
 /** Gives a running sandbox at least this long from now; what it has beyond that, it keeps. */
-export async function extendLifetime(ctx: Context, id: SandboxId, timeoutSeconds: number | undefined): Promise<void> {
+export async function extendLifetime(
+  ctx: Context,
+  id: SandboxId,
+  timeoutSeconds: number | undefined,
+): Promise<void> {
   if (timeoutSeconds === undefined) return;
   await ctx.db.transaction(async (tx) => {
     const sandbox = await lockSandbox(tx, id);
     const endsAt = ctx.clock.now() + timeoutSeconds * 1_000;
     if (sandbox.state !== 'running' || sandbox.endsAt === null || sandbox.endsAt >= endsAt) return;
     const data = { endsAt, timeoutSeconds };
-    await take(ctx, tx, sandbox, 'set_lifetime', 'lifetime.set', data, { operationId: null, change: { endsAt } });
+    await take(ctx, tx, sandbox, 'set_lifetime', 'lifetime.set', data, {
+      operationId: null,
+      change: { endsAt },
+    });
   });
 }

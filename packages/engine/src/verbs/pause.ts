@@ -1,5 +1,11 @@
 /** Pause: a running sandbox becomes a sealed checkpoint. */
-import { type CheckpointId, type PauseRequest, type Reason, type SandboxId, TorporError } from '@torpor/protocol';
+import {
+  type CheckpointId,
+  type PauseRequest,
+  type Reason,
+  type SandboxId,
+  TorporError,
+} from '@torpor/protocol';
 import { reserve, SealFailed, seal } from '../acts/seal.ts';
 import { type Context, requirePause, runtimeOf, take } from '../context.ts';
 import type { Caller, Desk } from '../operations/desk.ts';
@@ -40,7 +46,15 @@ export async function pause(
     async (held) => {
       if (claimed === undefined) return;
       const sandbox = claimed;
-      const plan = { checkpointId, mode, reason, then: 'pause', name: null, expiresAt: null, last: true } as const;
+      const plan = {
+        checkpointId,
+        mode,
+        reason,
+        afterwards: 'pause',
+        name: null,
+        expiresAt: null,
+        last: true,
+      } as const;
       await unlessSealFails(async () => {
         await seal(ctx, held, sandbox, plan);
         retire(ctx, sandbox);
@@ -59,7 +73,11 @@ async function alreadyPaused(ctx: Context, sandbox: Sandbox): Promise<Paused> {
 }
 
 /** The capability is asked before anything is written: what cannot be paused is never recorded as paused. */
-export function sealMode(runtime: Runtime, wanted: 'memory' | 'files' | undefined, what: string): 'memory' | 'files' {
+export function sealMode(
+  runtime: Runtime,
+  wanted: 'memory' | 'files' | undefined,
+  what: string,
+): 'memory' | 'files' {
   const best = requirePause(runtime, what);
   if (wanted === 'memory' && best === 'files') {
     throw new TorporError('capability_unsupported', `The runtime "${runtime.name}" keeps files, not memory.`);
@@ -77,7 +95,7 @@ export async function unlessSealFails(work: () => Promise<void>): Promise<void> 
 }
 
 /** The frozen instance of a paused sandbox is of no more use. Nobody waits for its end but the next start. */
-export function retire(ctx: Context, sandbox: Sandbox): void {
+function retire(ctx: Context, sandbox: Sandbox): void {
   const upTo = { sandboxId: sandbox.id, generation: sandbox.generation };
   ctx.background.run(`destroying the paused instance of ${sandbox.id}`, () =>
     runtimeOf(ctx, sandbox).destroy(upTo, AbortSignal.timeout(ctx.settings.callMs)),

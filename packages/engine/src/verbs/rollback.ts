@@ -24,15 +24,19 @@ export async function rollback(
   const target = await getSealed(ctx.db, request.checkpointId, org);
   const runtime = runtimeOf(ctx, { runtime: name });
   if (!target.replayable || target.runtime !== name) {
-    throw new TorporError('capability_unsupported', `The sandbox cannot be started from checkpoint ${target.id}.`, {
-      checkpointId: target.id,
-    });
+    throw new TorporError(
+      'capability_unsupported',
+      `The sandbox cannot be started from checkpoint ${target.id}.`,
+      {
+        checkpointId: target.id,
+      },
+    );
   }
   const plan: SealPlan = {
     checkpointId: ctx.ids.next('ckpt'),
     mode: sealMode(runtime, undefined, 'be rolled back'),
     reason: 'rollback',
-    then: 'pause',
+    afterwards: 'pause',
     name: null,
     expiresAt: null,
     last: false,
@@ -41,7 +45,13 @@ export async function rollback(
   let paused: Sandbox | undefined;
   const accepted = await desk.accept(
     // Only this checkpoint, by its memory or by its files: another one is not what was asked for.
-    { kind: 'rollback', sandboxId, caller, request: { from: target.id, fallback: ['files'] }, reason: 'rollback' },
+    {
+      kind: 'rollback',
+      sandboxId,
+      caller,
+      request: { from: target.id, fallback: ['files'] },
+      reason: 'rollback',
+    },
     async (tx, sandbox, operation) => {
       if (sandbox.state === 'running') running = await claimSeal(ctx, tx, sandbox, operation, plan);
       else paused = await stepResuming(ctx, tx, sandbox, operation, 'rollback');

@@ -18,17 +18,22 @@ export async function claimSeal(
   tx: Transaction,
   sandbox: Sandbox,
   operation: Operation,
-  plan: Pick<SealPlan, 'checkpointId' | 'mode' | 'reason' | 'then'>,
+  plan: Pick<SealPlan, 'checkpointId' | 'mode' | 'reason' | 'afterwards'>,
 ): Promise<Sandbox> {
   await reserve(ctx, tx, sandbox, operation, plan.checkpointId);
-  if (plan.then === 'continue') return sandbox;
+  if (plan.afterwards === 'continue') return sandbox;
   const { reason, mode } = plan;
   return take(ctx, tx, sandbox, 'pause', 'sandbox.pausing', { reason, mode }, { operationId: operation.id });
 }
 
-export async function sealAndStart(ctx: Context, held: Held, sandbox: Sandbox, plan: SealPlan): Promise<void> {
+export async function sealAndStart(
+  ctx: Context,
+  held: Held,
+  sandbox: Sandbox,
+  plan: SealPlan,
+): Promise<void> {
   await seal(ctx, held, sandbox, plan);
-  if (plan.then === 'pause') await startPaused(ctx, held, plan.reason);
+  if (plan.afterwards === 'pause') await startPaused(ctx, held, plan.reason);
 }
 
 /** Goes on to the start; also for an operation whose server died between the two. */

@@ -57,12 +57,13 @@ export function planSnapshot(
     checkpointId,
     mode: sealMode(runtime, undefined, 'be snapshotted'),
     reason: 'snapshot',
-    then: inPlace ? 'continue' : 'pause',
+    afterwards: inPlace ? 'continue' : 'pause',
     last: inPlace,
     name: wanted.name,
     expiresAt: wanted.expiresAt,
     also: async (tx, sandbox, operation) => {
-      if (wanted.name !== null) await nameCheckpoint(tx, sandbox.id, checkpointId, wanted.name, ctx.clock.now());
+      if (wanted.name !== null)
+        await nameCheckpoint(tx, sandbox.id, checkpointId, wanted.name, ctx.clock.now());
       await wanted.also?.(tx, sandbox, operation);
     },
   };

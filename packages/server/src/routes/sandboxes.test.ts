@@ -98,8 +98,8 @@ describe('the list of sandboxes', () => {
     const seen: string[] = [];
     let cursor: string | null = '';
     while (cursor !== null) {
-      const page = (await server.ask('GET', `/v1/sandboxes?limit=2&${query}&cursor=${cursor}`)).json();
-      seen.push(...page.items.map((item: { id: string }) => item.id));
+      const page: { items: { id: string }[]; nextCursor: string | null } = (await server.ask('GET', `/v1/sandboxes?limit=2&${query}&cursor=${cursor}`)).json();
+      seen.push(...page.items.map((item) => item.id));
       cursor = page.nextCursor;
     }
     expect(seen).toEqual([...ids].sort());

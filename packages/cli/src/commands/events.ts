@@ -1,0 +1,68 @@
+/** `torpor events` */
+import type { EventView } from '@torpor/protocol';
+import { teach } from '../build-command.ts';
+import type { Cli, Define } from '../cli.ts';
+import { parseNumber } from '../human-units.ts';
+import { sandboxOf } from '../sandbox-argument.ts';
+import { stateText } from '../sandbox-text.ts';
+
+interface EventsOptions {
+  follow?: boolean;
+  after?: number;
+  limit?: number;
+  reverse?: boolean;
+}
+
+export const define: Define = (command, act) => {
+  command
+    .argument('[sandbox]', 'its id or name (default: all of the organisation)')
+    .option('-f, --follow', 'go on with what happens from now; with --json one event per line')
+    .option('--after <number>', 'only what comes after this seq (of all: position)', parseNumber)
+    .option('-l, --limit <n>', 'only the last n', parseNumber)
+    .option('-r, --reverse', 'newest first');
+  teach(command, {
+    examples: [
+      ['torpor events web', 'all that ever happened to it'],
+      ['torpor events -f', 'watch everything'],
+    ],
+    seeAlso: ['ops', 'get'],
+  });
+  command.action(
+    act<EventsOptions>(async (cli, [sandbox], options) => {
+      const torpor = await cli.torpor();
+      const sandboxId = sandbox === undefined ? undefined : await sandboxOf(cli, sandbox);
+      if (options.follow) {
+        const follow = { after: options.after, signal: cli.signal };
+        const events = sandboxId === undefined ? torpor.events(follow) : torpor.sandboxes.events(sandboxId, follow);
+        for await (const event of events) cli.answerLine(event, () => eventText(cli, event));
+        return;
+      }
+      const items = await written(cli, sandboxId, options);
+      cli.answer({ items, nextCursor: null }, () => items.map((event) => eventText(cli, event)).join('\n'));
+    }),
+  );
+};
+
+async function written(cli: Cli, sandboxId: EventView['sandboxId'] | undefined, options: EventsOptions): Promise<EventView[]> {
+  const torpor = await cli.torpor();
+  const items: EventView[] = [];
+  let cursor = options.after === undefined ? undefined : String(options.after);
+  do {
+    const page = await torpor.eventPage({ sandboxId, cursor, limit: 1_000, signal: cli.signal });
+    items.push(...page.items);
+    if (options.limit !== undefined && items.length > options.limit) items.splice(0, items.length - options.limit);
+    cursor = page.nextCursor ?? undefined;
+  } while (cursor !== undefined);
+  return options.reverse ? items.reverse() : items;
+}
+
+function eventText({ io: { colors } }: Cli, event: EventView): string {
+  const at = new Date(event.at).toISOString().replace('T', ' ').replace('Z', '');
+  const changed = event.previousState !== null && event.previousState !== event.state;
+  const state = changed ? `${event.previousState} → ${stateText(event.state, colors)}` : '';
+  const data = Object.entries(event.data)
+    .filter(([, value]) => value !== null && value !== undefined)
+    .map(([key, value]) => `${key}=${typeof value === 'object' ? JSON.stringify(value) : value}`);
+  const parts = [colors.dim(at), event.sandboxId, colors.bold(event.type), state, colors.dim(data.join(' '))];
+  return parts.filter((part) => part !== '').join('  ');
+}

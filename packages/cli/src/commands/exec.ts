@@ -1,0 +1,99 @@
+/** `torpor exec`: the command's own output, input and exit code. */
+import type { ExecSocketRequest, SandboxId } from '@torpor/protocol';
+import type { ProcessEvent, ProcessSocket } from '@torpor/sdk';
+import { teach } from '../build-command.ts';
+import type { Cli, Define } from '../cli.ts';
+import { CliError } from '../failure.ts';
+import { parseSpan } from '../human-units.ts';
+import { collect, given, pairsOf } from '../pairs.ts';
+import { sandboxOf } from '../sandbox-argument.ts';
+import { shellLine } from '../shell-words.ts';
+import { write } from '../write.ts';
+
+interface ExecOptions {
+  cwd?: string;
+  env: string[];
+  user?: string;
+  timeout?: number;
+  background?: boolean;
+}
+
+export const define: Define = (command, act) => {
+  command
+    .argument('<sandbox>', 'its id or name')
+    .argument('<command...>', 'what to run; one word is a line for the shell, several are a program and its arguments')
+    .option('-w, --cwd <dir>', "where (default: the sandbox's home)")
+    .option('-e, --env <key=value>', 'a variable of its environment; may be repeated', collect, [])
+    .option('-u, --user <user>', 'as whom')
+    .option('--timeout <span>', 'kill it after this, as 90s, 5m, 2h', parseSpan)
+    .option('-b, --background', 'answer when it runs, and leave it running');
+  teach(command, {
+    examples: [
+      ['torpor exec web npm test', 'options after the program are the program’s'],
+      ["torpor exec web 'cd app && ls | wc -l'", 'one word: a line for the shell'],
+      ['tar c src | torpor exec web tar x', 'stdin, stdout, stderr and exit code pass through'],
+    ],
+    seeAlso: ['shell', 'ps', 'files'],
+  });
+  command.action(
+    act<ExecOptions>(async (cli, [sandbox, ...words], options) => {
+      const id = await sandboxOf(cli, sandbox);
+      const env = options.env.length > 0 ? pairsOf('--env', options.env) : undefined;
+      const { cwd, user, timeout } = options;
+      const request = { command: shellLine(words), ...given({ cwd, user, env, timeoutSeconds: timeout }) };
+      if (options.background) return inBackground(cli, id, request);
+      const socket = await (await cli.torpor()).sandboxes.execSocket(id, request);
+      cli.signal.addEventListener('abort', () => socket.close(), { once: true });
+      void feed(cli, socket);
+      return cli.json ? collected(cli, socket) : passedThrough(cli, socket);
+    }),
+  );
+};
+
+async function inBackground(cli: Cli, id: SandboxId, request: ExecSocketRequest): Promise<number> {
+  const reply = await (await cli.torpor()).sandboxes.execInBackground(id, request, { signal: cli.signal });
+  cli.answer(reply, () => reply.process.id ?? String(reply.process.pid));
+  cli.remark(`It runs. \`torpor logs ${id} ${reply.process.id ?? reply.process.pid}\` shows its output.`);
+  return 0;
+}
+
+/** A terminal is not handed on: whoever wants to type into a program opens a shell. */
+async function feed({ io: { stdin } }: Cli, socket: ProcessSocket): Promise<void> {
+  try {
+    if (!stdin.isTTY) for await (const chunk of stdin) await socket.write(chunk as Buffer);
+  } finally {
+    socket.closeStdin();
+  }
+}
+
+async function passedThrough({ io, signal }: Cli, socket: ProcessSocket): Promise<number> {
+  for await (const event of socket) {
+    if (event.type === 'output') await write(event.channel === 'stderr' ? io.stderr : io.stdout, event.bytes);
+    if (event.type === 'exit') return event.code;
+  }
+  throw interrupted(signal);
+}
+
+async function collected(cli: Cli, socket: ProcessSocket): Promise<number> {
+  const output = { stdout: [] as Uint8Array[], stderr: [] as Uint8Array[] };
+  let autoResumed = false;
+  const text = (channel: 'stdout' | 'stderr') => Buffer.concat(output[channel]).toString('utf8');
+  for await (const event of socket) {
+    if (event.type === 'started') autoResumed = event.autoResumed;
+    if (event.type === 'output') output[event.channel === 'stderr' ? 'stderr' : 'stdout'].push(event.bytes);
+    if (event.type === 'exit') {
+      cli.answer(replyOf(event, text('stdout'), text('stderr'), autoResumed), () => '');
+      return event.code;
+    }
+  }
+  throw interrupted(cli.signal);
+}
+
+function replyOf(end: ProcessEvent & { type: 'exit' }, stdout: string, stderr: string, autoResumed: boolean) {
+  const { code, signal, durationMs } = end;
+  return { exitCode: code, signal, stdout, stderr, truncated: false, durationMs, autoResumed };
+}
+
+function interrupted(signal: AbortSignal): unknown {
+  return signal.aborted ? signal.reason : new CliError('NETWORK_ERROR', 'The connection ended before the command did.');
+}

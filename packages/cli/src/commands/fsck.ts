@@ -1,0 +1,31 @@
+/** `torpor fsck` */
+import { teach } from '../build-command.ts';
+import type { Define } from '../cli.ts';
+import { columns } from '../columns.ts';
+import { EXIT } from '../exit-codes.ts';
+import { elapsed } from '../human-units.ts';
+
+export const define: Define = (command, act) => {
+  teach(command, {
+    examples: [['torpor fsck', 'compare, repair, report; exits 1 when something is damaged or lost']],
+    seeAlso: ['doctor', 'checkpoints', 'events'],
+  });
+  command.action(
+    act(async (cli) => {
+      const torpor = await cli.torpor();
+      const report = await cli.during('Looking at everything…', torpor.fsck({ signal: cli.signal }));
+      const { round, findings, sandboxes, durationMs } = report;
+      const { colors } = cli.io;
+      cli.answer(report, () => {
+        const summary =
+          `${sandboxes} sandboxes in ${elapsed(durationMs)}: ${round.repaired} repaired, ` +
+          `${round.takenUp} operations taken up, ${round.unknown} unknown, ${round.failed} failed`;
+        if (findings.length === 0) return summary;
+        const rows = findings.map((one) => [one.sandboxId, one.state, one.what, one.checkpointId ?? '-', one.detail]);
+        return `${columns(['SANDBOX', 'STATE', 'FOUND', 'CHECKPOINT', 'DETAIL'], rows, colors)}\n${summary}`;
+      });
+      const bad = round.failed > 0 || findings.some(({ what }) => what === 'damaged' || what === 'lost');
+      return bad ? EXIT.general : EXIT.ok;
+    }),
+  );
+};

@@ -1,0 +1,70 @@
+/** `torpor ops` */
+import type { OperationId, OperationView } from '@torpor/protocol';
+import { teach } from '../build-command.ts';
+import type { Define } from '../cli.ts';
+import type { Colors } from '../colors.ts';
+import { columns, facts } from '../columns.ts';
+import { elapsed, relative } from '../human-units.ts';
+import { sandboxOf } from '../sandbox-argument.ts';
+
+export const define: Define = (command, act) => {
+  command.argument('[sandbox-or-operation]', 'a sandbox, by id or name, or the id of one operation (default: all)');
+  teach(command, {
+    examples: [
+      ['torpor ops web', 'what was asked of it'],
+      ['torpor ops op_…', 'how far one came'],
+    ],
+    seeAlso: ['events', 'get'],
+  });
+  command.action(
+    act(async (cli, [given]) => {
+      const { operations } = await cli.torpor();
+      const now = cli.io.now();
+      if (given?.startsWith('op_')) {
+        const operation = await operations.get(given as OperationId, { signal: cli.signal });
+        cli.answer(operation, () => operationFacts(operation, now, cli.io.colors));
+        return;
+      }
+      const sandboxId = given === undefined ? undefined : await sandboxOf(cli, given);
+      const items: OperationView[] = [];
+      for await (const one of operations.list({ sandboxId, limit: 1_000, signal: cli.signal })) items.push(one);
+      items.sort((a, b) => a.startedAt - b.startedAt);
+      const rows = items.map((one) => [
+        one.id,
+        one.sandboxId,
+        one.kind,
+        outcomeText(one, cli.io.colors),
+        relative(one.startedAt, now),
+        one.endedAt === null ? '-' : elapsed(one.endedAt - one.startedAt),
+        one.error?.message ?? '',
+      ]);
+      cli.answer({ items, nextCursor: null }, () =>
+        rows.length === 0 ? '' : columns(['ID', 'SANDBOX', 'KIND', 'OUTCOME', 'STARTED', 'TOOK', ''], rows, cli.io.colors),
+      );
+    }),
+  );
+};
+
+function outcomeText({ outcome, phase }: OperationView, colors: Colors): string {
+  if (outcome === null) return colors.yellow(phase ?? 'under way');
+  return outcome === 'succeeded' ? colors.green(outcome) : outcome === 'failed' ? colors.red(outcome) : outcome;
+}
+
+function operationFacts(operation: OperationView, now: number, colors: Colors): string {
+  const { endedAt, startedAt, error } = operation;
+  return facts(
+    [
+      ['id', operation.id],
+      ['sandbox', operation.sandboxId],
+      ['kind', operation.kind],
+      ['outcome', outcomeText(operation, colors)],
+      ['phase', operation.phase],
+      ['started', relative(startedAt, now)],
+      ['took', endedAt === null ? null : elapsed(endedAt - startedAt)],
+      ['deadline', endedAt === null ? relative(operation.deadlineAt, now) : null],
+      ['error', error === null ? null : `${error.code}: ${error.message}`],
+      ['hint', error?.hint],
+    ],
+    colors,
+  );
+}

@@ -1,0 +1,66 @@
+/** `torpor shell`: a real terminal in a sandbox. */
+import type { ProcessSocket, TerminalOptions } from '@torpor/sdk';
+import { teach } from '../build-command.ts';
+import type { Define } from '../cli.ts';
+import { CliError } from '../failure.ts';
+import type { Io } from '../io.ts';
+import { given } from '../pairs.ts';
+import { sandboxOf } from '../sandbox-argument.ts';
+import { shellLine } from '../shell-words.ts';
+import { write } from '../write.ts';
+
+export const define: Define = (command, act) => {
+  command
+    .argument('[sandbox]', 'its id or name')
+    .argument('[command...]', 'what to run in the terminal (default: a login shell)')
+    .option('-w, --cwd <dir>', "where (default: the sandbox's home)")
+    .option('-u, --user <user>', 'as whom');
+  teach(command, {
+    examples: [
+      ['torpor shell web', 'look around; `exit` leaves, with its exit code'],
+      ['torpor shell web htop', 'one program in a terminal'],
+    ],
+    seeAlso: ['exec', 'files'],
+  });
+  command.action(
+    act<{ cwd?: string; user?: string }>(async (cli, [sandbox, ...words], { cwd, user }) => {
+      const { io } = cli;
+      if (!io.stdin.isTTY || !io.stdout.isTTY) {
+        throw new CliError('INVALID_ARGUMENT', 'A shell needs a terminal.', {
+          hint: 'Without one, run a command: `torpor exec <sandbox> <command>`.',
+        });
+      }
+      const id = await sandboxOf(cli, sandbox);
+      const { columns: cols, rows } = io.stdout;
+      const wanted: TerminalOptions = given({
+        cols,
+        rows,
+        cwd,
+        user,
+        command: words.length > 0 ? shellLine(words) : undefined,
+      });
+      const opening = (await cli.torpor()).sandboxes.terminal(id, wanted);
+      return joined(io, await cli.during(`Opening a terminal in ${id}…`, opening));
+    }),
+  );
+};
+
+/** From here until it ends every key is the sandbox's, Ctrl-C too. */
+async function joined({ stdin, stdout }: Io, socket: ProcessSocket): Promise<number> {
+  const onInput = (bytes: Buffer) => void socket.write(bytes);
+  const onResize = () => socket.resize(stdout.columns, stdout.rows);
+  stdin.setRawMode(true);
+  stdin.on('data', onInput);
+  stdout.on('resize', onResize);
+  try {
+    for await (const event of socket) {
+      if (event.type === 'output') await write(stdout, event.bytes);
+      if (event.type === 'exit') return event.code;
+    }
+    return 0;
+  } finally {
+    stdin.setRawMode(false);
+    stdin.off('data', onInput).pause();
+    stdout.off('resize', onResize);
+  }
+}

@@ -1,0 +1,75 @@
+/** Answers the shell: what may come next on an unfinished command line. */
+import type { Command as Completions } from '@bomb.sh/tab';
+import type { Command, Option } from 'commander';
+import { readCommandLine } from './arguments.ts';
+import { buildCommand } from './build-command.ts';
+import { Cli } from './cli.ts';
+import { COMMANDS, findCommand } from './command-table.ts';
+import type { Io } from './io.ts';
+import { LIVE_STATES } from './sandbox-argument.ts';
+
+/** Longer than this and the shell feels stuck. */
+const PATIENCE_MS = 400;
+
+/** `words` are `--` and the line so far; its last word may be empty. */
+export async function complete(words: readonly string[], io: Io): Promise<number> {
+  const { default: tab } = await import('@bomb.sh/tab');
+  const line = words[0] === '--' ? words.slice(1) : [...words];
+  const named = findCommand(readCommandLine(line).name ?? '');
+  for (const entry of COMMANDS) {
+    for (const name of [entry.name, ...(entry === named ? (entry.aliases ?? []) : [])]) {
+      tab.command(name, entry.summary);
+    }
+  }
+  if (named !== undefined) {
+    const command = await buildCommand(named, io, new AbortController().signal, { exitCode: 0 });
+    const sandboxes = await sandboxNames(io);
+    for (const name of [named.name, ...(named.aliases ?? [])]) {
+      describe(tab.command(name, named.summary), command, sandboxes);
+      for (const sub of command.commands) describe(tab.command(`${name} ${sub.name()}`, sub.summary()), sub, sandboxes);
+    }
+  }
+  tab.parse([...line]);
+  return 0;
+}
+
+type Names = readonly (readonly [name: string, about: string])[];
+
+function describe(completions: Completions, command: Command, sandboxes: Names): void {
+  for (const option of command.options) {
+    const name = option.long?.slice(2);
+    if (name === undefined) continue;
+    const alias = option.short?.slice(1);
+    const choices = choicesOf(option);
+    if (choices === undefined) completions.option(name, option.description, alias);
+    else completions.option(name, option.description, (add) => choices.forEach((one) => add(one, '')), alias);
+  }
+  for (const argument of command.registeredArguments) {
+    const isSandbox = argument.name().startsWith('sandbox');
+    completions.argument(
+      argument.name(),
+      (add) => {
+        if (isSandbox) for (const [name, about] of sandboxes) add(name, about);
+        for (const choice of argument.argChoices ?? []) add(choice, '');
+      },
+      argument.variadic,
+    );
+  }
+}
+
+/** Undefined for a flag, which takes no value. */
+function choicesOf(option: Option): readonly string[] | undefined {
+  return option.required || option.optional ? (option.argChoices ?? []) : undefined;
+}
+
+/** Nobody answering is no reason to disturb somebody who is typing. */
+async function sandboxNames(io: Io): Promise<Names> {
+  const signal = AbortSignal.timeout(PATIENCE_MS);
+  try {
+    const { sandboxes } = await new Cli(io, {}, signal).torpor();
+    const { items } = await sandboxes.page({ state: LIVE_STATES, limit: 100, signal });
+    return items.map(({ id, name, state }) => [name ?? id, state]);
+  } catch {
+    return [];
+  }
+}

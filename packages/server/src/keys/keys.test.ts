@@ -1,0 +1,150 @@
+import { randomBytes } from 'node:crypto';
+import { mkdtemp, readFile, rm, stat, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { systemClock } from '@torpor/engine';
+import { databaseKinds, type FreshDatabase, freshDatabase, ManualClock } from '@torpor/engine/testing';
+import { TorporError } from '@torpor/protocol';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { ensureFirstKey, keyFileOf } from './first-key.ts';
+import { type Identity, identify } from './identity.ts';
+import { createKey, pageOfKeys, revokeKey } from './manage.ts';
+
+async function codeOf(work: Promise<unknown>): Promise<string> {
+  return work.then(
+    () => 'fine',
+    (thrown: unknown) => (thrown as TorporError).code,
+  );
+}
+
+describe.each(databaseKinds)('keys on %s', (kind) => {
+  let fresh: FreshDatabase;
+  const clock = new ManualClock();
+  beforeAll(async () => {
+    fresh = await freshDatabase(kind);
+  });
+  afterAll(() => fresh.dispose());
+  const parts = () => ({ db: fresh.db, clock, randomBytes });
+  const ask = (headers: Record<string, string>): Promise<Identity> => identify(fresh.db, clock, headers);
+
+  it('open in each form that clients write them in', async () => {
+    const { key, id } = await createKey(parts(), 'acme', { name: 'a' });
+    const identity = { org: 'acme', subject: 'default', keyId: id, service: true };
+    expect(await ask({ authorization: `Bearer ${key}` })).toEqual(identity);
+    expect(await ask({ authorization: `bearer e2b_${key}` })).toEqual(identity);
+    expect(await ask({ 'x-api-key': key })).toEqual(identity);
+    expect(await ask({ 'x-api-key': `e2b_${key.toUpperCase()}`, authorization: `Bearer ${key}` })).toEqual(identity);
+  });
+
+  it('are stored as hashes only', async () => {
+    const { key } = await createKey(parts(), 'acme', { name: 'hashed' });
+    const rows = await fresh.db.query('SELECT * FROM api_keys');
+    expect(JSON.stringify(rows)).not.toContain(key);
+  });
+
+  it('that are missing, malformed, unknown, two, revoked or expired are all refused alike', async () => {
+    const good = await createKey(parts(), 'acme', { name: 'good' });
+    const revoked = await createKey(parts(), 'acme', { name: 'revoked' });
+    await revokeKey(parts(), 'acme', revoked.id);
+    const expired = await createKey(parts(), 'acme', { name: 'expired', expiresInSeconds: 60 });
+    expect((await ask({ 'x-api-key': expired.key })).org).toBe('acme');
+    clock.advance(60_000);
+    const refused = [
+      {},
+      { authorization: good.key },
+      { authorization: `Basic ${good.key}` },
+      { authorization: `Bearer ${good.key} ${good.key}` },
+      { 'x-api-key': good.key.slice(1) },
+      { 'x-api-key': `${good.key}, ${good.key}` },
+      { 'x-api-key': 'f'.repeat(64) },
+      { 'x-api-key': good.key, authorization: `Bearer ${'f'.repeat(64)}` },
+      { 'x-api-key': revoked.key },
+      { 'x-api-key': expired.key },
+    ];
+    const messages = new Set<string>();
+    for (const headers of refused) {
+      const thrown = await ask(headers).catch((error: TorporError) => error);
+      expect(thrown).toMatchObject({ code: 'unauthenticated' });
+      messages.add((thrown as TorporError).message);
+    }
+    expect(messages.size).toBe(1);
+  });
+
+  it('without an owner act for anybody, those of a user for that user alone', async () => {
+    const service = await createKey(parts(), 'acme', { name: 's' });
+    const user = await createKey(parts(), 'acme', { name: 'u', subject: 'ada' });
+    expect(await ask({ 'x-api-key': service.key, 'torpor-user': 'grace' })).toMatchObject({ subject: 'grace' });
+    expect(await ask({ 'x-api-key': user.key })).toMatchObject({ subject: 'ada', service: false });
+    expect(await ask({ 'x-api-key': user.key, 'torpor-user': 'ada' })).toMatchObject({ subject: 'ada' });
+    expect(await codeOf(ask({ 'x-api-key': user.key, 'torpor-user': 'grace' }))).toBe('forbidden');
+    for (const name of ['', ' ', 'a b', '../x', 'x'.repeat(129), 'é']) {
+      expect(await codeOf(ask({ 'x-api-key': service.key, 'torpor-user': name }))).toBe('invalid_request');
+    }
+  });
+
+  it('of another organisation are not there', async () => {
+    const mine = await createKey(parts(), 'mine', { name: 'mine' });
+    const theirs = await createKey(parts(), 'theirs', { name: 'theirs' });
+    expect(await codeOf(revokeKey(parts(), 'mine', theirs.id))).toBe('not_found');
+    expect((await pageOfKeys(parts(), 'mine', '', 10)).items).toMatchObject([{ id: mine.id, org: 'mine' }]);
+  });
+
+  it('of which the last could make others cannot be revoked', async () => {
+    const only = await createKey(parts(), 'solo', { name: 'only' });
+    await createKey(parts(), 'solo', { name: 'of a user', subject: 'ada' });
+    expect(await codeOf(revokeKey(parts(), 'solo', only.id))).toBe('conflict');
+    const another = await createKey(parts(), 'solo', { name: 'another' });
+    const both = await Promise.all([only, another].map(({ id }) => codeOf(revokeKey(parts(), 'solo', id))));
+    expect(both.sort()).toEqual(['conflict', 'fine']);
+  });
+});
+
+describe('the first key', () => {
+  let fresh: FreshDatabase;
+  let dataDir: string;
+  beforeAll(async () => {
+    fresh = await freshDatabase('sqlite');
+    dataDir = await mkdtemp(join(tmpdir(), 'torpor-keys-'));
+  });
+  afterAll(async () => {
+    await fresh.dispose();
+    await rm(dataDir, { recursive: true });
+  });
+  const parts = () => ({ db: fresh.db, clock: systemClock, randomBytes });
+  const ensure = (onPurpose?: string) => ensureFirstKey(parts(), dataDir, onPurpose);
+  const opens = (key: string) => codeOf(identify(fresh.db, systemClock, { 'x-api-key': key }));
+
+  it('is made once, kept for its user alone, and shown once', async () => {
+    const first = await ensure();
+    expect(first.made).toMatch(/^[0-9a-f]{64}$/);
+    expect(await readFile(keyFileOf(dataDir), 'utf8')).toBe(`${first.made}\n`);
+    expect((await stat(keyFileOf(dataDir))).mode & 0o777).toBe(0o600);
+    expect(await ensure()).toEqual({ file: keyFileOf(dataDir), made: null });
+    expect(await opens(first.made ?? '')).toBe('fine');
+  });
+
+  it('that was revoked is not brought back by its file', async () => {
+    const { items } = await pageOfKeys(parts(), 'default', '', 10);
+    const spare = await createKey(parts(), 'default', { name: 'spare' });
+    await revokeKey(parts(), 'default', items[0]?.id ?? '');
+    await ensure();
+    expect(await opens((await readFile(keyFileOf(dataDir), 'utf8')).trim())).toBe('unauthenticated');
+    expect(await opens(spare.key)).toBe('fine');
+  });
+
+  it('that was set on purpose counts, and another value takes its place', async () => {
+    const [one, two] = ['1'.repeat(64), '2'.repeat(64)];
+    await ensure(one);
+    expect(await opens(one)).toBe('fine');
+    await ensure(`e2b_${two}`);
+    expect([await opens(one), await opens(two)]).toEqual(['unauthenticated', 'fine']);
+    await ensure(one);
+    expect([await opens(one), await opens(two)]).toEqual(['fine', 'unauthenticated']);
+    expect(await codeOf(ensure('secret'))).toBe('invalid_request');
+  });
+
+  it('is not guessed from a file that holds something else', async () => {
+    await writeFile(keyFileOf(dataDir), 'not a key');
+    expect(await codeOf(ensure())).toBe('invalid_request');
+  });
+});
