@@ -1,4 +1,4 @@
-setInterval(()=>{},1000).unref; const keep=setInterval(()=>{},1000);
+const keep=setInterval(()=>{},1000);
 import { mkdtemp, mkdir, rm, writeFile, chmod, chown } from 'node:fs/promises';
 import { join } from 'node:path';
 import { randomBytes } from 'node:crypto';

@@ -7,20 +7,26 @@ import { HistoryWorld } from './world.ts';
 
 /** A world serves many histories, each under an organisation of its own; a failure gets a fresh one to shrink in. */
 export async function runHistories(kind: DatabaseKind, count: number, seed?: number): Promise<void> {
-  let world = await HistoryWorld.make(kind);
+  // By turns with a runtime that snapshots in place and with one that must pause and start for it.
+  let inPlace = false;
+  const next = () => {
+    inPlace = !inPlace;
+    return HistoryWorld.make(kind, inPlace);
+  };
+  let world = await next();
   let played = 0;
   try {
     await fc.assert(
       fc.asyncProperty(history, async (steps) => {
-        if (++played % 100 === 0) {
+        if (++played % 50 === 0) {
           await world.dispose();
-          world = await HistoryWorld.make(kind);
+          world = await next();
         }
         try {
           await new Player(world).play(steps);
         } catch (thrown) {
           await world.dispose();
-          world = await HistoryWorld.make(kind);
+          world = await HistoryWorld.make(kind, inPlace);
           throw thrown;
         }
       }),

@@ -22,7 +22,7 @@ export interface Server {
 export class HistoryWorld {
   readonly clock = new ManualClock();
   readonly store = new VirtualStore();
-  readonly runtime = new MemoryRuntime({ files: this.store });
+  readonly runtime: MemoryRuntime;
   readonly servers: (Server | null)[];
   private readonly faulty: Runtime;
   private readonly fresh: FreshDatabase;
@@ -30,7 +30,8 @@ export class HistoryWorld {
   private orders: { readonly call: FaultyCall; readonly fault: Fault }[] = [];
   private started = 0;
 
-  private constructor(fresh: FreshDatabase, databases: FreshDatabase['db'][]) {
+  private constructor(fresh: FreshDatabase, databases: FreshDatabase['db'][], snapshotWhileRunning: boolean) {
+    this.runtime = new MemoryRuntime({ files: this.store, capabilities: { snapshotWhileRunning } });
     this.fresh = fresh;
     this.databases = databases;
     this.servers = databases.map(() => null);
@@ -38,10 +39,10 @@ export class HistoryWorld {
   }
 
   /** SQLite has one server; on PostgreSQL two share the truth. */
-  static async make(kind: DatabaseKind): Promise<HistoryWorld> {
+  static async make(kind: DatabaseKind, snapshotWhileRunning: boolean): Promise<HistoryWorld> {
     const fresh = await freshDatabase(kind);
     const databases = kind === 'sqlite' ? [fresh.db] : [fresh.db, await fresh.openAnother()];
-    return new HistoryWorld(fresh, databases);
+    return new HistoryWorld(fresh, databases, snapshotWhileRunning);
   }
 
   get db(): FreshDatabase['db'] {

@@ -20,9 +20,12 @@ export class AccountNames {
   }
 }
 
+const CHECK_EVERY_MS = 1000;
+
 class NameFile {
   private readonly path: string;
   private version = '';
+  private checkedAt = Number.NEGATIVE_INFINITY;
   private known: ReadonlyMap<number, string> = new Map();
 
   constructor(path: string) {
@@ -30,6 +33,9 @@ class NameFile {
   }
 
   async names(): Promise<ReadonlyMap<number, string>> {
+    // A listing asks for every one of its entries.
+    if (performance.now() - this.checkedAt < CHECK_EVERY_MS) return this.known;
+    this.checkedAt = performance.now();
     const version = await stat(this.path).then(
       (found) => `${found.ino}:${found.mtimeMs}:${found.size}`,
       () => '',

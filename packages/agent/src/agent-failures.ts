@@ -79,7 +79,7 @@ const CONNECT_CODES: Readonly<Record<ConnectCode, Code>> = {
   unauthenticated: Code.Unauthenticated,
 };
 
-export function connectFailure(thrown: unknown): ConnectError {
+function connectFailure(thrown: unknown): ConnectError {
   if (thrown instanceof ConnectError) return thrown;
   const error = TorporError.from(thrown);
   return new ConnectError(

@@ -68,7 +68,7 @@ const KINDS: ReadonlyMap<number, string> = new Map([
 ]);
 
 /** As `ls -l` writes it: `-rw-r--r--`. */
-export function permissionsText(mode: number): string {
+function permissionsText(mode: number): string {
   const bits = [...'rwxrwxrwx'].map((letter, index) => (mode & (0o400 >> index) ? letter : '-'));
   const special = [
     { bit: 0o4000, at: 2, letters: 'sS' },

@@ -24,7 +24,7 @@ export interface FileFaceOptions {
   readonly newId: () => string;
 }
 
-export const FILE_RPC_PREFIX = `/${Filesystem.typeName}/`;
+const FILE_RPC_PREFIX = `/${Filesystem.typeName}/`;
 
 export function isFilePath(path: string): boolean {
   return path === '/files' || path === '/files/compose' || path.startsWith(FILE_RPC_PREFIX);

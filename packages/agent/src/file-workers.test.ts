@@ -1,4 +1,4 @@
-import { chmod, chown, mkdir, readdir, readFile, stat, writeFile } from 'node:fs/promises';
+import { chmod, chown, mkdir, open, readdir, readFile, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { gzipSync } from 'node:zlib';
@@ -72,6 +72,23 @@ describe.runIf(isRoot)('an agent that is root, for another user', () => {
       ),
     );
     expect(said.pty).toBe('65534\r\n65534\r\nopened\r\n');
+  });
+
+  it('gives away the terminal, and never what stands behind its own stdin', async () => {
+    const path = join(agent.directory, 'stdin-of-the-agent');
+    const file = await open(path, 'w+');
+    const other = await runAgent({ stdin: file.fd });
+    try {
+      const pty = { size: { cols: 80, rows: 24 } };
+      const starts = Array.from({ length: 10 }, () =>
+        transcribe(other.client.process.start({ process: shell('true'), pty }, { headers })),
+      );
+      await Promise.all(starts);
+      expect((await file.stat()).uid).toBe(0);
+    } finally {
+      await other.stop();
+      await file.close();
+    }
   });
 
   it('writes files that belong to that user, directories too', async () => {
@@ -172,6 +189,20 @@ describe.runIf(isRoot)('an agent that is root, for another user', () => {
       code: 'forbidden',
     });
     await client.files.write(join(own, 'after'), 'x', { user });
+  });
+
+  it('does not pass half a file off as a whole one when its worker is killed', async () => {
+    await client.files.write(join(own, 'big'), Buffer.alloc(50_000_000, 'x'), { user });
+    const response = await fetch(
+      `${agent.baseUrl}/files?username=${user}&path=${encodeURIComponent(join(own, 'big'))}`,
+    );
+    const reader = response.body?.getReader();
+    await reader?.read();
+    process.kill(Number(await worker()), 'SIGKILL');
+    const rest = async () => {
+      while (!(await reader?.read())?.done);
+    };
+    await expect(rest()).rejects.toThrow();
   });
 
   it('starts a new worker when one is killed', async () => {

@@ -17,8 +17,9 @@ const IDLE_MS = 15 * 60_000;
 interface Worker {
   readonly child: ChildProcess;
   readonly session: ClientHttp2Session;
-  idle: NodeJS.Timeout | undefined;
+  /** Requests under way. */
   open: number;
+  idle?: NodeJS.Timeout;
 }
 
 export interface FileWorkersOptions {
@@ -41,7 +42,7 @@ export class FileWorkers {
     const worker = await this.workerOf(context.user);
     const stream = worker.session.request(passedHeaders(request, context));
     this.busy(worker);
-    stream.on('close', () => this.done(worker));
+    stream.on('close', () => this.done(worker, context.user));
     stream.on('error', () => {
       if (response.writableEnded) return;
       answerFailure(response, new TorporError('internal', 'The file worker broke off.'));
@@ -94,7 +95,7 @@ export class FileWorkers {
     session.on('connect', () => session.setLocalWindowSize(SESSION_WINDOW));
     // A worker that cannot start, or breaks, closes its session; requests on it are answered by that.
     for (const source of [child, session, pipe]) source.on('error', () => session.destroy());
-    return { child, session, idle: undefined, open: 0 };
+    return { child, session, open: 0 };
   }
 
   private busy(worker: Worker): void {
@@ -102,10 +103,14 @@ export class FileWorkers {
     worker.open += 1;
   }
 
-  private done(worker: Worker): void {
+  private done(worker: Worker, user: User): void {
     worker.open -= 1;
     if (worker.open > 0) return;
-    worker.idle = setTimeout(() => worker.session.close(() => worker.child.kill()), IDLE_MS).unref();
+    worker.idle = setTimeout(() => {
+      // Forgotten before it goes, so that nobody is sent to it any more.
+      this.workers.delete(user.uid);
+      worker.session.close(() => worker.child.kill());
+    }, IDLE_MS).unref();
   }
 }
 
@@ -143,8 +148,9 @@ function passAnswer(stream: ClientHttp2Stream, response: Response): void {
     }
     response.writeHead(Number(headers[constants.HTTP2_HEADER_STATUS] ?? 502));
     response.flushHeaders();
-    stream.pipe(response);
+    stream.pipe(response, { end: false });
   });
   // A worker that stopped in the middle of an answer must not make it look complete.
-  stream.on('aborted', () => response.destroy());
+  stream.on('end', () => (stream.rstCode ? response.destroy() : response.end()));
+  stream.on('close', () => response.writableEnded || response.destroy());
 }

@@ -62,7 +62,7 @@ function machineBusyMs(): number {
   return cpus().reduce((sum, { times }) => sum + times.user + times.nice + times.sys + times.irq, 0);
 }
 
-export function parseMeminfo(text: string): { total: number; available: number; cached: number } {
+function parseMeminfo(text: string): { total: number; available: number; cached: number } {
   const bytes = (name: string) =>
     Number(new RegExp(`^${name}:\\s+(\\d+) kB`, 'm').exec(text)?.[1] ?? 0) * 1024;
   return {

@@ -5,11 +5,11 @@
  * runs a pipeline; ours runs one, and we open them through /proc before it ends.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
-import { close, constants, openSync } from 'node:fs';
+import { close, constants, fstatSync, openSync } from 'node:fs';
 import { createInterface } from 'node:readline';
 import type { Duplex } from 'node:stream';
 
-export interface Pipe {
+interface Pipe {
   readonly readFd: number;
   readonly writeFd: number;
 }
@@ -100,5 +100,6 @@ async function pidsOf(child: ChildProcess): Promise<string[]> {
 function openPipe(pid: string): Pipe {
   const path = `/proc/${pid}/fd/1`;
   const readFd = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK);
+  if (!fstatSync(readFd).isFIFO()) throw new Error('The shell did not make a pipe.');
   return { readFd, writeFd: openSync(path, constants.O_WRONLY) };
 }

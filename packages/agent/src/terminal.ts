@@ -1,10 +1,11 @@
 /** A process in a terminal of its own. */
-import { chown } from 'node:fs/promises';
+import { chownSync } from 'node:fs';
 import type { IPty } from '@lydell/node-pty';
 import { TorporError } from '@torpor/protocol';
 import { endedBy, exitedWith } from './exit-status.ts';
 import { OutputRing } from './output-ring.ts';
 import type { LaunchOrder, StartedProcess, TerminalSize } from './started-process.ts';
+import type { User } from './users.ts';
 
 /** How often a terminal that is held back is asked whether its process still lives. */
 const EXIT_POLL_MS = 50;
@@ -22,7 +23,7 @@ export async function startTerminal(order: LaunchOrder, size: TerminalSize): Pro
     ...(order.user === undefined ? {} : { uid: order.user.uid, gid: order.user.gid }),
   });
   const { pid } = terminal;
-  if (order.user !== undefined) await giveTo(order.user.uid, order.user.gid, pid);
+  if (order.user !== undefined) giveTo(order.user, terminal);
   let poll: NodeJS.Timeout | undefined;
   const output = new OutputRing(order.keptBytes, {
     pause: () => {
@@ -67,8 +68,15 @@ function endOf(terminal: IPty, output: OutputRing, stopPolling: () => void): Sta
 }
 
 /** The terminal was opened by the agent: its user could otherwise not open it by name. */
-async function giveTo(uid: number, gid: number, pid: number): Promise<void> {
-  await chown(`/proc/${pid}/fd/0`, uid, gid).catch(() => {});
+function giveTo({ uid, gid }: User, terminal: IPty): void {
+  // The library has it and does not declare it.
+  const { ptsName } = terminal as IPty & { readonly ptsName?: string };
+  if (!ptsName?.startsWith('/dev/pts/')) return;
+  try {
+    chownSync(ptsName, uid, gid);
+  } catch {
+    // Then it is a terminal like any other, only without a name for its user.
+  }
 }
 
 function checkedSize({ cols, rows }: TerminalSize): TerminalSize {

@@ -28,6 +28,8 @@ export interface RunAgentOptions {
   /** What to run instead of the sources. */
   readonly script?: string;
   readonly socket?: boolean;
+  /** What stands behind its stdin, instead of nothing. */
+  readonly stdin?: number;
 }
 
 const SOURCE = join(import.meta.dirname, '../src/main.ts');
@@ -49,10 +51,19 @@ export async function runAgent(options: RunAgentOptions = {}): Promise<RunningAg
       ...(options.confined ? ['--root', directory] : []),
       ...(options.args ?? []),
     ],
-    { stdio: ['ignore', 'ignore', 'pipe'], env: { PATH: process.env['PATH'], ...options.env } },
+    {
+      stdio: [options.stdin ?? 'ignore', 'ignore', 'pipe'],
+      env: { PATH: process.env['PATH'], ...options.env },
+    },
   );
   const lines: string[] = [];
-  const listen = await ready(child, lines);
+  const removeDirectories = async () => {
+    for (const each of [directory, state]) await rm(each, { recursive: true, force: true });
+  };
+  const listen = await ready(child, lines).catch(async (error) => {
+    await removeDirectories();
+    throw error;
+  });
   const where = options.socket ? { socketPath } : { baseUrl: `http://${listen}` };
   const clients: AgentClient[] = [];
   const connect: RunningAgent['connect'] = (more) => {
@@ -70,8 +81,7 @@ export async function runAgent(options: RunAgentOptions = {}): Promise<RunningAg
     async stop() {
       for (const client of clients) client.close();
       if (child.exitCode === null && child.kill('SIGTERM')) await once(child, 'exit');
-      await rm(directory, { recursive: true, force: true });
-      await rm(state, { recursive: true, force: true });
+      await removeDirectories();
     },
   };
 }

@@ -19,7 +19,9 @@ if (Number(process.versions.node.split('.')[0]) >= 24) {
 } else {
   const node = broughtAlong(here);
   if (node === undefined) {
-    console.error(`torpor needs Node 24 or newer; this is ${process.version}. Run \`npm install\` in the clone.`);
+    console.error(
+      `torpor needs Node 24 or newer; this is ${process.version}. Run \`npm install\` in the clone.`,
+    );
     process.exit(1);
   }
   takeOver(node);
@@ -39,7 +41,8 @@ function takeOver(node) {
   const child = spawn(node, process.argv.slice(1), { stdio: 'inherit' });
   // The terminal sends an interrupt to both; the other one decides what it means.
   process.on('SIGINT', () => {});
-  for (const signal of /** @type {const} */ (['SIGTERM', 'SIGHUP'])) process.on(signal, () => child.kill(signal));
+  for (const signal of /** @type {const} */ (['SIGTERM', 'SIGHUP']))
+    process.on(signal, () => child.kill(signal));
   child.on('error', (error) => {
     console.error(`torpor could not start ${node}: ${error.message}`);
     process.exit(1);

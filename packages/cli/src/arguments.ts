@@ -51,7 +51,10 @@ export function guardCommand(
 /** The names nearest to a misspelt one, if any is near. */
 export function similar(name: string, names: readonly string[]): string[] {
   const near = names.map((other) => ({ other, far: distance(name, other) })).filter(({ far }) => far <= 2);
-  return near.sort((a, b) => a.far - b.far).map(({ other }) => other).slice(0, 3);
+  return near
+    .sort((a, b) => a.far - b.far)
+    .map(({ other }) => other)
+    .slice(0, 3);
 }
 
 /** How many letters have to be changed, added, removed or swapped. */

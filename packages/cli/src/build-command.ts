@@ -34,14 +34,18 @@ function actWith(io: Io, signal: AbortSignal, outcome: Outcome): Act {
     async function (this: Command): Promise<void> {
       const options = this.optsWithGlobals() as O & CommonOptions;
       const cli = new Cli(io, options, signal);
-      const code = await work(cli, this.processedArgs.flat().filter((arg) => arg !== undefined) as string[], options);
+      const code = await work(
+        cli,
+        this.processedArgs.flat().filter((arg) => arg !== undefined) as string[],
+        options,
+      );
       outcome.exitCode = code ?? 0;
     };
 }
 
 function prepare(command: Command): void {
   command.exitOverride().configureOutput({ writeErr: () => {} });
-  command.helpOption('-h, --help', 'show this help');
+  command.helpCommand(false).addHelpOption(new Option('-h, --help', 'show this help').helpGroup(COMMON));
   const common = [
     new Option('--json', 'answer as JSON; errors too, on stderr'),
     new Option('--url <url>', 'the server (TORPOR_URL)'),
@@ -50,7 +54,8 @@ function prepare(command: Command): void {
     new Option('--org-id <org>', 'accepted; the key decides the organisation'),
   ];
   for (const option of common) {
-    if (!command.options.some(({ long }) => long === option.long)) command.addOption(option.helpGroup(COMMON));
+    if (!command.options.some(({ long }) => long === option.long))
+      command.addOption(option.helpGroup(COMMON));
   }
 }
 

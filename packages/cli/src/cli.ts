@@ -1,6 +1,7 @@
 /** What a command is given: the world, the server, and ways to say things that respect `--json`. */
-import type { Command } from 'commander';
+
 import type { Torpor } from '@torpor/sdk';
+import type { Command } from 'commander';
 import { type ConnectionOptions, openConnection } from './connection.ts';
 import type { Io } from './io.ts';
 import { during } from './progress.ts';
@@ -66,7 +67,11 @@ export class Cli {
 }
 
 /** What a command does. It may say what to exit with. */
-export type Work<O> = (cli: Cli, args: readonly string[], options: O) => Promise<number | undefined> | Promise<void>;
+export type Work<O> = (
+  cli: Cli,
+  args: readonly string[],
+  options: O,
+) => Promise<number | undefined> | Promise<void>;
 
 /** Turns the work of a command into what the parser calls. */
 export type Act = <O = CommonOptions>(work: Work<O>) => (this: Command) => Promise<void>;

@@ -5,16 +5,28 @@ import type { Colors } from './colors.ts';
 const GAP = '  ';
 
 /** The last column is not padded, so that no line ends in blanks. */
-export function columns(header: readonly string[], rows: readonly (readonly string[])[], colors: Colors): string {
+export function columns(
+  header: readonly string[],
+  rows: readonly (readonly string[])[],
+  colors: Colors,
+): string {
   const lines = [header.map((title) => colors.dim(title)), ...rows];
   const widths = header.map((_, i) => Math.max(...lines.map((line) => widthOf(line[i] ?? ''))));
   return lines
-    .map((line) => line.map((cell, i) => pad(cell, i === line.length - 1 ? 0 : (widths[i] ?? 0))).join(GAP).trimEnd())
+    .map((line) =>
+      line
+        .map((cell, i) => pad(cell, i === line.length - 1 ? 0 : (widths[i] ?? 0)))
+        .join(GAP)
+        .trimEnd(),
+    )
     .join('\n');
 }
 
 /** One fact per line; facts that are not known are left out. */
-export function facts(pairs: readonly (readonly [name: string, value: string | null | undefined])[], colors: Colors): string {
+export function facts(
+  pairs: readonly (readonly [name: string, value: string | null | undefined])[],
+  colors: Colors,
+): string {
   const known = pairs.filter(([, value]) => value !== null && value !== undefined && value !== '');
   const width = Math.max(...known.map(([name]) => name.length));
   return known.map(([name, value]) => `${colors.dim(name.padEnd(width))}${GAP}${value}`).join('\n');

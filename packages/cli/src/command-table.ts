@@ -6,6 +6,8 @@ export interface CommandEntry {
   readonly aliases?: readonly string[];
   readonly group: string;
   readonly summary: string;
+  /** Whether it decides itself what an interrupt means. */
+  readonly ownSignals?: boolean;
   readonly load: () => Promise<{ readonly define: Define }>;
 }
 
@@ -148,6 +150,7 @@ export const COMMANDS: readonly CommandEntry[] = [
     aliases: ['serve', 'start'],
     group: SERVER,
     summary: 'start the server here',
+    ownSignals: true,
     load: () => import('./commands/up.ts'),
   },
   {

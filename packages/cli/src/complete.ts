@@ -26,7 +26,8 @@ export async function complete(words: readonly string[], io: Io): Promise<number
     const sandboxes = await sandboxNames(io);
     for (const name of [named.name, ...(named.aliases ?? [])]) {
       describe(tab.command(name, named.summary), command, sandboxes);
-      for (const sub of command.commands) describe(tab.command(`${name} ${sub.name()}`, sub.summary()), sub, sandboxes);
+      for (const sub of command.commands)
+        describe(tab.command(`${name} ${sub.name()}`, sub.summary()), sub, sandboxes);
     }
   }
   tab.parse([...line]);
@@ -42,7 +43,7 @@ function describe(completions: Completions, command: Command, sandboxes: Names):
     const alias = option.short?.slice(1);
     const choices = choicesOf(option);
     if (choices === undefined) completions.option(name, option.description, alias);
-    else completions.option(name, option.description, (add) => choices.forEach((one) => add(one, '')), alias);
+    else completions.option(name, option.description, offer(choices), alias);
   }
   for (const argument of command.registeredArguments) {
     const isSandbox = argument.name().startsWith('sandbox');
@@ -55,6 +56,12 @@ function describe(completions: Completions, command: Command, sandboxes: Names):
       argument.variadic,
     );
   }
+}
+
+function offer(choices: readonly string[]) {
+  return (add: (value: string, about: string) => void) => {
+    for (const choice of choices) add(choice, '');
+  };
 }
 
 /** Undefined for a flag, which takes no value. */

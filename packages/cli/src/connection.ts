@@ -42,21 +42,27 @@ export async function openConnection(io: Io, options: ConnectionOptions): Promis
   return new Torpor({ url, apiKey, env: io.env });
 }
 
-export async function assertListening(url: string): Promise<void> {
-  const { hostname, port, protocol } = new URL(url);
-  const reached = await new Promise<boolean>((resolve) => {
-    const socket = connect({
-      host: hostname.replace(/^\[|\]$/g, ''),
-      port: Number(port || (protocol === 'https:' ? 443 : 80)),
-      timeout: CONNECT_MS,
-    });
-    const done = (answer: boolean) => {
+async function assertListening(url: string): Promise<void> {
+  if (!(await canConnect(new URL(url).hostname, portOf(url)))) throw notRunning(url);
+}
+
+export function portOf(url: string): number {
+  const { port, protocol } = new URL(url);
+  return Number(port || (protocol === 'https:' ? 443 : 80));
+}
+
+export function canConnect(hostname: string, port: number): Promise<boolean> {
+  return new Promise((resolve) => {
+    const socket = connect({ host: hostname.replace(/^\[|\]$/g, ''), port, timeout: CONNECT_MS });
+    const done = (reached: boolean) => {
       socket.destroy();
-      resolve(answer);
+      resolve(reached);
     };
-    socket.once('connect', () => done(true)).once('error', () => done(false)).once('timeout', () => done(false));
+    socket
+      .once('connect', () => done(true))
+      .once('error', () => done(false))
+      .once('timeout', () => done(false));
   });
-  if (!reached) throw notRunning(url);
 }
 
 function notRunning(url: string): CliError {

@@ -13,7 +13,11 @@ export class CliError extends Error {
   constructor(
     code: 'INVALID_ARGUMENT' | 'NOT_FOUND' | 'NETWORK_ERROR' | 'FILE_ERROR' | 'CANCELLED' | 'CHECK_FAILED',
     message: string,
-    more: { readonly hint?: string; readonly details?: Readonly<Record<string, unknown>>; readonly cause?: unknown } = {},
+    more: {
+      readonly hint?: string;
+      readonly details?: Readonly<Record<string, unknown>>;
+      readonly cause?: unknown;
+    } = {},
   ) {
     super(message, more.cause === undefined ? undefined : { cause: more.cause });
     this.code = code;
@@ -51,17 +55,26 @@ export async function failureOf(thrown: unknown): Promise<Failure> {
   if (thrown instanceof ApiError) return apiFailure(thrown);
   if (thrown instanceof TorporError) return localFailure(thrown);
   if (isTransportFault(thrown)) {
-    return { code: 'NETWORK_ERROR', message: `The connection broke: ${reasonOf(thrown)}.`, exitCode: EXIT.api };
+    return {
+      code: 'NETWORK_ERROR',
+      message: `The connection broke: ${reasonOf(thrown)}.`,
+      exitCode: EXIT.api,
+    };
   }
   if (isFileError(thrown)) {
-    return { code: 'FILE_ERROR', message: thrown.message, exitCode: EXIT.file, details: { errno: thrown.code } };
+    return {
+      code: 'FILE_ERROR',
+      message: thrown.message,
+      exitCode: EXIT.file,
+      details: { errno: thrown.code },
+    };
   }
   const message = thrown instanceof Error ? (thrown.stack ?? thrown.message) : String(thrown);
   return { code: 'GENERAL_ERROR', message, exitCode: EXIT.general };
 }
 
-type ApiErrorLike = InstanceType<(typeof import('@torpor/sdk'))['ApiError']>;
-type TorporErrorLike = InstanceType<(typeof import('@torpor/sdk'))['TorporError']>;
+type ApiErrorLike = InstanceType<typeof import('@torpor/sdk')['ApiError']>;
+type TorporErrorLike = InstanceType<typeof import('@torpor/sdk')['TorporError']>;
 
 async function apiFailure(error: ApiErrorLike): Promise<Failure> {
   const { status, code, requestId, sandboxId, operationId, checkpointId, retryable } = error;

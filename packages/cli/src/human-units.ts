@@ -27,7 +27,9 @@ export function parseSpan(text: string): number {
   const [, digits, unit = 's'] = /^(\d+)([smhd]?)$/.exec(text.trim().toLowerCase()) ?? [];
   const size = SPANS.find(([name]) => name === (unit || 's'))?.[1];
   if (digits === undefined || size === undefined) {
-    throw new CliError('INVALID_ARGUMENT', `"${text}" is not a span of time.`, { hint: 'Write 90s, 5m, 2h or 1d.' });
+    throw new CliError('INVALID_ARGUMENT', `"${text}" is not a span of time.`, {
+      hint: 'Write 90s, 5m, 2h or 1d.',
+    });
   }
   return Number(digits) * size;
 }

@@ -10,13 +10,21 @@ export async function main(): Promise<void> {
   const io = realIo();
   const argv = process.argv.slice(2);
   // A reader that has seen enough, as in `torpor events | head`, is no failure.
-  io.stdout.on('error', (error: NodeJS.ErrnoException) => process.exit(error.code === 'EPIPE' ? EXIT.ok : EXIT.general));
+  io.stdout.on('error', (error: NodeJS.ErrnoException) =>
+    process.exit(error.code === 'EPIPE' ? EXIT.ok : EXIT.general),
+  );
   const interrupt = new AbortController();
+  const named = findCommand(readCommandLine(argv).name ?? '');
+  if (named?.ownSignals !== true) onInterrupt(interrupt);
+  process.exit(await run(argv, io, interrupt.signal));
+}
+
+/** The first interrupt asks the command to end, the second does not ask. */
+function onInterrupt(interrupt: AbortController): void {
   process.once('SIGINT', () => {
     interrupt.abort(new CliError('CANCELLED', 'Cancelled.'));
     process.once('SIGINT', () => process.exit(EXIT.cancelled));
   });
-  process.exit(await run(argv, io, interrupt.signal));
 }
 
 /** Everything but the process: what to exit with. */
@@ -48,7 +56,8 @@ async function dispatch(argv: readonly string[], io: Io, signal: AbortSignal): P
     return EXIT.ok;
   };
   if (name === undefined) {
-    if (rest.includes('--version') || rest.includes('-V')) return dispatch(['version', ...rest.filter(isNotVersion)], io, signal);
+    if (rest.includes('--version') || rest.includes('-V'))
+      return dispatch(['version', ...rest.filter(isNotVersion)], io, signal);
     return say(rest.includes('--help') || rest.includes('-h') ? overview(io.colors) : startPage(io.colors));
   }
   if (name === 'help') {
@@ -67,8 +76,14 @@ function isNotVersion(word: string): boolean {
 }
 
 function unknownCommand(name: string): CliError {
-  const near = similar(name, COMMANDS.flatMap((entry) => [entry.name, ...(entry.aliases ?? [])]));
-  const hint = near.length > 0 ? `Did you mean ${near.map((one) => `\`${one}\``).join(' or ')}?` : 'See `torpor --help`.';
+  const near = similar(
+    name,
+    COMMANDS.flatMap((entry) => [entry.name, ...(entry.aliases ?? [])]),
+  );
+  const hint =
+    near.length > 0
+      ? `Did you mean ${near.map((one) => `\`${one}\``).join(' or ')}?`
+      : 'See `torpor --help`.';
   return new CliError('INVALID_ARGUMENT', `There is no command "${name}".`, { hint });
 }
 

@@ -5,7 +5,12 @@ export function collect(value: string, before: readonly string[] = []): string[]
   return [...before, value];
 }
 
-export function pairsOf(option: string, texts: readonly string[]): Record<string, string> {
+/** Undefined when there were none. */
+export function pairsOf(
+  option: string,
+  texts: readonly string[] | undefined,
+): Record<string, string> | undefined {
+  if (texts === undefined) return undefined;
   return Object.fromEntries(
     texts.map((text) => {
       const at = text.indexOf('=');

@@ -19,7 +19,9 @@ export async function runCommand(
   const command = await buildCommand(entry, io, signal, outcome);
   const wordsBefore = ENDS_IN_COMMAND[entry.name];
   const takesValue = (text: string) =>
-    command.options.some((option) => (option.long === text || option.short === text) && (option.required || option.optional));
+    command.options.some(
+      (option) => (option.long === text || option.short === text) && (option.required || option.optional),
+    );
   const args = wordsBefore === undefined ? rest : guardCommand(rest, takesValue, wordsBefore);
   try {
     await command.parseAsync(args, { from: 'user' });

@@ -16,11 +16,10 @@ export const LIVE_STATES: readonly SandboxState[] = [
 ];
 
 export async function sandboxOf(cli: Cli, given: string | undefined): Promise<SandboxId> {
-  const torpor = await cli.torpor();
-  if (given === undefined) return choose(cli, torpor);
+  if (given === undefined) return choose(cli);
   // Whatever looks like an id is the server's to judge: it knows more about it than its form.
   if (given.startsWith('sbx_') || /^[a-z0-9]{20}$/.test(given)) return given as SandboxId;
-  return byName(torpor, given, cli.signal);
+  return byName(await cli.torpor(), given, cli.signal);
 }
 
 async function byName(torpor: Torpor, name: string, signal: AbortSignal): Promise<SandboxId> {
@@ -42,12 +41,13 @@ async function byName(torpor: Torpor, name: string, signal: AbortSignal): Promis
   return only.id;
 }
 
-async function choose(cli: Cli, torpor: Torpor): Promise<SandboxId> {
+async function choose(cli: Cli): Promise<SandboxId> {
   if (!cli.interactive) {
     throw new CliError('INVALID_ARGUMENT', "Missing required argument 'sandbox'.", {
       hint: 'Give its id or its name; `torpor ls` lists them.',
     });
   }
+  const torpor = await cli.torpor();
   const options: { value: SandboxId; label: string; hint: string }[] = [];
   for await (const { id, name, state, createdAt } of torpor.sandboxes.list({ state: LIVE_STATES })) {
     options.push({ value: id, label: name ?? id, hint: `${state}, ${relative(createdAt, cli.io.now())}` });
@@ -56,7 +56,12 @@ async function choose(cli: Cli, torpor: Torpor): Promise<SandboxId> {
     throw new CliError('NOT_FOUND', 'There is no sandbox yet.', { hint: 'Make one with `torpor create`.' });
   }
   const { isCancel, select } = await import('@clack/prompts');
-  const chosen = await select({ message: 'Which sandbox?', options, output: cli.io.stderr, signal: cli.signal });
+  const chosen = await select({
+    message: 'Which sandbox?',
+    options,
+    output: cli.io.stderr,
+    signal: cli.signal,
+  });
   if (isCancel(chosen)) throw new CliError('CANCELLED', 'Cancelled.');
   return chosen;
 }

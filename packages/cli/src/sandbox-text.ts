@@ -43,7 +43,10 @@ export function sandboxFacts(sandbox: SandboxView, now: number, colors: Colors):
       ['created', relative(sandbox.createdAt, now)],
       ['started', sandbox.startedAt === null ? null : relative(sandbox.startedAt, now)],
       ['ends', endsAt === null ? null : `${relative(endsAt, now)}, then ${sandbox.onTimeout}`],
-      ['timeout', timeoutSeconds === null ? null : `${span(timeoutSeconds * 1_000)}, then ${sandbox.onTimeout}`],
+      [
+        'timeout',
+        timeoutSeconds === null ? null : `${span(timeoutSeconds * 1_000)}, then ${sandbox.onTimeout}`,
+      ],
       ['idle', `${span(idleSeconds * 1_000)}, then ${sandbox.onIdle}`],
       ['wakes', sandbox.autoResume ? 'by itself, when it is needed' : 'only by resume'],
       ['fallback', sandbox.fallback.join(', ') || 'none'],
@@ -57,7 +60,11 @@ export function sandboxFacts(sandbox: SandboxView, now: number, colors: Colors):
   );
 }
 
-export function checkpointColumns(checkpoints: readonly CheckpointView[], now: number, colors: Colors): string {
+export function checkpointColumns(
+  checkpoints: readonly CheckpointView[],
+  now: number,
+  colors: Colors,
+): string {
   const rows = checkpoints.map((checkpoint) => [
     checkpoint.id,
     checkpoint.names.join(', ') || '-',
@@ -93,7 +100,11 @@ export function checkpointFacts(checkpoint: CheckpointView, now: number, colors:
 }
 
 function healthText({ health }: CheckpointView, colors: Colors): string {
-  return health === 'ok' ? colors.green(health) : health === 'damaged' ? colors.red(health) : colors.yellow(health);
+  return health === 'ok'
+    ? colors.green(health)
+    : health === 'damaged'
+      ? colors.red(health)
+      : colors.yellow(health);
 }
 
 function partsText({ parts, recovered }: CheckpointView): string {

@@ -5,6 +5,7 @@ export type { FollowOptions } from './event-stream.ts';
 export type { Command, ExecEvent } from './exec.ts';
 export type { MutationOptions, ReadOptions } from './json-calls.ts';
 export type { OperationFilter } from './operations.ts';
+export type { OutputEvent, OutputOptions } from './output.ts';
 export type { Page, PageOptions } from './pages.ts';
 export type { PortRequest } from './port-fetch.ts';
 export type { ProcessEvent, ProcessSocket, TerminalOptions } from './process-socket.ts';

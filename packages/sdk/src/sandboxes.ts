@@ -14,9 +14,11 @@ import {
   type ForkRequest,
   forkReplySchema,
   type PauseRequest,
+  type PortView,
   type ProcessView,
   pageSchema,
   pauseReplySchema,
+  portViewSchema,
   processViewSchema,
   type ResumeRequest,
   resumeReplySchema,
@@ -30,6 +32,7 @@ import { type FollowOptions, followEvents } from './event-stream.ts';
 import { type Command, type ExecEvent, exec, execInBackground, execStream } from './exec.ts';
 import { Files } from './files.ts';
 import type { JsonCalls, MutationOptions, ReadOptions } from './json-calls.ts';
+import { type OutputEvent, type OutputOptions, readOutput } from './output.ts';
 import { everyItem, type Page, type PageOptions } from './pages.ts';
 import { fetchPort, type PortRequest } from './port-fetch.ts';
 import { openExec, openTerminal, type ProcessSocket, type TerminalOptions } from './process-socket.ts';
@@ -45,6 +48,7 @@ export type ResumeReply = ReturnType<typeof resumeReplySchema.parse>;
 
 const sandboxPage = pageSchema(sandboxViewSchema);
 const processPage = pageSchema(processViewSchema);
+const portPage = pageSchema(portViewSchema);
 
 export class Sandboxes {
   readonly files: Files;
@@ -147,6 +151,16 @@ export class Sandboxes {
 
   async processes(id: SandboxId, options: ReadOptions = {}): Promise<readonly ProcessView[]> {
     return (await this.calls.get(pathOf(id, 'processes'), processPage, options)).items;
+  }
+
+  /** What a service or a process in the background has said, and with `follow` what it says next. */
+  output(id: SandboxId, process: string, options: OutputOptions = {}): AsyncGenerator<OutputEvent, void> {
+    return readOutput(this.calls, pathOf(id, `processes/${encodeURIComponent(process)}/output`), options);
+  }
+
+  /** Those it declares, and those it listens on. */
+  async ports(id: SandboxId, options: ReadOptions = {}): Promise<readonly PortView[]> {
+    return (await this.calls.get(pathOf(id, 'ports'), portPage, options)).items;
   }
 
   /** Every event after `after`, then every new one as it happens. Ends by leaving the loop, or the signal. */

@@ -2,6 +2,7 @@
 import swagger from '@fastify/swagger';
 import { fastify } from 'fastify';
 import { serializerCompiler, validatorCompiler } from 'fastify-type-provider-zod';
+import { watchConnections } from './http/connections.ts';
 import { addFailureHandlers, answerBrokenRequest, answerFailure } from './http/failures.ts';
 import { acceptJson } from './http/json-body.ts';
 import { Replays } from './http/replays.ts';
@@ -55,6 +56,7 @@ export async function buildApp(given: AppParts): Promise<App> {
     leaving: leaving.signal,
   };
   const server = createServer(parts);
+  const closeIdle = watchConnections(server.server);
   await server.register(swagger, openapiOptions(parts.version));
   addRequestHooks(server, parts);
   addFailureHandlers(server, parts);
@@ -75,6 +77,7 @@ export async function buildApp(given: AppParts): Promise<App> {
         server.server.closeAllConnections();
       };
       insist().catch(() => {});
+      closeIdle();
       await server.close().finally(() => patience.abort());
     },
   };

@@ -38,7 +38,9 @@ export const define: Define = (command, act) => {
     .argument('<checkpoint>', 'its id')
     .action(
       act(async (cli, [id]) => {
-        const checkpoint = await (await cli.torpor()).checkpoints.get(id as CheckpointId, { signal: cli.signal });
+        const checkpoint = await (await cli.torpor()).checkpoints.get(id as CheckpointId, {
+          signal: cli.signal,
+        });
         cli.answer(checkpoint, () => checkpointFacts(checkpoint, cli.io.now(), cli.io.colors));
       }),
     );

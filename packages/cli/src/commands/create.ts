@@ -12,9 +12,9 @@ interface CreateOptions {
   template?: string;
   from?: CreateRequest['from'];
   name?: string;
-  metadata: string[];
-  env: string[];
-  service: string[];
+  metadata?: string[];
+  env?: string[];
+  service?: string[];
   timeout?: number;
   onTimeout?: 'pause' | 'kill';
   idle?: number;
@@ -33,13 +33,20 @@ export const define: Define = (command, act) => {
     .option('-n, --name <name>', 'a name to call it by')
     .option('-t, --template <template>', 'what to make it from (default: base)')
     .option('--from <checkpoint>', 'make it from a checkpoint instead')
-    .option('-e, --env <key=value>', 'a variable of its environment; may be repeated', collect, [])
-    .option('-m, --metadata <key=value>', 'something to find it by; may be repeated', collect, [])
-    .option('-s, --service <name[:port]=command>', 'a server to keep running in it; may be repeated', collect, [])
+    .option('-e, --env <key=value>', 'a variable of its environment; may be repeated', collect)
+    .option('-m, --metadata <key=value>', 'something to find it by; may be repeated', collect)
+    .option(
+      '-s, --service <name[:port]=command>',
+      'a server to keep running in it; may be repeated',
+      collect,
+      [],
+    )
     .option('--timeout <span>', 'how long it may run, as 90s, 5m, 2h (default: no limit)', parseSpan)
     .addOption(new Option('--on-timeout <what>', 'what then (default: pause)').choices(['pause', 'kill']))
     .option('--idle <span>', 'how long it may be idle (default: 5m)', parseSpan)
-    .addOption(new Option('--on-idle <what>', 'what then (default: pause)').choices(['pause', 'kill', 'keep']))
+    .addOption(
+      new Option('--on-idle <what>', 'what then (default: pause)').choices(['pause', 'kill', 'keep']),
+    )
     .option('--no-auto-resume', 'wake it only by resume, not when it is needed')
     .addOption(
       new Option('--fallback <sources...>', 'where a resume may turn if it must (default: files)').choices([
@@ -48,8 +55,12 @@ export const define: Define = (command, act) => {
         'template',
       ]),
     )
-    .addOption(new Option('--preview <who>', 'who may see its ports (default: public)').choices(['public', 'private']))
-    .addOption(new Option('--network <mode>', 'what it may reach (default: internet)').choices(['internet', 'none']))
+    .addOption(
+      new Option('--preview <who>', 'who may see its ports (default: public)').choices(['public', 'private']),
+    )
+    .addOption(
+      new Option('--network <mode>', 'what it may reach (default: internet)').choices(['internet', 'none']),
+    )
     .option('--memory <MB>', 'most memory it may use', parseNumber)
     .option('--cpus <n>', 'most processors it may use', parseNumber)
     .option('--runtime <name>', "what runs it (default: the server's)");
@@ -65,7 +76,10 @@ export const define: Define = (command, act) => {
     act<CreateOptions>(async (cli, _, options) => {
       const request = requestOf(options);
       const torpor = await cli.torpor();
-      const sandbox = await cli.during('Making a sandbox…', torpor.sandboxes.create(request, { signal: cli.signal }));
+      const sandbox = await cli.during(
+        'Making a sandbox…',
+        torpor.sandboxes.create(request, { signal: cli.signal }),
+      );
       cli.answer(sandbox, () => sandbox.id);
       cli.remark(sandboxFacts(sandbox, cli.io.now(), cli.io.errorColors));
     }),
@@ -86,9 +100,9 @@ function requestOf(options: CreateOptions): CreateRequest {
     autoResume: options.autoResume ? undefined : false,
     fallback: options.fallback,
     preview: options.preview,
-    env: env.length > 0 ? pairsOf('--env', env) : undefined,
-    metadata: metadata.length > 0 ? pairsOf('--metadata', metadata) : undefined,
-    services: service.length > 0 ? service.map(serviceOf) : undefined,
+    env: pairsOf('--env', env),
+    metadata: pairsOf('--metadata', metadata),
+    services: service?.map(serviceOf),
     network: network === undefined ? undefined : { mode: network },
     resources: memory === undefined && cpus === undefined ? undefined : given({ memoryMb: memory, cpus }),
   }) as CreateRequest;

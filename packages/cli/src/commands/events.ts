@@ -33,7 +33,8 @@ export const define: Define = (command, act) => {
       const sandboxId = sandbox === undefined ? undefined : await sandboxOf(cli, sandbox);
       if (options.follow) {
         const follow = { after: options.after, signal: cli.signal };
-        const events = sandboxId === undefined ? torpor.events(follow) : torpor.sandboxes.events(sandboxId, follow);
+        const events =
+          sandboxId === undefined ? torpor.events(follow) : torpor.sandboxes.events(sandboxId, follow);
         for await (const event of events) cli.answerLine(event, () => eventText(cli, event));
         return;
       }
@@ -43,14 +44,19 @@ export const define: Define = (command, act) => {
   );
 };
 
-async function written(cli: Cli, sandboxId: EventView['sandboxId'] | undefined, options: EventsOptions): Promise<EventView[]> {
+async function written(
+  cli: Cli,
+  sandboxId: EventView['sandboxId'] | undefined,
+  options: EventsOptions,
+): Promise<EventView[]> {
   const torpor = await cli.torpor();
   const items: EventView[] = [];
   let cursor = options.after === undefined ? undefined : String(options.after);
   do {
     const page = await torpor.eventPage({ sandboxId, cursor, limit: 1_000, signal: cli.signal });
     items.push(...page.items);
-    if (options.limit !== undefined && items.length > options.limit) items.splice(0, items.length - options.limit);
+    if (options.limit !== undefined && items.length > options.limit)
+      items.splice(0, items.length - options.limit);
     cursor = page.nextCursor ?? undefined;
   } while (cursor !== undefined);
   return options.reverse ? items.reverse() : items;

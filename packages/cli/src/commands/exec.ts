@@ -12,7 +12,7 @@ import { write } from '../write.ts';
 
 interface ExecOptions {
   cwd?: string;
-  env: string[];
+  env?: string[];
   user?: string;
   timeout?: number;
   background?: boolean;
@@ -21,9 +21,12 @@ interface ExecOptions {
 export const define: Define = (command, act) => {
   command
     .argument('<sandbox>', 'its id or name')
-    .argument('<command...>', 'what to run; one word is a line for the shell, several are a program and its arguments')
+    .argument(
+      '<command...>',
+      'what to run; one word is a line for the shell, several are a program and its arguments',
+    )
     .option('-w, --cwd <dir>', "where (default: the sandbox's home)")
-    .option('-e, --env <key=value>', 'a variable of its environment; may be repeated', collect, [])
+    .option('-e, --env <key=value>', 'a variable of its environment; may be repeated', collect)
     .option('-u, --user <user>', 'as whom')
     .option('--timeout <span>', 'kill it after this, as 90s, 5m, 2h', parseSpan)
     .option('-b, --background', 'answer when it runs, and leave it running');
@@ -38,7 +41,7 @@ export const define: Define = (command, act) => {
   command.action(
     act<ExecOptions>(async (cli, [sandbox, ...words], options) => {
       const id = await sandboxOf(cli, sandbox);
-      const env = options.env.length > 0 ? pairsOf('--env', options.env) : undefined;
+      const env = pairsOf('--env', options.env);
       const { cwd, user, timeout } = options;
       const request = { command: shellLine(words), ...given({ cwd, user, env, timeoutSeconds: timeout }) };
       if (options.background) return inBackground(cli, id, request);
@@ -95,5 +98,7 @@ function replyOf(end: ProcessEvent & { type: 'exit' }, stdout: string, stderr: s
 }
 
 function interrupted(signal: AbortSignal): unknown {
-  return signal.aborted ? signal.reason : new CliError('NETWORK_ERROR', 'The connection ended before the command did.');
+  return signal.aborted
+    ? signal.reason
+    : new CliError('NETWORK_ERROR', 'The connection ended before the command did.');
 }

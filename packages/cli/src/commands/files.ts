@@ -57,14 +57,17 @@ async function list(cli: Cli, sandbox: string | undefined, path: string): Promis
     relative(entry.modifiedAt, cli.io.now()),
     nameText(entry),
   ]);
-  cli.answer(listing, () => (rows.length === 0 ? '' : columns(['MODE', 'OWNER', 'SIZE', 'CHANGED', 'NAME'], rows, colors)));
+  cli.answer(listing, () =>
+    rows.length === 0 ? '' : columns(['MODE', 'OWNER', 'SIZE', 'CHANGED', 'NAME'], rows, colors),
+  );
 }
 
 async function cat(cli: Cli, sandbox: string | undefined, path: string): Promise<void> {
   const id = await sandboxOf(cli, sandbox);
   const { files } = (await cli.torpor()).sandboxes;
   if (!cli.json) {
-    for await (const chunk of await files.stream(id, path, { signal: cli.signal })) await write(cli.io.stdout, chunk);
+    for await (const chunk of await files.stream(id, path, { signal: cli.signal }))
+      await write(cli.io.stdout, chunk);
     return;
   }
   const contents = Buffer.from(await files.read(id, path, { signal: cli.signal }));
@@ -73,12 +76,16 @@ async function cat(cli: Cli, sandbox: string | undefined, path: string): Promise
 }
 
 async function put(cli: Cli, sandbox: string | undefined, local: string, wanted?: string): Promise<void> {
-  if (local === '-' && wanted === undefined) throw new CliError('INVALID_ARGUMENT', 'Say where stdin is to go.');
+  if (local === '-' && wanted === undefined)
+    throw new CliError('INVALID_ARGUMENT', 'Say where stdin is to go.');
   const id = await sandboxOf(cli, sandbox);
   const path = wanted === undefined || wanted.endsWith('/') ? `${wanted ?? ''}${basename(local)}` : wanted;
   const contents = local === '-' ? await buffer(cli.io.stdin) : await openFile(local);
   const { files } = (await cli.torpor()).sandboxes;
-  const written = await cli.during(`Writing ${path}…`, files.write(id, path, contents, { signal: cli.signal }));
+  const written = await cli.during(
+    `Writing ${path}…`,
+    files.write(id, path, contents, { signal: cli.signal }),
+  );
   cli.answer(written, () => written.path);
 }
 
@@ -90,7 +97,12 @@ async function openFile(local: string): Promise<Blob> {
   });
 }
 
-async function get(cli: Cli, sandbox: string | undefined, path: string, local = basename(path)): Promise<void> {
+async function get(
+  cli: Cli,
+  sandbox: string | undefined,
+  path: string,
+  local = basename(path),
+): Promise<void> {
   const id = await sandboxOf(cli, sandbox);
   const stream = await (await cli.torpor()).sandboxes.files.stream(id, path, { signal: cli.signal });
   if (local === '-') {

@@ -10,7 +10,7 @@ import { sandboxOf } from '../sandbox-argument.ts';
 interface ForkOptions {
   count?: number;
   name?: string;
-  metadata: string[];
+  metadata?: string[];
 }
 
 export const define: Define = (command, act) => {
@@ -18,7 +18,7 @@ export const define: Define = (command, act) => {
     .argument('[sandbox]', 'its id or name')
     .option('-c, --count <n>', 'how many (default: 1)', parseNumber)
     .option('-n, --name <name>', 'a name for the copy')
-    .option('-m, --metadata <key=value>', 'something to find it by; may be repeated', collect, []);
+    .option('-m, --metadata <key=value>', 'something to find it by; may be repeated', collect);
   teach(command, {
     examples: [
       ['torpor fork web', 'a copy that goes its own way'],
@@ -30,8 +30,7 @@ export const define: Define = (command, act) => {
     act<ForkOptions>(async (cli, [sandbox], { count, name, metadata }) => {
       const id = await sandboxOf(cli, sandbox);
       const { sandboxes } = await cli.torpor();
-      const pairs = metadata.length > 0 ? pairsOf('--metadata', metadata) : undefined;
-      const request = given({ count, name, metadata: pairs }) as ForkRequest;
+      const request = given({ count, name, metadata: pairsOf('--metadata', metadata) }) as ForkRequest;
       const reply = await cli.during(`Forking ${id}…`, sandboxes.fork(id, request, { signal: cli.signal }));
       const made = reply.items.flatMap((item) => ('sandbox' in item ? [item.sandbox.id] : []));
       const failed = reply.items.flatMap((item) => ('error' in item ? [item.error] : []));

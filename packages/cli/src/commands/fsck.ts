@@ -21,7 +21,13 @@ export const define: Define = (command, act) => {
           `${sandboxes} sandboxes in ${elapsed(durationMs)}: ${round.repaired} repaired, ` +
           `${round.takenUp} operations taken up, ${round.unknown} unknown, ${round.failed} failed`;
         if (findings.length === 0) return summary;
-        const rows = findings.map((one) => [one.sandboxId, one.state, one.what, one.checkpointId ?? '-', one.detail]);
+        const rows = findings.map((one) => [
+          one.sandboxId,
+          one.state,
+          one.what,
+          one.checkpointId ?? '-',
+          one.detail,
+        ]);
         return `${columns(['SANDBOX', 'STATE', 'FOUND', 'CHECKPOINT', 'DETAIL'], rows, colors)}\n${summary}`;
       });
       const bad = round.failed > 0 || findings.some(({ what }) => what === 'damaged' || what === 'lost');

@@ -19,7 +19,8 @@ export const define: Define = (command, act) => {
       const wanted = given.length > 0 ? given : [undefined];
       const ids = [...new Set(await Promise.all(wanted.map((one) => sandboxOf(cli, one))))];
       const what = ids.length === 1 ? ids[0] : `${ids.length} sandboxes`;
-      if (!yes) await confirm(cli, `Kill ${what}? Nothing but named checkpoints is left of a killed sandbox.`);
+      if (!yes)
+        await confirm(cli, `Kill ${what}? Nothing but named checkpoints is left of a killed sandbox.`);
       const { sandboxes } = await cli.torpor();
       const killed: SandboxView[] = [];
       for (const id of ids) {

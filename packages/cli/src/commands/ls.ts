@@ -9,7 +9,7 @@ import { sandboxColumns } from '../sandbox-text.ts';
 
 interface LsOptions {
   state?: SandboxState[];
-  metadata: string[];
+  metadata?: string[];
   all?: boolean;
   quiet?: boolean;
 }
@@ -20,7 +20,7 @@ const USUAL: readonly SandboxState[] = [...LIVE_STATES, 'lost'];
 export const define: Define = (command, act) => {
   command
     .addOption(new Option('-s, --state <states...>', 'only those in these states').choices(SANDBOX_STATES))
-    .option('-m, --metadata <key=value>', 'only those with this metadata; may be repeated', collect, [])
+    .option('-m, --metadata <key=value>', 'only those with this metadata; may be repeated', collect)
     .option('-a, --all', 'also those that are over')
     .option('-q, --quiet', 'only ids');
   teach(command, {

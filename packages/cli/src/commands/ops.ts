@@ -8,7 +8,10 @@ import { elapsed, relative } from '../human-units.ts';
 import { sandboxOf } from '../sandbox-argument.ts';
 
 export const define: Define = (command, act) => {
-  command.argument('[sandbox-or-operation]', 'a sandbox, by id or name, or the id of one operation (default: all)');
+  command.argument(
+    '[sandbox-or-operation]',
+    'a sandbox, by id or name, or the id of one operation (default: all)',
+  );
   teach(command, {
     examples: [
       ['torpor ops web', 'what was asked of it'],
@@ -27,7 +30,8 @@ export const define: Define = (command, act) => {
       }
       const sandboxId = given === undefined ? undefined : await sandboxOf(cli, given);
       const items: OperationView[] = [];
-      for await (const one of operations.list({ sandboxId, limit: 1_000, signal: cli.signal })) items.push(one);
+      for await (const one of operations.list({ sandboxId, limit: 1_000, signal: cli.signal }))
+        items.push(one);
       items.sort((a, b) => a.startedAt - b.startedAt);
       const rows = items.map((one) => [
         one.id,
@@ -39,7 +43,9 @@ export const define: Define = (command, act) => {
         one.error?.message ?? '',
       ]);
       cli.answer({ items, nextCursor: null }, () =>
-        rows.length === 0 ? '' : columns(['ID', 'SANDBOX', 'KIND', 'OUTCOME', 'STARTED', 'TOOK', ''], rows, cli.io.colors),
+        rows.length === 0
+          ? ''
+          : columns(['ID', 'SANDBOX', 'KIND', 'OUTCOME', 'STARTED', 'TOOK', ''], rows, cli.io.colors),
       );
     }),
   );
@@ -47,7 +53,11 @@ export const define: Define = (command, act) => {
 
 function outcomeText({ outcome, phase }: OperationView, colors: Colors): string {
   if (outcome === null) return colors.yellow(phase ?? 'under way');
-  return outcome === 'succeeded' ? colors.green(outcome) : outcome === 'failed' ? colors.red(outcome) : outcome;
+  return outcome === 'succeeded'
+    ? colors.green(outcome)
+    : outcome === 'failed'
+      ? colors.red(outcome)
+      : outcome;
 }
 
 function operationFacts(operation: OperationView, now: number, colors: Colors): string {

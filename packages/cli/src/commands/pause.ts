@@ -24,7 +24,10 @@ export const define: Define = (command, act) => {
       const id = await sandboxOf(cli, given);
       const { sandboxes } = await cli.torpor();
       const request = mode === undefined ? {} : { mode };
-      const reply = await cli.during(`Putting ${id} to sleep…`, sandboxes.pause(id, request, { signal: cli.signal }));
+      const reply = await cli.during(
+        `Putting ${id} to sleep…`,
+        sandboxes.pause(id, request, { signal: cli.signal }),
+      );
       cli.answer(reply, () => {
         const { parts, bytes: size, id: checkpointId } = reply.checkpoint;
         const kept = [parts.memory && 'memory', parts.files && 'files'].filter(Boolean).join(' and ');

@@ -26,7 +26,9 @@ export const define: Define = (command, act) => {
         one.reason === null ? one.command : `${one.command}  (${one.reason})`,
       ]);
       cli.answer({ items, nextCursor: null }, () =>
-        rows.length === 0 ? '' : columns(['PID', 'ID', 'KIND', 'STATUS', 'STARTED', 'COMMAND'], rows, cli.io.colors),
+        rows.length === 0
+          ? ''
+          : columns(['PID', 'ID', 'KIND', 'STATUS', 'STARTED', 'COMMAND'], rows, cli.io.colors),
       );
       if (items.length === 0) cli.remark('Nothing runs that was started from here.');
     }),

@@ -6,7 +6,9 @@ import { sandboxOf } from '../sandbox-argument.ts';
 import { startedText } from './resume.ts';
 
 export const define: Define = (command, act) => {
-  command.argument('<sandbox>', 'its id or name').argument('<checkpoint>', 'the id of one of its checkpoints');
+  command
+    .argument('<sandbox>', 'its id or name')
+    .argument('<checkpoint>', 'the id of one of its checkpoints');
   teach(command, {
     examples: [['torpor rollback web ckpt_…', 'back in place; what was since then is gone']],
     seeAlso: ['checkpoints', 'snapshot', 'resume'],

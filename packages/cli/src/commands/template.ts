@@ -15,7 +15,12 @@ export const define: Define = (command, act) => {
         const { templates } = await cli.torpor();
         const items: TemplateView[] = [];
         for await (const template of templates.list({ signal: cli.signal })) items.push(template);
-        const rows = items.map((one) => [one.name, one.runtime, one.checkpointId, relative(one.createdAt, cli.io.now())]);
+        const rows = items.map((one) => [
+          one.name,
+          one.runtime,
+          one.checkpointId,
+          relative(one.createdAt, cli.io.now()),
+        ]);
         cli.answer({ items, nextCursor: null }, () =>
           columns(['NAME', 'RUNTIME', 'CHECKPOINT', 'MADE'], rows, cli.io.colors),
         );

@@ -12,7 +12,10 @@ export const define: Define = (command, act) => {
     act(async (cli) => {
       const { version } = manifest;
       const node = process.version;
-      cli.answer({ version, node, platform: `${process.platform}-${process.arch}` }, () => `torpor ${version} (node ${node})`);
+      cli.answer(
+        { version, node, platform: `${process.platform}-${process.arch}` },
+        () => `torpor ${version} (node ${node})`,
+      );
     }),
   );
 };

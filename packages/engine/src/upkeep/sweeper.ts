@@ -40,14 +40,14 @@ export class Sweeper {
     const now = ctx.clock.now();
     const { pageSize } = ctx.settings;
     for (const sandbox of await listDue(ctx, now, pageSize)) {
-      await this.end(sandbox, 'timeout', sandbox.onTimeout, (locked) => {
+      await this.end(sandbox, 'timeout', sandbox.onTimeout, (_, locked) => {
         if (locked.endsAt === null || locked.endsAt > ctx.clock.now()) throw new NotDue();
       });
     }
     for await (const sandbox of inPages((after, limit) => listIdle(ctx.db, now, after, limit), pageSize)) {
       if (sandbox.onIdle === 'keep' || this.leases.isUsed(sandbox.id)) continue;
-      await this.end(sandbox, 'idle', sandbox.onIdle, async (locked) => {
-        const active = await lastActive(ctx.db, locked.id);
+      await this.end(sandbox, 'idle', sandbox.onIdle, async (tx, locked) => {
+        const active = await lastActive(tx, locked.id);
         const used =
           this.leases.isUsed(locked.id) || active === null || active + locked.idleMs > ctx.clock.now();
         if (used) throw new NotDue();

@@ -19,7 +19,7 @@ export async function kill(
   const accepted = await desk.accept(
     { kind: 'kill', sandboxId, caller, request: {}, reason },
     async (tx, sandbox, operation) => {
-      await guard?.(sandbox);
+      await guard?.(tx, sandbox);
       if (sandbox.state === 'killing') {
         claimed = sandbox;
         return;

@@ -10,11 +10,12 @@ import { reserve, SealFailed, seal } from '../acts/seal.ts';
 import { type Context, requirePause, runtimeOf, take } from '../context.ts';
 import type { Caller, Desk } from '../operations/desk.ts';
 import { findLastDone, type Operation } from '../operations/operation.ts';
+import type { Transaction } from '../ports/database.ts';
 import type { Runtime } from '../ports/runtime.ts';
 import { getSandbox, type Sandbox } from '../sandbox.ts';
 
 /** Looks again under the lock whether the cause still holds; throws when it does not. */
-export type Guard = (sandbox: Sandbox) => void | Promise<void>;
+export type Guard = (tx: Transaction, sandbox: Sandbox) => void | Promise<void>;
 
 export interface Paused {
   readonly sandboxId: SandboxId;
@@ -38,7 +39,7 @@ export async function pause(
   const accepted = await desk.accept(
     { kind: 'pause', sandboxId, caller, request: { mode }, reason },
     async (tx, sandbox, operation) => {
-      await guard?.(sandbox);
+      await guard?.(tx, sandbox);
       await reserve(ctx, tx, sandbox, operation, checkpointId);
       const head = { operationId: operation.id };
       claimed = await take(ctx, tx, sandbox, 'pause', 'sandbox.pausing', { reason, mode }, head);

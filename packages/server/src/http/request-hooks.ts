@@ -31,6 +31,10 @@ export function addRequestHooks(app: FastifyInstance, parts: RouteParts): void {
     request.identity = await request.bound.run(() => identify(db, clock, request.headers));
   });
 
+  app.addHook('onSend', async (_, reply) => {
+    // A connection that is kept would hold up the stop.
+    if (parts.stopping.aborted) reply.header('connection', 'close');
+  });
   app.addHook('onResponse', async (request, reply) => answered(parts, request, reply));
 }
 

@@ -68,6 +68,7 @@ export async function* runCommand(
   command: Command,
   signal: AbortSignal,
 ): AsyncGenerator<CommandEvent> {
+  signal.throwIfAborted();
   const stream = new AbortController();
   const stopTimer = new AbortController();
   const limit = new TimeLimit(clock, command.timeoutMs, stopTimer.signal, async () => {
@@ -96,11 +97,7 @@ export async function* runCommand(
     throw limit.passed ? limit.error() : thrown;
   } finally {
     stopTimer.abort();
-    // A start that nobody has heard of yet may still be on its way.
-    for (let tries = started ? 1 : START_TRIES; !ended && tries > 0; tries--) {
-      if (await kill(agent, clock, command.tag)) break;
-      if (tries > 1) await clock.sleep(START_MS);
-    }
+    if (!ended && (started || signal.aborted || limit.passed)) await killSurely(agent, clock, command.tag, started);
   }
 }
 
@@ -163,6 +160,14 @@ export async function feed(agent: AgentClient, { stdin, tag }: Command, signal: 
     await agent.process.closeStdin({ process }, { signal });
   } catch {
     // See above.
+  }
+}
+
+/** A start that nobody has heard of yet may still be on its way. */
+async function killSurely(agent: AgentClient, clock: Clock, tag: string, started: boolean): Promise<void> {
+  for (let tries = started ? 1 : START_TRIES; tries > 0; tries--) {
+    if (await kill(agent, clock, tag)) return;
+    if (tries > 1) await clock.sleep(START_MS);
   }
 }
 

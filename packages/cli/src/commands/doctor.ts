@@ -1,0 +1,39 @@
+/** `torpor doctor`: looks at this machine and the server, and says what to do about each thing that is wrong. */
+import { teach } from '../build-command.ts';
+import type { Define } from '../cli.ts';
+import type { Colors } from '../colors.ts';
+import { findConnection } from '../connection.ts';
+import type { Check } from '../doctor/check.ts';
+import { checkDatabase, checkDataDirectory, checkNode, checkTools } from '../doctor/machine.ts';
+import { checkServer } from '../doctor/server.ts';
+import { EXIT } from '../exit-codes.ts';
+
+export const define: Define = (command, act) => {
+  teach(command, {
+    examples: [['torpor doctor', 'exits 1 when something is wrong']],
+    seeAlso: ['up', 'fsck', 'runtimes'],
+  });
+  command.action(
+    act(async (cli) => {
+      const connection = await findConnection(cli.io, cli.options);
+      const checks: Check[] = [
+        checkNode(process.version),
+        await checkDataDirectory(connection.dataDir),
+        ...(await checkDatabase(cli.io.env['TORPOR_DATABASE_URL'])),
+        ...(await checkTools(cli.io.env['PATH'] ?? '')),
+        ...(await cli.during('Asking the server…', checkServer(connection, cli.io.env))),
+      ];
+      const ok = checks.every(({ is }) => is !== 'wrong');
+      cli.answer({ ok, url: connection.url, dataDir: connection.dataDir, checks }, () =>
+        checks.map((check) => checkText(check, cli.io.colors)).join('\n'),
+      );
+      return ok ? EXIT.ok : EXIT.general;
+    }),
+  );
+};
+
+function checkText({ is, what, detail, todo }: Check, colors: Colors): string {
+  const mark = { good: colors.green('✓'), wrong: colors.red('✗'), note: colors.yellow('•') }[is];
+  const advice = todo === undefined ? '' : `\n    ${colors.yellow('→')} ${todo}`;
+  return `${mark} ${what}${detail === '' ? '' : colors.dim(`: ${detail}`)}${advice}`;
+}

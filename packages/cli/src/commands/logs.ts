@@ -1,0 +1,49 @@
+/** `torpor logs` */
+import type { SandboxId } from '@torpor/protocol';
+import { teach } from '../build-command.ts';
+import type { Cli, Define } from '../cli.ts';
+import { CliError } from '../failure.ts';
+import { sandboxOf } from '../sandbox-argument.ts';
+import { write } from '../write.ts';
+
+export const define: Define = (command, act) => {
+  command
+    .argument('<sandbox>', 'its id or name')
+    .argument('[process]', 'a service by name, a background process by id, or a pid (default: the only one)')
+    .option('-f, --follow', 'go on with what it says next; with --json one piece per line');
+  teach(command, {
+    examples: [
+      ['torpor logs web', 'what its service has said'],
+      ['torpor logs web app -f', 'and goes on saying'],
+    ],
+    seeAlso: ['ps', 'exec', 'events'],
+  });
+  command.action(
+    act<{ follow?: boolean }>(async (cli, [sandbox, process], { follow }) => {
+      const id = await sandboxOf(cli, sandbox);
+      const { sandboxes } = await cli.torpor();
+      const wanted = process ?? (await onlyOne(cli, id));
+      for await (const event of sandboxes.output(id, wanted, { follow, signal: cli.signal })) {
+        if (cli.json) cli.answerLine(event, () => '');
+        else if (event.type === 'stdout') await write(cli.io.stdout, event.data);
+        else if (event.type === 'stderr') await write(cli.io.stderr, event.data);
+        else if (event.type === 'end')
+          cli.remark(`It ended with ${event.signal ?? `exit code ${event.exitCode}`}.`);
+      }
+    }),
+  );
+};
+
+async function onlyOne(cli: Cli, id: SandboxId): Promise<string> {
+  const all = await (await cli.torpor()).sandboxes.processes(id, { signal: cli.signal });
+  const names = all.flatMap(({ kind, id: name }) => (kind === 'process' || name === null ? [] : [name]));
+  const [only, ...more] = names;
+  if (only !== undefined && more.length === 0) return only;
+  throw new CliError(
+    'INVALID_ARGUMENT',
+    names.length === 0 ? 'Nothing runs there that has a log.' : 'Say which.',
+    {
+      hint: names.length === 0 ? 'See `torpor ps`.' : `One of: ${names.join(', ')}`,
+    },
+  );
+}

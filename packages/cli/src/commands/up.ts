@@ -1,0 +1,50 @@
+/** `torpor up`: the server, in this process. It has the say over signals until it ends. */
+import { Option } from 'commander';
+import { teach } from '../build-command.ts';
+import type { Define } from '../cli.ts';
+
+interface UpOptions {
+  apiKey?: string;
+  tls?: boolean;
+  [flag: string]: string | boolean | undefined;
+}
+
+const FLAGS = [
+  ['port', 'n', 'where to listen; 0 finds a free one (default: 7676)'],
+  ['host', 'host', 'on which address (default: 127.0.0.1)'],
+  ['data-dir', 'dir', 'where everything is kept (default: ~/.torpor)'],
+  ['runtime', 'name', 'what runs sandboxes: auto, gvisor, process, e2b (default: auto)'],
+  ['database', 'url', 'PostgreSQL, when several servers share the truth (default: embedded)'],
+  ['domain', 'domain', 'under which ports are served (default: sbx.localhost:<port>)'],
+  ['log-level', 'level', 'debug, info, warn, error or silent (default: info)'],
+] as const;
+
+export const define: Define = (command, act) => {
+  for (const [name, value, what] of FLAGS) command.addOption(new Option(`--${name} <${value}>`, what));
+  command.option('--tls', 'speak https on the same port').allowUnknownOption().argument('[flags...]');
+  command.usage('[options]');
+  teach(command, {
+    examples: [
+      ['torpor up', 'on http://127.0.0.1:7676'],
+      ['torpor up --port 0 --data-dir ./data', 'a second one, with its own data'],
+    ],
+    seeAlso: ['doctor', 'create'],
+  });
+  command.action(
+    act<UpOptions>(async (cli, unknown, options) => {
+      const told = FLAGS.flatMap(([name]) => {
+        const value = options[camel(name)];
+        return typeof value === 'string' ? [`--${name}`, value] : [];
+      });
+      const env =
+        options.apiKey === undefined ? cli.io.env : { ...cli.io.env, TORPOR_API_KEY: options.apiKey };
+      const { serve } = await import('@torpor/server');
+      // What this does not know may be known there.
+      return serve([...told, ...(options.tls ? ['--tls'] : []), ...unknown], env);
+    }),
+  );
+};
+
+function camel(flag: string): string {
+  return flag.replaceAll(/-([a-z])/g, (_, letter: string) => letter.toUpperCase());
+}

@@ -1,0 +1,105 @@
+/** What this machine has to have: Node, room, the programs that runtimes use. */
+import { access, constants, stat, statfs } from 'node:fs/promises';
+import { delimiter, dirname, join } from 'node:path';
+import { canConnect } from '../connection.ts';
+import { bytes } from '../human-units.ts';
+import type { Check } from './check.ts';
+
+const NEEDED_MAJOR = 24;
+/** Below this a checkpoint of a middling sandbox does not fit any more. */
+const LOW_BYTES = 1_000_000_000;
+const TOO_LOW_BYTES = 100_000_000;
+
+export function checkNode(version: string): Check {
+  const what = 'Node';
+  if (Number(version.slice(1).split('.')[0]) >= NEEDED_MAJOR) return { is: 'good', what, detail: version };
+  return {
+    is: 'wrong',
+    what,
+    detail: version,
+    todo: `Node ${NEEDED_MAJOR} or newer is needed: run \`npm install\` in the clone.`,
+  };
+}
+
+export async function checkDataDirectory(dataDir: string): Promise<Check> {
+  const what = 'Data directory';
+  const there = await nearestExisting(dataDir);
+  const writable = await access(there, constants.W_OK).then(
+    () => true,
+    () => false,
+  );
+  if (!writable) {
+    const todo = `Make ${there} writable for you, or choose another one with --data-dir or TORPOR_DATA_DIR.`;
+    return { is: 'wrong', what, detail: `${dataDir} cannot be written`, todo };
+  }
+  const { bavail, bsize } = await statfs(there);
+  const free = bavail * bsize;
+  const detail = `${dataDir}${there === dataDir ? '' : ' (made at the first start)'}, ${bytes(free)} free`;
+  const todo = 'Make room on its disk: checkpoints are kept there.';
+  if (free < TOO_LOW_BYTES) return { is: 'wrong', what, detail, todo };
+  return free < LOW_BYTES ? { is: 'note', what, detail, todo } : { is: 'good', what, detail };
+}
+
+async function nearestExisting(path: string): Promise<string> {
+  for (let at = path; ; at = dirname(at)) {
+    const found = await stat(at).catch(() => undefined);
+    if (found !== undefined || at === dirname(at)) return at;
+  }
+}
+
+/** Nothing to check where the embedded database is used. */
+export async function checkDatabase(url: string | undefined): Promise<Check[]> {
+  if (!url) return [];
+  const what = 'PostgreSQL';
+  if (!URL.canParse(url)) {
+    return [
+      {
+        is: 'wrong',
+        what,
+        detail: 'TORPOR_DATABASE_URL is not an address',
+        todo: 'Write postgres://user@host/name.',
+      },
+    ];
+  }
+  const { hostname, port } = new URL(url);
+  const where = `${hostname}:${port || 5432}`;
+  if (await canConnect(hostname, Number(port || 5432)))
+    return [{ is: 'good', what, detail: `${where} answers` }];
+  const todo = 'Start it, or correct TORPOR_DATABASE_URL; without it the embedded database is used.';
+  return [{ is: 'wrong', what, detail: `nobody answers at ${where}`, todo }];
+}
+
+const TOOLS = [
+  ['runsc', 'runsc', 'sandboxes that keep their memory (runtime gvisor)'],
+  ['ip', 'iproute2', 'networks of gvisor sandboxes'],
+  ['nft', 'nftables', 'rules about what gvisor sandboxes may reach'],
+  ['mkfs.ext4', 'e2fsprogs', 'disks of gvisor sandboxes'],
+] as const;
+
+/** Missing ones are notes: the runtime `process` needs none of them. */
+export async function checkTools(path: string): Promise<Check[]> {
+  const found = await Promise.all(TOOLS.map(([program]) => findProgram(program, path)));
+  const missing = TOOLS.filter((_, i) => found[i] === undefined);
+  const what = 'System packages';
+  if (missing.length === 0)
+    return [{ is: 'good', what, detail: TOOLS.map(([program]) => program).join(', ') }];
+  return missing.map(([program, name, why]) => ({
+    is: 'note' as const,
+    what: `${what}: no ${program}`,
+    detail: `for ${why}`,
+    todo: `apt-get install ${name}`,
+  }));
+}
+
+async function findProgram(name: string, path: string): Promise<string | undefined> {
+  // Administrators' programs, which a user's own path often leaves out.
+  for (const directory of [...path.split(delimiter), '/usr/sbin', '/sbin']) {
+    const file = join(directory, name);
+    const usable = await access(file, constants.X_OK).then(
+      () => true,
+      () => false,
+    );
+    if (usable) return file;
+  }
+  return undefined;
+}

@@ -1,0 +1,70 @@
+/** The server: whether it is there, lets us in, and what its runtime keeps. */
+import { Torpor, TorporError } from '@torpor/sdk';
+import manifest from '../../package.json' with { type: 'json' };
+import { type Connection, canConnect, portOf } from '../connection.ts';
+import type { Check } from './check.ts';
+
+const KEPT = {
+  memory: 'memory and files survive a pause',
+  files: 'files survive a pause, processes do not',
+  none: 'nothing survives a pause',
+};
+
+export async function checkServer(
+  { url, apiKey, dataDir }: Connection,
+  env: NodeJS.ProcessEnv,
+): Promise<Check[]> {
+  const { hostname } = new URL(url);
+  if (!(await canConnect(hostname, portOf(url)))) {
+    const todo = 'Start it with `npm start` or `torpor up`; if it runs elsewhere, set TORPOR_URL.';
+    return [{ is: 'wrong', what: 'Server', detail: `nobody answers at ${url}`, todo }];
+  }
+  const torpor = new Torpor({ url, apiKey, env, retries: 0 });
+  const health = await torpor.health().catch((thrown: unknown) => thrown);
+  if (!isHealth(health)) {
+    const todo = 'Look into its log; is it Torpor that listens there?';
+    return [{ is: 'wrong', what: 'Server', detail: `${url} is not well: ${reason(health)}`, todo }];
+  }
+  const same = health.version === manifest.version;
+  const server: Check = {
+    is: same ? 'good' : 'note',
+    what: 'Server',
+    detail: `${url}, version ${health.version}, up ${Math.round(health.uptimeSeconds)} s`,
+    ...(same ? {} : { todo: `This command is ${manifest.version}: use the one that came with the server.` }),
+  };
+  return [server, ...(await checkKey(torpor, apiKey, dataDir))];
+}
+
+async function checkKey(torpor: Torpor, apiKey: string | undefined, dataDir: string): Promise<Check[]> {
+  const what = 'API key';
+  if (apiKey === undefined) {
+    const todo = `Set TORPOR_API_KEY, or --data-dir to where the server keeps its key (${dataDir} has none).`;
+    return [{ is: 'wrong', what, detail: 'there is none', todo }];
+  }
+  try {
+    const runtimes = await torpor.runtimes();
+    return [{ is: 'good', what, detail: 'opens the server' }, ...runtimes.map(runtimeCheck)];
+  } catch (thrown) {
+    const todo = thrown instanceof TorporError ? thrown.hint : 'Try again.';
+    return [{ is: 'wrong', what, detail: reason(thrown), todo }];
+  }
+}
+
+function runtimeCheck({ name, capabilities: can }: Awaited<ReturnType<Torpor['runtimes']>>[number]): Check {
+  const what = `Runtime ${name}`;
+  const isolation = can.isolated ? 'isolated' : 'not isolated from this machine';
+  const detail = `${KEPT[can.pause]}; ${isolation}`;
+  if (can.isolated && can.pause === 'memory') return { is: 'good', what, detail };
+  const todo = can.isolated
+    ? 'For memory too, use the runtime gvisor.'
+    : 'Run only what you trust in it, or use the runtime gvisor.';
+  return { is: 'note', what, detail, todo };
+}
+
+function isHealth(value: unknown): value is Awaited<ReturnType<Torpor['health']>> {
+  return typeof value === 'object' && value !== null && 'uptimeSeconds' in value;
+}
+
+function reason(thrown: unknown): string {
+  return thrown instanceof Error ? thrown.message : String(thrown);
+}

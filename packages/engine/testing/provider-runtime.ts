@@ -1,0 +1,69 @@
+/**
+ * A runtime like a hosted provider: it keeps checkpoints itself, one per sandbox, and a start uses the
+ * checkpoint up. What the engine seals of it is only the provider's word.
+ */
+import { TorporError } from '@torpor/protocol';
+import type { Staging } from '../src/ports/checkpoint-store.ts';
+import type {
+  Captured,
+  Instance,
+  MemoryVerdict,
+  SealedCheckpoint,
+  Started,
+  StartSpec,
+} from '../src/ports/runtime.ts';
+import { MemoryRuntime } from './memory-runtime.ts';
+import { VirtualStore } from './virtual-files.ts';
+
+export class ProviderRuntime extends MemoryRuntime {
+  private readonly kept: VirtualStore;
+
+  constructor() {
+    const kept = new VirtualStore();
+    const capabilities = { replayable: false, fork: false, snapshotWhileRunning: false };
+    super({ name: 'provider', files: kept, capabilities });
+    this.kept = kept;
+  }
+
+  override async prepareTemplate(template: string, staging: Staging): Promise<Captured> {
+    return this.external(await super.prepareTemplate(template, await this.stage(staging)), staging, true);
+  }
+
+  override async capture(instance: Instance, mode: 'memory' | 'files', staging: Staging): Promise<Captured> {
+    return this.external(await super.capture(instance, mode, await this.stage(staging)), staging, false);
+  }
+
+  override async start(
+    instance: Instance,
+    from: SealedCheckpoint,
+    use: 'memory' | 'files',
+    spec: StartSpec,
+    signal: AbortSignal,
+  ): Promise<Started> {
+    const started = await super.start(instance, this.here(from), use, spec, signal);
+    if (from.needs['replayable'] === false) await this.kept.remove(from.id);
+    return started;
+  }
+
+  override async inspect(checkpoint: SealedCheckpoint): Promise<MemoryVerdict> {
+    return super.inspect(this.here(checkpoint));
+  }
+
+  private stage(staging: Staging): Promise<Staging> {
+    return this.kept.stage(staging.checkpointId);
+  }
+
+  private here(checkpoint: SealedCheckpoint): SealedCheckpoint {
+    if (checkpoint.path !== null) throw new TorporError('internal', 'A provider has no path.');
+    return { ...checkpoint, path: this.kept.path(checkpoint.id) };
+  }
+
+  private external(captured: Captured, staging: Staging, replayable: boolean): Captured {
+    const location = `provider:${staging.checkpointId}`;
+    return {
+      ...captured,
+      needs: { ...captured.needs, replayable },
+      external: { location, bytes: null, replayable },
+    };
+  }
+}

@@ -1,0 +1,72 @@
+/** `POST /v1/admin/fsck`: one round of making what is so and what is written agree, and a report. */
+import type { Engine, Page } from '@torpor/engine';
+import {
+  type Finding,
+  type FsckReport,
+  fsckReportSchema,
+  type SandboxView,
+  TorporError,
+} from '@torpor/protocol';
+import { z } from 'zod';
+import { errors, json } from './http/route-schema.ts';
+import type { RoutesApp } from './http/routes-app.ts';
+import type { RouteParts } from './parts.ts';
+
+const PAGE = 200;
+const STATES = ['creating', 'running', 'pausing', 'paused', 'resuming', 'killing', 'lost'] as const;
+
+export function fsckRoutes(app: RoutesApp, parts: RouteParts): void {
+  app.post(
+    '/v1/admin/fsck',
+    {
+      config: { bound: 'lifecycle' },
+      schema: {
+        operationId: 'fsck',
+        summary: 'Compare everything, repair what can be repaired, and report the rest',
+        description:
+          'For service keys. The round covers all that the server looks after; findings are those of the organisation.',
+        tags: ['server'],
+        body: z.strictObject({}),
+        response: { 200: json('What was found.', fsckReportSchema), ...errors('forbidden') },
+      },
+    },
+    async (request) => {
+      const { org, service } = request.identity;
+      if (!service) throw new TorporError('forbidden', 'The key of a user cannot check the whole store.');
+      return request.bound.run((signal) => check(parts, org, signal));
+    },
+  );
+}
+
+async function check({ engine, clock }: RouteParts, org: string, signal: AbortSignal): Promise<FsckReport> {
+  const began = clock.monotonic();
+  const round = await engine.reconcile();
+  const findings: Finding[] = [];
+  let sandboxes = 0;
+  for (let cursor: string | null = ''; cursor !== null; ) {
+    signal.throwIfAborted();
+    const page: Page<SandboxView> = await engine.list({ org, states: [...STATES] }, cursor, PAGE);
+    for (const sandbox of page.items) {
+      sandboxes++;
+      const finding = await find(engine, org, sandbox);
+      if (finding !== undefined) findings.push(finding);
+    }
+    cursor = page.nextCursor;
+  }
+  return { round, sandboxes, findings, durationMs: Math.round(clock.monotonic() - began) };
+}
+
+async function find(engine: Engine, org: string, sandbox: SandboxView): Promise<Finding | undefined> {
+  const { id: sandboxId, state, checkpointId, evidence, lost, reason } = sandbox;
+  const about = { sandboxId, state, checkpointId };
+  if (state === 'lost') return { ...about, what: 'lost', detail: reason ?? 'Nothing usable is left of it.' };
+  if (state === 'running' && evidence === 'unknown') {
+    return { ...about, what: 'unknown', detail: 'The runtime could not say how it is.' };
+  }
+  if (state !== 'paused' || checkpointId === null) return undefined;
+  const { health, healthDetail, recovered } = await engine.checkpoint(org, checkpointId);
+  if (health === 'damaged')
+    return { ...about, what: 'damaged', detail: healthDetail ?? 'Its checkpoint is damaged.' };
+  if (recovered) return { ...about, what: 'recovered', detail: `It came back without: ${lost.join(', ')}.` };
+  return undefined;
+}

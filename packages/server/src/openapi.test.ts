@@ -1,0 +1,111 @@
+import { Validator } from '@seriousme/openapi-schema-validator';
+import { errorReplySchema, isId, TorporError } from '@torpor/protocol';
+import fc from 'fast-check';
+import type { InjectOptions, LightMyRequestResponse } from 'fastify';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { type ApiDocument, type DocumentedRoute, requestsFor, routesOf } from '../testing/document-requests.ts';
+import { type TestServer, testServer } from '../testing/test-server.ts';
+
+/** TORPOR_FUZZ=500 sends as many to each route. */
+const RUNS = Number(process.env['TORPOR_FUZZ'] ?? 40);
+/** Far more than any bound of the server's below. */
+const PATIENCE_MS = 20_000;
+
+let server: TestServer;
+let document: ApiDocument;
+beforeAll(async () => {
+  server = await testServer({
+    settings: { lifecycleMs: 5_000, readMs: 2_000 },
+    engineSettings: { callMs: 2_000, operationMs: 4_000 },
+    // What is made up here must never reach a real shell.
+    wrap: (_, runtime) => {
+      runtime.agent = () => Promise.reject(new TorporError('unreachable', 'There is no agent here.'));
+      return {};
+    },
+  });
+  document = (await server.ask('GET', '/v1/openapi.json', { key: null })).json();
+});
+afterAll(() => server.dispose());
+
+describe('the OpenAPI document', () => {
+  it('is valid', async () => {
+    const result = await new Validator().validate(structuredClone(document) as never);
+    expect(result).toMatchObject({ valid: true });
+    expect(document.openapi).toBe('3.1.0');
+  });
+
+  it('has every route, each with a name, a group, a summary, and its errors', () => {
+    const routes = routesOf(document);
+    expect(routes.map(({ method, path }) => `${method} ${path}`).sort()).toMatchSnapshot();
+    expect(new Set(routes.map(({ operation }) => operation.operationId)).size).toBe(routes.length);
+    for (const { path, operation } of routes) {
+      expect(operation, path).toMatchObject({ summary: expect.any(String), tags: [expect.any(String)] });
+      if (operation.security === undefined) expect(Object.keys(operation.responses), path).toContain('401');
+    }
+  });
+
+  it('says what errors look like, with their hints', () => {
+    expect(document.components.schemas['ErrorReply']).toMatchObject({ properties: { error: expect.any(Object) } });
+    const missing = document.paths['/v1/sandboxes/{id}']?.['get']?.responses['404'];
+    expect(missing?.description).toContain('not_found');
+  });
+});
+
+/** Codes that promise that nothing was done. */
+const UNTOUCHED = ['invalid_request', 'unauthenticated', 'forbidden', 'not_found', 'idempotency_mismatch'];
+
+async function headOfLedger(): Promise<number> {
+  const [row] = await server.world.db.query<{ position: number }>('SELECT position FROM ledger_head');
+  return row?.position ?? 0;
+}
+
+async function send(request: InjectOptions): Promise<LightMyRequestResponse> {
+  let timer: NodeJS.Timeout | undefined;
+  const patience = new Promise<never>((_, reject) => {
+    timer = setTimeout(() => reject(new Error('there was no answer')), PATIENCE_MS);
+  });
+  return Promise.race([server.app.server.inject(request), patience]).finally(() => clearTimeout(timer));
+}
+
+async function holdsFor(request: InjectOptions): Promise<void> {
+  const before = await headOfLedger();
+  const response = await send(request);
+  expect(isId('req', String(response.headers['x-request-id']))).toBe(true);
+  if (response.statusCode < 400) return;
+  const { error } = errorReplySchema.parse(response.json());
+  expect(error.requestId).toBe(response.headers['x-request-id']);
+  if (response.statusCode >= 500) expect(error).toMatchObject({ retryable: true });
+  if (UNTOUCHED.includes(error.code)) expect(await headOfLedger()).toBe(before);
+}
+
+/** Things to be named in paths: alive, asleep and gone. */
+async function populate(): Promise<(path: string) => string[]> {
+  const key = server.keys.default;
+  const [running, paused, killed] = [await server.create(), await server.create(), await server.create()];
+  const { checkpoint, operation } = (await server.ask('POST', `/v1/sandboxes/${paused}/pause`)).json();
+  await server.ask('DELETE', `/v1/sandboxes/${killed}`);
+  const made = (await server.ask('POST', '/v1/keys', { key, body: { name: 'spare' } })).json();
+  return (path) => {
+    if (path.startsWith('/v1/sandboxes')) return [running, paused, killed, running.slice(4)];
+    if (path.startsWith('/v1/checkpoints')) return [checkpoint.id];
+    if (path.startsWith('/v1/operations')) return [operation.id];
+    return [made.id];
+  };
+}
+
+describe('whatever is sent to a route', () => {
+  it('gets an answer in the agreed shape, and changes nothing when it is refused', { timeout: 600_000 }, async () => {
+    for (const route of routesOf(document)) {
+      const ids = await populate();
+      const requests = requestsFor(route, document, server.keys.default, ids);
+      const property = fc.asyncProperty(requests, holdsFor);
+      await fc.assert(property, { numRuns: RUNS, endOnFailure: false }).catch((thrown: Error) => {
+        throw new Error(`${nameOf(route)}: ${thrown.message}`, { cause: thrown });
+      });
+    }
+  });
+});
+
+function nameOf({ method, path }: DocumentedRoute): string {
+  return `${method} ${path}`;
+}

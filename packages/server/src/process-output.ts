@@ -1,0 +1,129 @@
+/** `GET …/{id}/processes/{process}/output`: what a process has said so far, and with `follow` what it says next. */
+import type { Clock } from '@torpor/engine';
+import type { AgentClient } from '@torpor/envd';
+import { type SandboxId, TorporError } from '@torpor/protocol';
+import type { FastifyRequest } from 'fastify';
+import { z } from 'zod';
+import { errors, sandboxIdParam } from './http/route-schema.ts';
+import type { RoutesApp } from './http/routes-app.ts';
+import { type Frame, sendEvents } from './http/sse.ts';
+import type { RouteParts } from './parts.ts';
+import { fromAgent } from './sandbox/agent-failure.ts';
+import { connect } from './sandbox/awake.ts';
+import { endOf } from './sandbox/command-end.ts';
+import { TextPieces } from './sandbox/output.ts';
+
+/** The agent does not say where the past ends: what is kept comes at once, and then there is silence. */
+const SILENCE_MS = 250;
+
+const params = z.object({
+  id: sandboxIdParam,
+  process: z
+    .string()
+    .regex(/^[A-Za-z0-9._-]{1,64}$/)
+    .meta({ description: 'The name of a service, the id of a process in the background, or a pid.' }),
+});
+const querystring = z.strictObject({ follow: z.stringbool().default(false) });
+
+export function processOutputRoutes(app: RoutesApp, parts: RouteParts): void {
+  app.get(
+    '/v1/sandboxes/:id/processes/:process/output',
+    {
+      exposeHeadRoute: false,
+      schema: {
+        operationId: 'readOutput',
+        summary: 'The output of a service or of a process in the background',
+        description:
+          'The events `start`, `stdout`, `stderr`, and `end` if it has ended. Only the last of a long output is ' +
+          'kept. Never wakes the sandbox.',
+        tags: ['commands'],
+        params,
+        querystring,
+        response: {
+          200: { description: 'The stream.', content: { 'text/event-stream': { schema: z.string() } } },
+          ...errors('not_found', 'conflict', 'transitioning', 'killed', 'lost'),
+        },
+      },
+    },
+    async (request, reply) => {
+      const { id, process } = request.params;
+      const { follow } = request.query;
+      const { engine, stopping } = parts;
+      request.facts.sandboxId = id;
+      const sandbox = await request.bound.run(() => engine.get(request.identity.org, id));
+      const isService = sandbox.services.some(({ name }) => name === process);
+      const agent = connect(await request.bound.run(() => engine.agent(request.identity.org, id)));
+      reply.raw.once('close', () => agent.close());
+      const signal = AbortSignal.any([request.bound.signal, stopping]);
+      const events = outputOf(agent, isService ? `service:${process}` : process, signal);
+      // Before the head of the answer, so that a process that is not there is an answer like any other.
+      const first = await request.bound
+        .run(() => events.next())
+        .catch((thrown: unknown) => {
+          agent.close();
+          throw fromAgent(thrown, id);
+        });
+      if (first.done)
+        throw new TorporError('not_found', `There is no process ${process}.`, { sandboxId: id });
+      return sendEvents(parts, request, reply, frames(parts, request, id, first.value, events, follow));
+    },
+  );
+}
+
+type Output = AsyncGenerator<Frame>;
+
+async function* outputOf(agent: AgentClient, name: string, signal: AbortSignal): Output {
+  const selector = /^\d+$/.test(name)
+    ? { case: 'pid' as const, value: Number(name) }
+    : { case: 'tag' as const, value: name };
+  const text = new TextPieces();
+  for await (const { event } of agent.process.connect({ process: { selector } }, { signal })) {
+    const happened = event?.event;
+    if (happened?.case === 'start') yield { event: 'start', data: { pid: happened.value.pid } };
+    if (happened?.case === 'data') {
+      const { output } = happened.value;
+      // What a terminal shows is one channel.
+      const channel = output.case === 'stderr' ? 'stderr' : 'stdout';
+      if (output.value !== undefined)
+        yield { event: channel, data: { data: text.piece(channel, output.value) } };
+    }
+    if (happened?.case === 'end') yield { event: 'end', data: endOf(happened.value) };
+  }
+}
+
+async function* frames(
+  { clock }: RouteParts,
+  request: FastifyRequest,
+  id: SandboxId,
+  first: Frame,
+  events: Output,
+  follow: boolean,
+): Output {
+  yield first;
+  try {
+    for (;;) {
+      const next = events.next();
+      const frame = follow ? await next : await unlessSilent(next, clock);
+      if (frame === undefined || frame.done) return;
+      yield frame.value;
+    }
+  } catch (thrown) {
+    yield { event: 'error', data: { ...fromAgent(thrown, id).toBody(), requestId: request.id } };
+  } finally {
+    request.bound.end(new TorporError('timeout', 'The stream is over.'));
+  }
+}
+
+async function unlessSilent<T>(next: Promise<T>, clock: Clock): Promise<T | undefined> {
+  const heard = new AbortController();
+  const silence = clock.sleep(SILENCE_MS, heard.signal).then(
+    () => undefined,
+    () => undefined,
+  );
+  try {
+    return await Promise.race([next, silence]);
+  } finally {
+    heard.abort();
+    next.catch(() => {});
+  }
+}

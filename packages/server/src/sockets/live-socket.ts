@@ -1,0 +1,122 @@
+/** One open WebSocket: bytes and notices out at the reader's pace, bytes and requests in, signs of life. */
+import type { Clock } from '@torpor/engine';
+import { type SocketNotice, type SocketRequest, socketRequestSchema, TorporError } from '@torpor/protocol';
+import type { WebSocket } from 'ws';
+
+const NORMAL = 1000;
+/** Waiting in this process for a slow connection. */
+const MAX_WAITING_BYTES = 1024 * 1024;
+/** What came in and has not been taken yet. */
+const MAX_UNTAKEN_BYTES = 1024 * 1024;
+
+export type Incoming = { readonly bytes: Uint8Array } | { readonly request: SocketRequest };
+
+export class LiveSocket {
+  private readonly socket: WebSocket;
+  private readonly window: number;
+  private readonly over = new AbortController();
+  private readonly incoming: Incoming[] = [];
+  private untaken = 0;
+  /** Sent and not confirmed. */
+  private outstanding = 0;
+  private wakeReader: () => void = () => {};
+  private wakeWriter: () => void = () => {};
+
+  constructor(socket: WebSocket, window: number | undefined) {
+    this.socket = socket;
+    this.window = window ?? Number.POSITIVE_INFINITY;
+    socket.on('message', (data, isBinary) => this.accept(data as Buffer, isBinary));
+    socket.on('error', () => socket.terminate());
+    socket.on('close', () => {
+      this.over.abort();
+      this.wakeReader();
+      this.wakeWriter();
+    });
+  }
+
+  /** Fires when the other side is gone. */
+  get closed(): AbortSignal {
+    return this.over.signal;
+  }
+
+  /** Resolves when the reader can take more. */
+  async send(bytes: Uint8Array, counted = bytes.length): Promise<void> {
+    this.outstanding += counted;
+    this.socket.send(bytes, () => this.wakeWriter());
+    while (
+      !this.closed.aborted &&
+      (this.outstanding >= this.window || this.socket.bufferedAmount > MAX_WAITING_BYTES)
+    ) {
+      await new Promise<void>((resolve) => {
+        this.wakeWriter = resolve;
+      });
+    }
+  }
+
+  notice(notice: SocketNotice): void {
+    if (!this.closed.aborted) this.socket.send(JSON.stringify(notice));
+  }
+
+  end(): void {
+    this.socket.close(NORMAL);
+  }
+
+  /** The next thing that comes in; undefined when the other side is gone. */
+  async next(): Promise<Incoming | undefined> {
+    while (this.incoming.length === 0 && !this.closed.aborted) {
+      await new Promise<void>((resolve) => {
+        this.wakeReader = resolve;
+      });
+    }
+    const next = this.incoming.shift();
+    if (next !== undefined && 'bytes' in next) this.untaken -= next.bytes.length;
+    if (this.untaken <= MAX_UNTAKEN_BYTES) this.socket.resume();
+    return next;
+  }
+
+  /** Gives up on a connection that answers no ping: it holds a sandbox awake for nobody. */
+  async keepAlive(clock: Clock, everyMs: number): Promise<void> {
+    let answered = true;
+    this.socket.on('pong', () => {
+      answered = true;
+    });
+    while (!this.closed.aborted) {
+      await clock.sleep(everyMs, this.closed).catch(() => {});
+      if (this.closed.aborted) return;
+      if (!answered) this.socket.terminate();
+      answered = false;
+      this.socket.ping();
+    }
+  }
+
+  private accept(data: Buffer, isBinary: boolean): void {
+    if (isBinary) {
+      this.push({ bytes: data });
+      return;
+    }
+    const request = parse(data.toString('utf8'));
+    if (request === undefined) {
+      const error = new TorporError('invalid_request', 'A text frame is not one of the requests there are.');
+      this.notice({ error: error.toBody() });
+      this.end();
+    } else if ('received' in request) {
+      this.outstanding = Math.max(0, this.outstanding - request.received);
+      this.wakeWriter();
+    } else this.push({ request });
+  }
+
+  private push(incoming: Incoming): void {
+    this.incoming.push(incoming);
+    if ('bytes' in incoming) this.untaken += incoming.bytes.length;
+    if (this.untaken > MAX_UNTAKEN_BYTES) this.socket.pause();
+    this.wakeReader();
+  }
+}
+
+function parse(text: string): SocketRequest | undefined {
+  try {
+    return socketRequestSchema.safeParse(JSON.parse(text)).data;
+  } catch {
+    return undefined;
+  }
+}

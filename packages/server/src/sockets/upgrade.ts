@@ -1,0 +1,84 @@
+/**
+ * Lets a WebSocket come in by an ordinary GET route, so that it has what every request has: an id, a key
+ * that was checked, a time, and errors in the one shape for as long as no socket is open yet.
+ */
+import { type IncomingMessage, ServerResponse } from 'node:http';
+import type { Duplex } from 'node:stream';
+import { KEY_PROTOCOL_PREFIX, SOCKET_PROTOCOL, TorporError } from '@torpor/protocol';
+import type { FastifyReply, FastifyRequest } from 'fastify';
+import { type WebSocket, WebSocketServer } from 'ws';
+import type { RoutesApp } from '../http/routes-app.ts';
+
+interface Door {
+  readonly socket: Duplex;
+  readonly head: Buffer;
+}
+
+const MAX_FRAME_BYTES = 4 * 1024 * 1024;
+
+/** Requests on their way to their route, which may open the door or not. */
+const doors = new WeakMap<IncomingMessage, Door>();
+
+const sockets = new WebSocketServer({
+  noServer: true,
+  maxPayload: MAX_FRAME_BYTES,
+  // Output of programs is mostly small pieces for a neighbour.
+  perMessageDeflate: false,
+  // Never the key, which is the other one that clients offer.
+  handleProtocols: (offered) => (offered.has(SOCKET_PROTOCOL) ? SOCKET_PROTOCOL : false),
+});
+
+/** Listens for upgrades to paths that `isOurs` knows; all others are left to other listeners. */
+export function routeUpgrades(app: RoutesApp, isOurs: (path: string) => boolean): void {
+  const { server } = app;
+  const onUpgrade = (request: IncomingMessage, socket: Duplex, head: Buffer) => {
+    const path = request.url?.split('?', 1)[0] ?? '';
+    if (isOurs(path) && !isForSandbox(request)) route(app, request, socket, head);
+    else if (server.listenerCount('upgrade') === 1)
+      socket.end('HTTP/1.1 404 Not Found\r\nConnection: close\r\n\r\n');
+  };
+  server.on('upgrade', onUpgrade);
+  app.addHook('onClose', async () => void server.off('upgrade', onUpgrade));
+}
+
+/** A preview host, or a header that names a sandbox: the gateway's, whatever the path says. */
+function isForSandbox({ headers }: IncomingMessage): boolean {
+  if (/^\d+-[a-z0-9]{20}\./i.test(headers.host ?? '')) return true;
+  return headers['torpor-sandbox'] !== undefined || headers['e2b-sandbox-id'] !== undefined;
+}
+
+function route(app: RoutesApp, request: IncomingMessage, socket: Duplex, head: Buffer): void {
+  socket.on('error', () => socket.destroy());
+  const response = new ServerResponse(request);
+  // Whatever is answered instead of a socket is the last thing on this connection.
+  response.shouldKeepAlive = false;
+  response.once('finish', () => socket.end());
+  response.assignSocket(socket as Parameters<typeof response.assignSocket>[0]);
+  useOfferedKey(request);
+  doors.set(request, { socket, head });
+  app.routing(request, response);
+}
+
+/** A browser can send a key only among its subprotocols. */
+function useOfferedKey({ headers }: IncomingMessage): void {
+  if (headers.authorization !== undefined || headers['x-api-key'] !== undefined) return;
+  const offered = (headers['sec-websocket-protocol'] ?? '').split(',').map((text) => text.trim());
+  const key = offered.find((text) => text.startsWith(KEY_PROTOCOL_PREFIX));
+  if (key !== undefined) headers.authorization = `Bearer ${key.slice(KEY_PROTOCOL_PREFIX.length)}`;
+}
+
+/** From here on the request has no answer but its socket. */
+export function openDoor(request: FastifyRequest, reply: FastifyReply): Promise<WebSocket> {
+  const door = doors.get(request.raw);
+  if (door === undefined) {
+    throw new TorporError('invalid_request', 'This address takes only WebSockets.', {
+      hint: 'Ask for an upgrade: "Connection: Upgrade", "Upgrade: websocket".',
+    });
+  }
+  doors.delete(request.raw);
+  reply.hijack();
+  return new Promise((resolve, reject) => {
+    door.socket.once('close', () => reject(new TorporError('timeout', 'The caller went away.')));
+    sockets.handleUpgrade(request.raw, door.socket as never, door.head, resolve);
+  });
+}

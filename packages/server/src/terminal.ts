@@ -1,0 +1,140 @@
+/**
+ * Processes at the other end of a WebSocket: `GET …/{id}/terminal` and `GET …/{id}/exec`. What travels on
+ * them is told in `@torpor/protocol`, terminal.ts.
+ */
+import {
+  type ExecSocketRequest,
+  execSocketQuerySchema,
+  type SandboxId,
+  type TerminalQuery,
+  TorporError,
+  terminalQuerySchema,
+} from '@torpor/protocol';
+import type { FastifyRequest } from 'fastify';
+import { errors, sandboxParams } from './http/route-schema.ts';
+import type { RoutesApp } from './http/routes-app.ts';
+import type { RouteParts } from './parts.ts';
+import { startRequest } from './sandbox/command.ts';
+import { LiveSocket } from './sockets/live-socket.ts';
+import { type Plan, runSession } from './sockets/process-session.ts';
+import { openDoor, routeUpgrades } from './sockets/upgrade.ts';
+
+const PATH = /^\/v1\/sandboxes\/[^/]+\/(?:terminal|exec)$/;
+/** Not every sandbox has bash. */
+const LOGIN_SHELL = '[ -x /bin/bash ] && exec /bin/bash -l; exec /bin/sh -l';
+const failures = errors(
+  'not_found',
+  'transitioning',
+  'conflict',
+  'killed',
+  'lost',
+  'capacity',
+  'capability_unsupported',
+);
+
+/** Adds the routes, and lets upgrades find them. To be called once, where the other routes are added. */
+export function attachTerminal(app: RoutesApp, parts: RouteParts): void {
+  const open = new Set<Promise<void>>();
+  const track = (session: Promise<void>) => {
+    open.add(session);
+    void session.finally(() => open.delete(session));
+  };
+  routeUpgrades(app, (path) => PATH.test(path));
+  // A closing server does not wait for upgraded connections by itself.
+  app.addHook('preClose', async () => void (await Promise.all(open)));
+  const config = { bound: 'lifecycle' } as const;
+  const common = { tags: ['commands'], params: sandboxParams, response: failures };
+
+  app.get(
+    '/v1/sandboxes/:id/terminal',
+    {
+      config,
+      exposeHeadRoute: false,
+      schema: {
+        operationId: 'openTerminal',
+        summary: 'A terminal in a sandbox, over a WebSocket',
+        description:
+          'Binary frames are the bytes of the terminal, both ways. Text frames are JSON: `{"resize": …}` and ' +
+          '`{"received": n}` to the server, `{"started": …}`, `{"exit": …}` and `{"error": …}` from it. The process ' +
+          'ends with the connection. A sandbox that sleeps wakes first.',
+        querystring: terminalQuerySchema,
+        ...common,
+      },
+    },
+    async (request, reply) => {
+      const { params, query } = request;
+      const live = new LiveSocket(await openDoor(request, reply), query.window);
+      track(session(parts, request, live, params.id, async () => terminalPlan(parts, query)));
+      return reply;
+    },
+  );
+
+  app.get(
+    '/v1/sandboxes/:id/exec',
+    {
+      config,
+      exposeHeadRoute: false,
+      schema: {
+        operationId: 'openExec',
+        summary: 'A command with a stream for its input, over a WebSocket',
+        description:
+          'The first frame is `{"exec": …}`, what `POST …/exec` takes. Binary frames are stdin; those that come ' +
+          'back begin with one byte, 1 for stdout and 2 for stderr. `{"closeStdin": true}` ends the input. Else as ' +
+          'a terminal.',
+        querystring: execSocketQuerySchema,
+        ...common,
+      },
+    },
+    async (request, reply) => {
+      const { params, query } = request;
+      const live = new LiveSocket(await openDoor(request, reply), query.window);
+      track(session(parts, request, live, params.id, () => execPlan(parts, live)));
+      return reply;
+    },
+  );
+}
+
+async function session(
+  parts: RouteParts,
+  request: FastifyRequest,
+  live: LiveSocket,
+  id: SandboxId,
+  planned: () => Promise<Plan>,
+): Promise<void> {
+  const { metrics, clock, settings } = parts;
+  metrics.streams.inc();
+  void live.keepAlive(clock, settings.heartbeatMs);
+  try {
+    await runSession(parts, request, live, id, await request.bound.run(planned));
+  } catch (thrown) {
+    const error = TorporError.from(thrown);
+    live.notice({ error: { ...error.toBody(), requestId: request.id } });
+  } finally {
+    live.end();
+    metrics.streams.dec();
+  }
+}
+
+/** A terminal is somebody's to watch: it ends when the server begins to stop. */
+function terminalPlan({ stopping }: RouteParts, { cols, rows, command, cwd, user }: TerminalQuery): Plan {
+  const envs = { TERM: 'xterm-256color' };
+  const process =
+    command === undefined
+      ? { cmd: '/bin/sh', args: ['-c', LOGIN_SHELL], envs, ...(cwd === undefined ? {} : { cwd }) }
+      : startRequest({ command, cwd, env: envs, tag: '' }).process;
+  return { process, terminal: { cols, rows }, user, until: stopping };
+}
+
+/** A command may finish while the server stops. */
+async function execPlan({ leaving }: RouteParts, live: LiveSocket): Promise<Plan> {
+  const { command, cwd, env, user, timeoutSeconds } = await firstRequest(live);
+  const { process } = startRequest({ command, cwd, env, tag: '' });
+  const timeoutMs = timeoutSeconds === undefined ? undefined : timeoutSeconds * 1_000;
+  return { process, user, timeoutMs, until: leaving };
+}
+
+async function firstRequest(live: LiveSocket): Promise<ExecSocketRequest> {
+  const first = await live.next();
+  if (first !== undefined && 'request' in first && 'exec' in first.request) return first.request.exec;
+  throw new TorporError('invalid_request', 'The first frame has to be {"exec": …}.');
+}
