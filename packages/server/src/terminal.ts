@@ -2,6 +2,7 @@
  * Processes at the other end of a WebSocket: `GET …/{id}/terminal` and `GET …/{id}/exec`. What travels on
  * them is told in `@torpor/protocol`, terminal.ts.
  */
+import type { IncomingMessage } from 'node:http';
 import {
   type ExecSocketRequest,
   execSocketQuerySchema,
@@ -19,7 +20,6 @@ import { LiveSocket } from './sockets/live-socket.ts';
 import { type Plan, runSession } from './sockets/process-session.ts';
 import { openDoor, routeUpgrades } from './sockets/upgrade.ts';
 
-const PATH = /^\/v1\/sandboxes\/[^/]+\/(?:terminal|exec)$/;
 /** Not every sandbox has bash. */
 const LOGIN_SHELL = '[ -x /bin/bash ] && exec /bin/bash -l; exec /bin/sh -l';
 const failures = errors(
@@ -32,14 +32,21 @@ const failures = errors(
   'capability_unsupported',
 );
 
-/** Adds the routes, and lets upgrades find them. To be called once, where the other routes are added. */
-export function attachTerminal(app: RoutesApp, parts: RouteParts): void {
+/**
+ * Adds the routes, and lets upgrades find them. To be called once, where the other routes are added.
+ * `isElsewhere` tells upgrades that are for somebody else, as those to a preview are.
+ */
+export function attachTerminal(
+  app: RoutesApp,
+  parts: RouteParts,
+  isElsewhere: (request: IncomingMessage) => boolean = () => false,
+): void {
   const open = new Set<Promise<void>>();
   const track = (session: Promise<void>) => {
     open.add(session);
     void session.finally(() => open.delete(session));
   };
-  routeUpgrades(app, (path) => PATH.test(path));
+  routeUpgrades(app, isElsewhere);
   // A closing server does not wait for upgraded connections by itself.
   app.addHook('preClose', async () => void (await Promise.all(open)));
   const config = { bound: 'lifecycle' } as const;

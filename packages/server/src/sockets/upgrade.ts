@@ -28,23 +28,17 @@ const sockets = new WebSocketServer({
   handleProtocols: (offered) => (offered.has(SOCKET_PROTOCOL) ? SOCKET_PROTOCOL : false),
 });
 
-/** Listens for upgrades to paths that `isOurs` knows; all others are left to other listeners. */
-export function routeUpgrades(app: RoutesApp, isOurs: (path: string) => boolean): void {
+/**
+ * Every upgrade goes to its route as a GET; a route that opens no socket answers it like any other request.
+ * `isElsewhere` tells those that another listener takes.
+ */
+export function routeUpgrades(app: RoutesApp, isElsewhere: (request: IncomingMessage) => boolean): void {
   const { server } = app;
   const onUpgrade = (request: IncomingMessage, socket: Duplex, head: Buffer) => {
-    const path = request.url?.split('?', 1)[0] ?? '';
-    if (isOurs(path) && !isForSandbox(request)) route(app, request, socket, head);
-    else if (server.listenerCount('upgrade') === 1)
-      socket.end('HTTP/1.1 404 Not Found\r\nConnection: close\r\n\r\n');
+    if (!isElsewhere(request)) route(app, request, socket, head);
   };
   server.on('upgrade', onUpgrade);
   app.addHook('onClose', async () => void server.off('upgrade', onUpgrade));
-}
-
-/** A preview host, or a header that names a sandbox: the gateway's, whatever the path says. */
-function isForSandbox({ headers }: IncomingMessage): boolean {
-  if (/^\d+-[a-z0-9]{20}\./i.test(headers.host ?? '')) return true;
-  return headers['torpor-sandbox'] !== undefined || headers['e2b-sandbox-id'] !== undefined;
 }
 
 function route(app: RoutesApp, request: IncomingMessage, socket: Duplex, head: Buffer): void {

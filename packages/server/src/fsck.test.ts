@@ -1,0 +1,58 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { type RoutesAlone, routesAlone } from '../testing/routes-alone.ts';
+import { type TestServer, testServer } from '../testing/test-server.ts';
+import { fsckRoutes } from './fsck.ts';
+
+let server: TestServer;
+let routes: RoutesAlone;
+beforeAll(async () => {
+  server = await testServer();
+  routes = await routesAlone(server, fsckRoutes);
+});
+afterAll(async () => {
+  await routes.stop();
+  await server.dispose();
+});
+
+function fsck(key = server.keys.default): Promise<Response> {
+  return fetch(`${routes.url}/v1/admin/fsck`, {
+    method: 'POST',
+    headers: { authorization: `Bearer ${key}` },
+  });
+}
+
+describe('fsck', () => {
+  it('finds nothing where all is well', async () => {
+    await server.create();
+    expect(await (await fsck()).json()).toMatchObject({
+      round: { takenUp: 0, repaired: 0, unknown: 0, failed: 0 },
+      sandboxes: 1,
+      findings: [],
+    });
+  });
+
+  it('repairs what it can and reports the rest, to its own organisation only (R108, R104)', async () => {
+    const id = await server.create();
+    await server.runtime.agent({ sandboxId: id, generation: 1 });
+    server.runtime.vanish(id, false);
+    const report = await (await fsck()).json();
+    expect(report).toMatchObject({
+      round: { repaired: 1 },
+      findings: [
+        { sandboxId: id, state: 'paused', what: 'recovered', checkpointId: expect.stringMatching(/^ckpt_/) },
+      ],
+    });
+    expect(await (await fsck(server.keys.other)).json()).toMatchObject({ sandboxes: 0, findings: [] });
+  });
+
+  it('says what is lost', async () => {
+    const id = await server.create();
+    server.runtime.vanish(id, true);
+    const { findings } = (await (await fsck()).json()) as { findings: { sandboxId: string; what: string }[] };
+    expect(findings.find((one) => one.sandboxId === id)?.what).toMatch(/lost|recovered/);
+  });
+
+  it('is not for the key of a user', async () => {
+    expect((await fsck(server.keys.user)).status).toBe(403);
+  });
+});
