@@ -68,6 +68,7 @@ describe('a confined agent', () => {
     'door-to-door/secret',
     'door/sub/new',
     'up/passwd',
+    'dangling/below',
   ];
 
   it.each([...leaving, 'window', 'dangling'])('neither reads nor writes %s', async (path) => {

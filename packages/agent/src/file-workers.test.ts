@@ -24,7 +24,11 @@ describe.runIf(isRoot)('an agent that is root, for another user', () => {
   const headers = asUser(NOBODY.name);
   const user = NOBODY.name;
 
+  const groups = process.getgroups?.() ?? [];
+
   beforeAll(async () => {
+    // A group that the agent has and its users must not get.
+    process.setgroups?.([4]);
     agent = await runAgent();
     ({ client } = agent);
     await chmod(agent.directory, 0o755);
@@ -38,7 +42,10 @@ describe.runIf(isRoot)('an agent that is root, for another user', () => {
     await writeFile(join(agent.directory, 'closed'), 'secret', { mode: 0o600 });
   });
 
-  afterAll(() => agent.stop());
+  afterAll(async () => {
+    process.setgroups?.(groups);
+    await agent.stop();
+  });
 
   /** The one file worker of the agent. */
   const worker = async () => {

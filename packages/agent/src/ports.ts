@@ -1,6 +1,7 @@
 /** Which TCP ports the sandbox listens on, and who does. */
 import { readdir, readFile, readlink } from 'node:fs/promises';
-import { type ProcessScope, type SandboxProcess, sandboxProcesses } from './sandbox-processes.ts';
+import { basename } from 'node:path';
+import { type ProcessScope, sandboxProcesses } from './sandbox-processes.ts';
 
 export interface OpenPort {
   readonly port: number;
@@ -60,18 +61,28 @@ function parseAddress(hex: string): string {
   return new URL(`http://[${groups.join(':')}]`).hostname.slice(1, -1);
 }
 
-async function ownersOf(
-  inodes: ReadonlySet<string>,
-  scope: ProcessScope,
-): Promise<Map<string, SandboxProcess>> {
-  const owners = new Map<string, SandboxProcess>();
-  for (const process of await sandboxProcesses(scope)) {
-    const directory = `/proc/${process.pid}/fd`;
+interface Owner {
+  readonly pid: number;
+  readonly name: string;
+}
+
+async function ownersOf(inodes: ReadonlySet<string>, scope: ProcessScope): Promise<Map<string, Owner>> {
+  const owners = new Map<string, Owner>();
+  for (const { pid, name } of await sandboxProcesses(scope)) {
+    const directory = `/proc/${pid}/fd`;
     for (const fd of await readdir(directory).catch(() => [])) {
       const link = await readlink(`${directory}/${fd}`).catch(() => '');
       const [, inode] = /^socket:\[(\d+)\]$/.exec(link) ?? [];
-      if (inode !== undefined && inodes.has(inode) && !owners.has(inode)) owners.set(inode, process);
+      if (inode === undefined || !inodes.has(inode) || owners.has(inode)) continue;
+      owners.set(inode, { pid, name: await programName(pid, name) });
     }
   }
   return owners;
+}
+
+/** The kernel's own name for it is that of a thread, which some programs set to something of no use. */
+async function programName(pid: number, threadName: string): Promise<string> {
+  const line = await readFile(`/proc/${pid}/cmdline`, 'utf8').catch(() => '');
+  const [program] = line.split(/[\0 ]/, 1);
+  return basename(program ?? '').replace(/:$/, '') || threadName;
 }

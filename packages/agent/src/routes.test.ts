@@ -220,7 +220,14 @@ describe('GET /ports', () => {
       await new Promise((resolve) => server.once('listening', resolve));
       const { port } = server.address() as { port: number };
       const ports = await agent.client.ports();
-      expect(ports).toContainEqual(expect.objectContaining({ port, address: '127.0.0.1', pid: process.pid }));
+      expect(ports).toContainEqual(
+        expect.objectContaining({
+          port,
+          address: '127.0.0.1',
+          pid: process.pid,
+          processName: expect.stringMatching(/^node/),
+        }),
+      );
       expect(ports.map((each) => each.port)).not.toContain(Number(new URL(agent.baseUrl).port));
     } finally {
       server.close();

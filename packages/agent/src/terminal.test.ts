@@ -3,6 +3,7 @@ import { type AgentClient, Signal } from '@torpor/envd';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type RunningAgent, runAgent } from '../testing/running-agent.ts';
 import { shell, transcribe } from '../testing/transcript.ts';
+import { startTerminal } from './terminal.ts';
 
 let agent: RunningAgent;
 let client: AgentClient;
@@ -58,6 +59,21 @@ describe('a terminal', () => {
     const said = await transcribe(client.process.start({ process, pty: { size: { cols: 80, rows: 24 } } }));
     expect(said.pty).toHaveLength(2_000_003);
     expect(said.pty.endsWith('END')).toBe(true);
+  });
+
+  it('loses nothing to a reader that is slow at the end', async () => {
+    const command = 'stty -opost; head -c 6000 /dev/zero; sleep 0.3; head -c 6000 /dev/zero';
+    const { cmd, args } = shell(command);
+    // So little is kept that the second half comes while the terminal is held back.
+    const order = { command: cmd, args, cwd: '/', env: { PATH: process.env['PATH'] ?? '' }, keptBytes: 4096 };
+    const { output, ended } = await startTerminal({ ...order, user: undefined }, { cols: 80, rows: 24 });
+    const reader = output.attach();
+    await ended;
+    let bytes = 0;
+    const { signal } = new AbortController();
+    for (let chunk = await reader.next(signal); chunk; chunk = await reader.next(signal))
+      bytes += chunk.bytes.length;
+    expect(bytes).toBe(12_000);
   });
 
   it('has no stdin of its own, and no size of nothing', async () => {

@@ -91,11 +91,15 @@ async function apiFailure(error: ApiErrorLike): Promise<Failure> {
     code: 'API_ERROR',
     message: error.message,
     exitCode: await exitOf(error),
-    hint: error.hint,
+    hint: code === 'unauthenticated' ? KEY_HINT : error.hint,
     requestId: requestId ?? undefined,
     details,
   };
 }
+
+/** The server's own hint is for those who write requests. */
+const KEY_HINT =
+  'Set TORPOR_API_KEY. On the machine of the server its key is found by itself, in its data directory (--data-dir).';
 
 /** Thrown in this process, as by the server that `torpor up` runs, and not answered by another. */
 async function localFailure(error: TorporErrorLike): Promise<Failure> {

@@ -10,7 +10,7 @@ const SPANS = [
 
 /** The largest unit that fits, rounded down: `3m`, `2h`, `5d`. */
 export function span(ms: number): string {
-  const seconds = Math.floor(Math.abs(ms) / 1_000);
+  const seconds = Math.floor(ms / 1_000);
   const [unit, size] = SPANS.find(([, each]) => seconds >= each) ?? ['s', 1];
   return `${Math.floor(seconds / size)}${unit}`;
 }
@@ -19,7 +19,8 @@ export function span(ms: number): string {
 export function relative(at: number | null, now: number): string {
   if (at === null) return '-';
   if (Math.abs(at - now) < 1_000) return 'now';
-  return at < now ? `${span(now - at)} ago` : `in ${span(at - now)}`;
+  // What was set to two hours a moment ago is not one hour yet.
+  return at < now ? `${span(now - at)} ago` : `in ${span(at - now + 999)}`;
 }
 
 /** Seconds, from `90`, `90s`, `5m`, `2h` or `1d`. */

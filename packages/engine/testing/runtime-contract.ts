@@ -8,6 +8,7 @@ import { createServer } from 'node:net';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { Runtime, SealedCheckpoint } from '../src/ports/runtime.ts';
 import {
+  failureOf,
   listedInstances,
   NO_SPEC,
   newInstance,
@@ -20,7 +21,6 @@ import {
   templateOf,
   unhurried,
 } from './runtime-subject.ts';
-import { failureOf } from './small-checkpoint.ts';
 
 export function describeRuntimeContract(name: string, make: () => Promise<RuntimeUnderTest>): void {
   describe(`runtime contract: ${name}`, () => {

@@ -11,6 +11,8 @@ import type {
   StartSpec,
 } from '../src/ports/runtime.ts';
 
+export { failureOf } from './small-checkpoint.ts';
+
 export interface RuntimeUnderTest {
   readonly runtime: Runtime;
   readonly store: CheckpointStore;

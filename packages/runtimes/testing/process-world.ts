@@ -15,8 +15,23 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { setImmediate } from 'node:timers/promises';
-import { type CheckpointStore, type Instance, openDirectoryStore, type Runtime } from '@torpor/engine';
-import { listedInstances, type RuntimeUnderTest, unhurried } from '@torpor/engine/testing';
+import {
+  type CheckpointStore,
+  type Instance,
+  openDirectoryStore,
+  type Runtime,
+  type SealedCheckpoint,
+  type StartSpec,
+} from '@torpor/engine';
+import {
+  listedInstances,
+  NO_SPEC,
+  newInstance,
+  type RuntimeUnderTest,
+  startFrom,
+  templateOf,
+  unhurried,
+} from '@torpor/engine/testing';
 import { type AgentClient, connectAgent } from '@torpor/envd';
 import { type ProcessRuntimeOptions, processRuntime } from '../src/process/open-process-runtime.ts';
 import { agentBundle } from './agent-bundle.ts';
@@ -25,7 +40,10 @@ export interface ProcessWorld extends RuntimeUnderTest {
   readonly dataDir: string;
   readonly instancesDir: string;
   readonly store: CheckpointStore;
+  readonly template: SealedCheckpoint;
   reopen(): Promise<Runtime>;
+  /** An instance that runs; a new one from the template unless told otherwise. */
+  started(spec?: Partial<StartSpec>, from?: SealedCheckpoint, instance?: Instance): Promise<Instance>;
   home(instance: Instance): string;
   /** A client of the instance's agent, closed with the world. */
   agent(instance: Instance): Promise<AgentClient>;
@@ -77,9 +95,15 @@ export async function makeProcessWorld(options: Partial<ProcessRuntimeOptions> =
     throw new Error(`It said nothing: ${command}`);
   };
 
+  const template = await templateOf({ runtime, store });
   return {
     runtime,
     store,
+    template,
+    started: async (spec = {}, from = template, instance = newInstance()) => {
+      await startFrom({ runtime, store }, instance, from, 'files', { ...NO_SPEC, ...spec });
+      return instance;
+    },
     dataDir,
     instancesDir,
     home,

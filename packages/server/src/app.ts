@@ -2,6 +2,7 @@
 import swagger from '@fastify/swagger';
 import { fastify } from 'fastify';
 import { serializerCompiler, validatorCompiler } from 'fastify-type-provider-zod';
+import { fsckRoutes } from './fsck.ts';
 import { watchConnections } from './http/connections.ts';
 import { addFailureHandlers, answerBrokenRequest, answerFailure } from './http/failures.ts';
 import { acceptJson } from './http/json-body.ts';
@@ -10,6 +11,8 @@ import { addRequestHooks } from './http/request-hooks.ts';
 import type { RoutesApp } from './http/routes-app.ts';
 import { openapiOptions } from './openapi.ts';
 import type { AppParts, RouteParts } from './parts.ts';
+import { portRoutes } from './port-list.ts';
+import { processOutputRoutes } from './process-output.ts';
 import { catalogueRoutes } from './routes/catalogue.ts';
 import { checkpointRoutes } from './routes/checkpoints.ts';
 import { eventRoutes } from './routes/events.ts';
@@ -21,6 +24,7 @@ import { lifecycleRoutes } from './routes/lifecycle.ts';
 import { operationRoutes } from './routes/operations.ts';
 import { processRoutes } from './routes/processes.ts';
 import { sandboxRoutes } from './routes/sandboxes.ts';
+import { attachTerminal } from './terminal.ts';
 
 const ROUTES = [
   sandboxRoutes,
@@ -28,12 +32,16 @@ const ROUTES = [
   execRoutes,
   fileRoutes,
   processRoutes,
+  processOutputRoutes,
+  portRoutes,
+  attachTerminal,
   checkpointRoutes,
   eventRoutes,
   operationRoutes,
   catalogueRoutes,
   keyRoutes,
   healthRoutes,
+  fsckRoutes,
 ];
 
 /** For answers to those whose request is cut short. */
@@ -62,7 +70,7 @@ export async function buildApp(given: AppParts): Promise<App> {
   addFailureHandlers(server, parts);
   acceptJson(server, settings.maxJsonBytes);
   await server.register(async (routes: RoutesApp) => {
-    for (const add of ROUTES) add(routes, parts);
+    for (const addRoutes of ROUTES) addRoutes(routes, parts);
   });
   await server.ready();
   return {

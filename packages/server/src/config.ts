@@ -9,7 +9,6 @@ import { isLoopbackHost } from './http/loopback.ts';
 import { keyOnPurpose } from './keys/first-key.ts';
 
 const RUNTIME_CHOICES = ['auto', 'gvisor', 'process', 'e2b'] as const;
-export type RuntimeChoice = (typeof RUNTIME_CHOICES)[number];
 
 const configSchema = z.strictObject({
   port: z.coerce.number().int().min(0).max(65_535).default(7676),
@@ -79,9 +78,13 @@ export async function readConfig(
 /** Whoever is not on this machine must not come in by a key that nobody chose. */
 function refuseOpenDoor({ host, apiKey }: ServerConfig): void {
   if (isLoopbackHost(host) || apiKey !== undefined) return;
-  throw new TorporError('invalid_request', `The host ${host} can be reached from outside, and no key was set.`, {
-    hint: 'Set TORPOR_API_KEY (openssl rand -hex 32), or listen on 127.0.0.1.',
-  });
+  throw new TorporError(
+    'invalid_request',
+    `The host ${host} can be reached from outside, and no key was set.`,
+    {
+      hint: 'Set TORPOR_API_KEY (openssl rand -hex 32), or listen on 127.0.0.1.',
+    },
+  );
 }
 
 function checked(settings: Readonly<Record<string, unknown>>): z.infer<typeof configSchema> {
@@ -96,14 +99,19 @@ function checked(settings: Readonly<Record<string, unknown>>): z.infer<typeof co
 
 function fromFlags(argv: readonly string[]): Partial<Record<Setting, unknown>> {
   const options = Object.fromEntries(
-    Object.values(FLAGS).map((flag) => [flag, { type: flag === 'tls' ? ('boolean' as const) : ('string' as const) }]),
+    Object.values(FLAGS).map((flag) => [
+      flag,
+      { type: flag === 'tls' ? ('boolean' as const) : ('string' as const) },
+    ]),
   );
   try {
     const { values } = parseArgs({ args: [...argv], options, allowPositionals: false });
     return pick((setting) => values[FLAGS[setting]]);
   } catch (cause) {
     throw new TorporError('invalid_request', cause instanceof Error ? cause.message : String(cause), {
-      hint: `Known are: ${Object.values(FLAGS).map((flag) => `--${flag}`).join(' ')}`,
+      hint: `Known are: ${Object.values(FLAGS)
+        .map((flag) => `--${flag}`)
+        .join(' ')}`,
       cause,
     });
   }
@@ -114,10 +122,10 @@ function fromEnvironment(env: NodeJS.ProcessEnv): Partial<Record<Setting, unknow
   return pick((setting) => env[VARIABLES[setting]] || undefined);
 }
 
-function pick(valueOf: (setting: Setting) => unknown): Partial<Record<Setting, unknown>> {
+function pick(read: (setting: Setting) => unknown): Partial<Record<Setting, unknown>> {
   const settings = Object.keys(FLAGS) as Setting[];
   return Object.fromEntries(
-    settings.map((setting) => [setting, valueOf(setting)]).filter(([, value]) => value !== undefined),
+    settings.map((setting) => [setting, read(setting)]).filter(([, value]) => value !== undefined),
   );
 }
 

@@ -37,11 +37,12 @@ describe('fsck', () => {
     server.runtime.vanish(id, false);
     const report = await (await fsck()).json();
     expect(report).toMatchObject({
-      round: { repaired: 1 },
+      round: { unknown: 0, failed: 0 },
       findings: [
         { sandboxId: id, state: 'paused', what: 'recovered', checkpointId: expect.stringMatching(/^ckpt_/) },
       ],
     });
+    expect((report as { round: { repaired: number } }).round.repaired).toBeGreaterThan(0);
     expect(await (await fsck(server.keys.other)).json()).toMatchObject({ sandboxes: 0, findings: [] });
   });
 

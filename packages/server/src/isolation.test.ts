@@ -42,19 +42,27 @@ describe('what belongs to another organisation', () => {
     ['POST', '/v1/templates', { name: 'x', from: '{checkpoint}' }],
     ['GET', '/v1/operations/{operation}'],
     ['DELETE', '/v1/keys/{key}'],
-  ] as const)('is not found: %s %s (R104)', async (method, path, body?: object, headers?: Record<string, string>) => {
-    const filled = (text: string) => text.replace(/\{(\w+)\}/g, (_, name: string) => mine[name] ?? '');
-    const response = await server.ask(method, filled(path), {
-      key: server.keys.other,
-      ...(body === undefined ? {} : { body: JSON.parse(filled(JSON.stringify(body))) }),
-      ...(headers === undefined ? {} : { headers }),
-    });
-    expect([response.statusCode, errorIn(response).code]).toEqual([404, 'not_found']);
-  });
+  ] as const)(
+    'is not found: %s %s (R104)',
+    async (method, path, body?: object, headers?: Record<string, string>) => {
+      const filled = (text: string) => text.replace(/\{(\w+)\}/g, (_, name: string) => mine[name] ?? '');
+      const response = await server.ask(method, filled(path), {
+        key: server.keys.other,
+        ...(body === undefined ? {} : { body: JSON.parse(filled(JSON.stringify(body))) }),
+        ...(headers === undefined ? {} : { headers }),
+      });
+      expect([response.statusCode, errorIn(response).code]).toEqual([404, 'not_found']);
+    },
+  );
 
   it('is in no list', async () => {
     const key = server.keys.other;
-    for (const path of ['sandboxes?metadata.a=b', 'operations', `operations?sandboxId=${mine['sandbox']}`, 'events']) {
+    for (const path of [
+      'sandboxes?metadata.a=b',
+      'operations',
+      `operations?sandboxId=${mine['sandbox']}`,
+      'events',
+    ]) {
       expect((await server.ask('GET', `/v1/${path}`, { key })).json().items).toEqual([]);
     }
     const keys = (await server.ask('GET', '/v1/keys', { key })).json().items;
@@ -70,15 +78,24 @@ describe('what belongs to another organisation', () => {
   });
 
   it('may have a name that is taken elsewhere', async () => {
-    expect((await server.ask('POST', '/v1/sandboxes', { body: { name: 'mine' }, key: server.keys.other })).statusCode).toBe(201);
+    expect(
+      (await server.ask('POST', '/v1/sandboxes', { body: { name: 'mine' }, key: server.keys.other }))
+        .statusCode,
+    ).toBe(201);
   });
 });
 
 describe('without a key', () => {
-  it.each(['/v1/sandboxes', '/v1/events', '/v1/keys', '/v1/nothing', '/metrics'])('%s is closed', async (path) => {
-    const response = await server.ask('GET', path, { key: null, headers: { 'x-forwarded-for': '10.0.0.1' } });
-    expect([response.statusCode, errorIn(response).code]).toEqual([401, 'unauthenticated']);
-  });
+  it.each(['/v1/sandboxes', '/v1/events', '/v1/keys', '/v1/nothing', '/metrics'])(
+    '%s is closed',
+    async (path) => {
+      const response = await server.ask('GET', path, {
+        key: null,
+        headers: { 'x-forwarded-for': '10.0.0.1' },
+      });
+      expect([response.statusCode, errorIn(response).code]).toEqual([401, 'unauthenticated']);
+    },
+  );
 
   it.each(['/health', '/v1/openapi.json', '/metrics'])('%s is open', async (path) => {
     expect((await server.ask('GET', path, { key: null })).statusCode).toBe(200);

@@ -1,6 +1,7 @@
 /** The OpenAPI document: what of it is not said by the routes' own schemas. */
 import type { FastifyDynamicSwaggerOptions } from '@fastify/swagger';
 import { jsonSchemaTransform, jsonSchemaTransformObject } from 'fastify-type-provider-zod';
+import type { OpenAPIV3_1 } from 'openapi-types';
 
 const DESCRIPTION = `
 Sandboxes that sleep, and always wake.
@@ -13,7 +14,12 @@ export function openapiOptions(version: string): FastifyDynamicSwaggerOptions {
   return {
     openapi: {
       openapi: '3.1.0',
-      info: { title: 'Torpor', version, description: DESCRIPTION, license: { name: 'Apache-2.0', identifier: 'Apache-2.0' } },
+      info: {
+        title: 'Torpor',
+        version,
+        description: DESCRIPTION,
+        license: { name: 'Apache-2.0', identifier: 'Apache-2.0' },
+      },
       servers: [{ url: '/', description: 'The server that gave this document.' }],
       tags: [
         { name: 'sandboxes', description: 'Making, finding and ending them.' },
@@ -36,6 +42,41 @@ export function openapiOptions(version: string): FastifyDynamicSwaggerOptions {
       security: [{ bearer: [] }, { apiKey: [] }],
     },
     transform: jsonSchemaTransform,
-    transformObject: jsonSchemaTransformObject,
+    transformObject: (document) =>
+      withHeadersAndFiles(jsonSchemaTransformObject(document) as OpenAPIV3_1.Document),
   };
 }
+
+const IDEMPOTENCY_KEY: OpenAPIV3_1.ParameterObject = {
+  name: 'Idempotency-Key',
+  in: 'header',
+  description: 'For a day, the same key with the same body gets the same answer.',
+  schema: { type: 'string', pattern: '^[!-~]{1,255}$' },
+};
+
+const LAST_EVENT_ID: OpenAPIV3_1.ParameterObject = {
+  name: 'Last-Event-ID',
+  in: 'header',
+  description: 'The last event that the reader of a stream has.',
+  schema: { type: 'string', pattern: '^[0-9]{1,15}$' },
+};
+
+/** What the hooks and the handlers take beside what the schemas of the routes say. */
+function withHeadersAndFiles(document: OpenAPIV3_1.Document): OpenAPIV3_1.Document {
+  for (const path of Object.values(document.paths ?? {})) {
+    for (const [method, operation] of Object.entries(path ?? {}) as [string, OpenAPIV3_1.OperationObject][]) {
+      const isKeyed = ['post', 'delete'].includes(method) && operation.operationId !== 'exec';
+      const isStream = operation.tags?.includes('events') ?? false;
+      const headers = [...(isKeyed ? [IDEMPOTENCY_KEY] : []), ...(isStream ? [LAST_EVENT_ID] : [])];
+      if (headers.length > 0) operation.parameters = [...(operation.parameters ?? []), ...headers];
+      if (operation.operationId === 'writeFile') operation.requestBody = FILE_BODY;
+    }
+  }
+  return document;
+}
+
+const FILE_BODY: OpenAPIV3_1.RequestBodyObject = {
+  description: 'The file, of any size.',
+  required: true,
+  content: { 'application/octet-stream': { schema: { type: 'string', format: 'binary' } } },
+};

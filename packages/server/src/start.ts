@@ -34,7 +34,11 @@ export interface RunningServer {
   readonly url: string;
   readonly config: ServerConfig;
   readonly key: FirstKey;
-  readonly runtime: { readonly name: string; readonly capabilities: Capabilities; readonly limits: readonly string[] };
+  readonly runtime: {
+    readonly name: string;
+    readonly capabilities: Capabilities;
+    readonly limits: readonly string[];
+  };
   /** Finishes what is under way within its bounds, and leaves running sandboxes running. */
   stop(): Promise<void>;
 }
@@ -146,12 +150,18 @@ async function listen(app: App, { host, port }: ServerConfig): Promise<URL> {
 /** What does not end in time stays open in the database, and the next start takes it up. */
 async function stopEngine(engine: Engine, log: Log): Promise<void> {
   const enough = new AbortController();
-  const stopped = engine.stop().then(() => true);
+  const stopped = engine.stop().then(
+    () => true,
+    (thrown: unknown) => {
+      log.warn({ event: 'stop', error: thrown }, 'the engine did not stop well');
+      return false;
+    },
+  );
   const bound = systemClock.sleep(DEFAULT_SERVER_SETTINGS.stopMs, enough.signal).then(
     () => false,
-    () => true,
+    () => false,
   );
   const inTime = await Promise.race([stopped, bound]);
   enough.abort();
-  if (!inTime) log.warn({ event: 'stop' }, 'operations are left open for the next start');
+  if (!inTime) log.warn({ event: 'stop' }, 'what is left open is taken up at the next start');
 }

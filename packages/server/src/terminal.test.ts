@@ -1,3 +1,4 @@
+import { createHash } from 'node:crypto';
 import { once } from 'node:events';
 import { type SandboxId, SOCKET_PROTOCOL, type SocketNotice, type SocketRequest } from '@torpor/protocol';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
@@ -10,7 +11,7 @@ let server: TestServer;
 let routes: RoutesAlone;
 let id: SandboxId;
 beforeAll(async () => {
-  server = await testServer({ settings: { heartbeatMs: 50 } });
+  server = await testServer({ settings: { heartbeatMs: 100 } });
   routes = await routesAlone(server, attachTerminal);
   id = await server.create();
 });
@@ -53,7 +54,9 @@ function talk(path: string, options: { readonly key?: string; readonly asProtoco
     output,
     tell: (request) => socket.send(JSON.stringify(request)),
     until: async (text) => {
-      while (!output().includes(text)) await once(socket, 'message');
+      const over = once(socket, 'close').then(() => Promise.reject(new Error(`closed after: ${output()}`)));
+      over.catch(() => {});
+      while (!output().includes(text)) await Promise.race([once(socket, 'message'), over]);
     },
     closed: async () => {
       if (socket.readyState !== WebSocket.CLOSED) await once(socket, 'close');
@@ -73,15 +76,8 @@ async function running(command: string, more: object = {}): Promise<Talk> {
   return conversation;
 }
 
-/** How long ago the processes of a sandbox that match were started does not matter: whether there are any does. */
-async function runs(pattern: string): Promise<boolean> {
-  const agent = await server.runtime.agent({
-    sandboxId: id,
-    generation: (await server.parts.engine.get('default', id)).generation,
-  });
-  expect(agent).toBeDefined();
-  const conversation = await running(`ps -eo args | grep -c '^${pattern}' || true`);
-  const { output } = await conversation.closed();
+async function runs(command: string): Promise<boolean> {
+  const { output } = await (await running(`ps -eo args | grep -c '^${command}' || true`)).closed();
   return Number(output.slice(1)) > 0;
 }
 
@@ -155,8 +151,14 @@ describe('a command over a socket', () => {
     for (let at = 0; at < sent.length; at += 65_536) conversation.socket.send(sent.subarray(at, at + 65_536));
     conversation.tell({ closeStdin: true });
     const { output } = await conversation.closed();
-    const { createHash } = await import('node:crypto');
     expect(output).toContain(createHash('sha256').update(sent).digest('hex'));
+  });
+
+  it('may leave its input unread for as long as it likes', async () => {
+    const conversation = await running('sleep 0.5; cat | wc -c');
+    conversation.socket.send(Buffer.alloc(3 * 1024 * 1024));
+    conversation.tell({ closeStdin: true });
+    expect((await conversation.closed()).output).toContain('3145728');
   });
 
   it('waits for a reader that confirms what it has read', async () => {

@@ -18,7 +18,7 @@ import type { RouteParts } from './parts.ts';
 import { startRequest } from './sandbox/command.ts';
 import { LiveSocket } from './sockets/live-socket.ts';
 import { type Plan, runSession } from './sockets/process-session.ts';
-import { openDoor, routeUpgrades } from './sockets/upgrade.ts';
+import { type OpenedDoor, openDoor, routeUpgrades } from './sockets/upgrade.ts';
 
 /** Not every sandbox has bash. */
 const LOGIN_SHELL = '[ -x /bin/bash ] && exec /bin/bash -l; exec /bin/sh -l';
@@ -70,7 +70,7 @@ export function attachTerminal(
     },
     async (request, reply) => {
       const { params, query } = request;
-      const live = new LiveSocket(await openDoor(request, reply), query.window);
+      const live = enter(parts, await openDoor(request, reply), query.window);
       track(session(parts, request, live, params.id, async () => terminalPlan(parts, query)));
       return reply;
     },
@@ -94,11 +94,17 @@ export function attachTerminal(
     },
     async (request, reply) => {
       const { params, query } = request;
-      const live = new LiveSocket(await openDoor(request, reply), query.window);
+      const live = enter(parts, await openDoor(request, reply), query.window);
       track(session(parts, request, live, params.id, () => execPlan(parts, live)));
       return reply;
     },
   );
+}
+
+function enter({ clock, settings }: RouteParts, door: OpenedDoor, window: number | undefined): LiveSocket {
+  const live = new LiveSocket(door.webSocket, window);
+  void live.keepAlive(clock, settings.heartbeatMs, door.bytesRead);
+  return live;
 }
 
 async function session(
@@ -108,9 +114,8 @@ async function session(
   id: SandboxId,
   planned: () => Promise<Plan>,
 ): Promise<void> {
-  const { metrics, clock, settings } = parts;
+  const { metrics } = parts;
   metrics.streams.inc();
-  void live.keepAlive(clock, settings.heartbeatMs);
   try {
     await runSession(parts, request, live, id, await request.bound.run(planned));
   } catch (thrown) {

@@ -49,25 +49,34 @@ export function requestsFor(
   const path = fc.tuple(
     ...parameters
       .filter((one) => one.in === 'path')
-      .map(({ name, schema }) => pathValue(schema, components, idsFor(route.path)).map((value) => [name, value] as const)),
+      .map(({ name, schema }) =>
+        pathValue(schema, components, idsFor(route.path)).map((value) => [name, value] as const),
+      ),
   );
   const query = fc.tuple(
     ...parameters
       .filter((one) => one.in === 'query')
-      .map(({ name, schema }) => fc.option(roughly(schema, components)).map((value) => [name, value] as const)),
+      .map(({ name, schema }) =>
+        fc.option(roughly(schema, components)).map((value) => [name, value] as const),
+      ),
   );
-  return fc.record({ path, query, body: bodyOf(requestBody, components), headers: headers(key) }).map((parts) => {
-    const filled = parts.path.reduce((url, [name, value]) => url.replace(`{${name}}`, encodeURIComponent(value)), route.path);
-    const search = new URLSearchParams();
-    for (const [name, value] of parts.query) if (value !== null) search.append(name, asText(value));
-    const { type, payload } = parts.body ?? {};
-    return {
-      method: route.method as NonNullable<InjectOptions['method']>,
-      url: search.size === 0 ? filled : `${filled}?${search}`,
-      headers: { ...parts.headers, ...(type === undefined ? {} : { 'content-type': type }) },
-      ...(payload === undefined ? {} : { payload }),
-    };
-  });
+  return fc
+    .record({ path, query, body: bodyOf(requestBody, components), headers: headers(key) })
+    .map((parts) => {
+      const filled = parts.path.reduce(
+        (url, [name, value]) => url.replace(`{${name}}`, encodeURIComponent(value)),
+        route.path,
+      );
+      const search = new URLSearchParams();
+      for (const [name, value] of parts.query) if (value !== null) search.append(name, asText(value));
+      const { type, payload } = parts.body ?? {};
+      return {
+        method: route.method as NonNullable<InjectOptions['method']>,
+        url: search.size === 0 ? filled : `${filled}?${search}`,
+        headers: { ...parts.headers, ...(type === undefined ? {} : { 'content-type': type }) },
+        ...(payload === undefined ? {} : { payload }),
+      };
+    });
 }
 
 /** Lone surrogates have no place in a URL, and an empty part would make it another route's. */
@@ -75,7 +84,9 @@ function pathValue(schema: JsonSchema, components: Components, ids: readonly str
   const wild = roughly(schema, components)
     .map(asText)
     .map((text) => text.toWellFormed().replace(/^\.{0,2}$/, '-'));
-  return ids.length === 0 ? wild : fc.oneof({ weight: 3, arbitrary: fc.constantFrom(...ids) }, { weight: 2, arbitrary: wild });
+  return ids.length === 0
+    ? wild
+    : fc.oneof({ weight: 3, arbitrary: fc.constantFrom(...ids) }, { weight: 2, arbitrary: wild });
 }
 
 function bodyOf(requestBody: OperationObject['requestBody'], components: Components) {
@@ -89,7 +100,10 @@ function bodyOf(requestBody: OperationObject['requestBody'], components: Compone
       { weight: 1, arbitrary: fc.record({ type: fc.constant('application/json'), payload: fc.string() }) },
       {
         weight: 1,
-        arbitrary: fc.record({ type: fc.constantFrom('text/plain', 'application/xml', ''), payload: fc.string() }),
+        arbitrary: fc.record({
+          type: fc.constantFrom('text/plain', 'application/xml', ''),
+          payload: fc.string(),
+        }),
       },
     ),
     { freq: 8, nil: undefined },
@@ -99,7 +113,10 @@ function bodyOf(requestBody: OperationObject['requestBody'], components: Compone
 function headers(key: string): Arbitrary<Record<string, string>> {
   const authorization = fc.oneof(
     { weight: 20, arbitrary: fc.constant(`Bearer ${key}`) },
-    { weight: 1, arbitrary: fc.constantFrom('', 'Bearer', 'Bearer x', `Bearer ${'0'.repeat(64)}`, `Basic ${key}`) },
+    {
+      weight: 1,
+      arbitrary: fc.constantFrom('', 'Bearer', 'Bearer x', `Bearer ${'0'.repeat(64)}`, `Basic ${key}`),
+    },
   );
   const visible = fc.string({ unit: fc.constantFrom(...'abc123 -_"{}\\%é'), maxLength: 20 });
   const some = fc.dictionary(

@@ -25,7 +25,19 @@ export interface JsonSchema {
 
 export type Components = Readonly<Record<string, JsonSchema>>;
 
-const HOSTILE = ['', '\u0000', '__proto__', 'constructor', '../../etc/passwd', "'; DROP TABLE sandboxes; --", '\ud800', '💥', '-1', '1e400', ' '];
+const HOSTILE = [
+  '',
+  '\u0000',
+  '__proto__',
+  'constructor',
+  '../../etc/passwd',
+  "'; DROP TABLE sandboxes; --",
+  '\ud800',
+  '💥',
+  '-1',
+  '1e400',
+  ' ',
+];
 
 /** Anything that JSON can hold, hostile texts among it. */
 export const anything: Arbitrary<unknown> = fc.oneof(
@@ -36,7 +48,10 @@ export const anything: Arbitrary<unknown> = fc.oneof(
 
 /** Mostly what the schema asks for; one part in eight is something else. */
 export function roughly(schema: JsonSchema, components: Components, depth = 0): Arbitrary<unknown> {
-  return fc.oneof({ weight: 7, arbitrary: fitting(schema, components, depth) }, { weight: 1, arbitrary: anything });
+  return fc.oneof(
+    { weight: 7, arbitrary: fitting(schema, components, depth) },
+    { weight: 1, arbitrary: anything },
+  );
 }
 
 function fitting(schema: JsonSchema, components: Components, depth: number): Arbitrary<unknown> {
@@ -56,13 +71,19 @@ function fitting(schema: JsonSchema, components: Components, depth: number): Arb
     case 'integer':
       return fc.integer({ min: schema.minimum ?? -10, max: Math.min(schema.maximum ?? 1_000, 2 ** 31) });
     case 'number':
-      return fc.double({ min: schema.minimum ?? schema.exclusiveMinimum ?? -10, max: schema.maximum ?? 1_000, noNaN: true });
+      return fc.double({
+        min: schema.minimum ?? schema.exclusiveMinimum ?? -10,
+        max: schema.maximum ?? 1_000,
+        noNaN: true,
+      });
     case 'boolean':
       return fc.boolean();
     case 'null':
       return fc.constant(null);
     case 'array':
-      return fc.array(roughly(schema.items ?? {}, components, depth + 1), { maxLength: Math.min(schema.maxItems ?? 3, 3) });
+      return fc.array(roughly(schema.items ?? {}, components, depth + 1), {
+        maxLength: Math.min(schema.maxItems ?? 3, 3),
+      });
     case 'object':
       return object(schema, components, depth);
     default:
@@ -83,13 +104,22 @@ function object(schema: JsonSchema, components: Components, depth: number): Arbi
   });
   const { additionalProperties: more } = schema;
   const extra = fc.dictionary(
-    fc.oneof({ weight: 5, arbitrary: fitting(schema.propertyNames ?? { type: 'string' }, components, depth + 1).map(String) }, { weight: 1, arbitrary: fc.constantFrom(...HOSTILE) }),
+    fc.oneof(
+      {
+        weight: 5,
+        arbitrary: fitting(schema.propertyNames ?? { type: 'string' }, components, depth + 1).map(String),
+      },
+      { weight: 1, arbitrary: fc.constantFrom(...HOSTILE) },
+    ),
     roughly(typeof more === 'object' ? more : {}, components, depth + 1),
     { maxKeys: typeof more === 'object' ? 3 : 1 },
   );
   const isOpen = typeof more === 'object' || more === true;
   const known = fc.record(Object.fromEntries(fields));
   return fc
-    .tuple(known, fc.oneof({ weight: isOpen ? 10 : 1, arbitrary: extra }, { weight: 10, arbitrary: fc.constant({}) }))
+    .tuple(
+      known,
+      fc.oneof({ weight: isOpen ? 10 : 1, arbitrary: extra }, { weight: 10, arbitrary: fc.constant({}) }),
+    )
     .map(([own, other]) => ({ ...other, ...own }));
 }

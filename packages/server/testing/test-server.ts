@@ -1,7 +1,13 @@
 /** A server for a test: engine, database and app, real clock, two organisations, and everything it logged. */
 import { randomBytes } from 'node:crypto';
 import { type EngineParts, type Runtime, randomIds, type Settings, systemClock } from '@torpor/engine';
-import { type DatabaseKind, type MemoryRuntimeOptions, makeWorld, type VirtualStore, type World } from '@torpor/engine/testing';
+import {
+  type DatabaseKind,
+  type MemoryRuntimeOptions,
+  makeWorld,
+  type VirtualStore,
+  type World,
+} from '@torpor/engine/testing';
 import type { ErrorBody, SandboxId } from '@torpor/protocol';
 import type { InjectOptions, LightMyRequestResponse } from 'fastify';
 import { type App, buildApp } from '../src/app.ts';
@@ -33,7 +39,11 @@ export interface TestServer {
   readonly keys: { readonly default: string; readonly other: string; readonly user: string };
   /** Every line of the log so far, as text. */
   readonly log: string[];
-  ask(method: NonNullable<InjectOptions['method']>, url: string, options?: AskOptions): Promise<LightMyRequestResponse>;
+  ask(
+    method: NonNullable<InjectOptions['method']>,
+    url: string,
+    options?: AskOptions,
+  ): Promise<LightMyRequestResponse>;
   /** Listens on a free port of this machine. */
   listen(): Promise<string>;
   /** A new sandbox's id. */

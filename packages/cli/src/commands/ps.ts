@@ -6,32 +6,32 @@ import { relative } from '../human-units.ts';
 import { sandboxOf } from '../sandbox-argument.ts';
 
 export const define: Define = (command, act) => {
-  command.argument('[sandbox]', 'its id or name');
+  command
+    .command('ls', { isDefault: true })
+    .alias('list')
+    .summary('services, background processes and commands of a sandbox')
+    .argument('[sandbox]', 'its id or name')
+    .action(
+      act(async (cli, [sandbox]) => {
+        const id = await sandboxOf(cli, sandbox);
+        const items = await (await cli.torpor()).sandboxes.processes(id, { signal: cli.signal });
+        const rows = items.map((one) => [
+          one.pid === null ? '-' : String(one.pid),
+          one.id ?? '-',
+          one.kind,
+          one.status,
+          relative(one.startedAt, cli.io.now()),
+          one.reason === null ? one.command : `${one.command}  (${one.reason})`,
+        ]);
+        const titles = ['PID', 'ID', 'KIND', 'STATUS', 'STARTED', 'COMMAND'];
+        cli.answer({ items, nextCursor: null }, () =>
+          rows.length === 0 ? '' : columns(titles, rows, cli.io.colors),
+        );
+        if (items.length === 0) cli.remark('Nothing runs that was started from here.');
+      }),
+    );
   teach(command, {
     examples: [['torpor ps web', 'services, background processes, and how they fared']],
     seeAlso: ['logs', 'exec', 'ports'],
   });
-  command.action(
-    act(async (cli, words) => {
-      // `torpor sandbox job list <id>` is what other tools call it.
-      const given = words[0] === 'list' || words[0] === 'ls' ? words[1] : words[0];
-      const id = await sandboxOf(cli, given);
-      const items = await (await cli.torpor()).sandboxes.processes(id, { signal: cli.signal });
-      const rows = items.map((one) => [
-        one.pid === null ? '-' : String(one.pid),
-        one.id ?? '-',
-        one.kind,
-        one.status,
-        relative(one.startedAt, cli.io.now()),
-        one.reason === null ? one.command : `${one.command}  (${one.reason})`,
-      ]);
-      cli.answer({ items, nextCursor: null }, () =>
-        rows.length === 0
-          ? ''
-          : columns(['PID', 'ID', 'KIND', 'STATUS', 'STARTED', 'COMMAND'], rows, cli.io.colors),
-      );
-      if (items.length === 0) cli.remark('Nothing runs that was started from here.');
-    }),
-  );
-  command.argument('[more]', 'ignored; for tools that say `job list <sandbox>`');
 };

@@ -13,5 +13,5 @@ export interface Clock {
 export const systemClock: Clock = {
   now: () => Date.now(),
   monotonic: () => performance.now(),
-  sleep: (ms, signal) => delay(ms, undefined, { ref: false, ...(signal === undefined ? {} : { signal }) }),
+  sleep: (ms, signal) => delay(ms, undefined, signal === undefined ? {} : { signal }),
 };

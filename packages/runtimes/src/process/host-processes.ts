@@ -5,7 +5,7 @@ import { portableProcesses } from './portable-processes.ts';
 export interface ProcessFacts {
   readonly pid: number;
   readonly parent: number;
-  /** Children inherit it, and nobody can join another's; 0 where the system does not tell. */
+  /** Children inherit it, and nobody can join another's; 0 for what is the kernel's own. */
   readonly session: number;
   /** Together with the pid it names one process until the machine restarts. */
   readonly startedAt: string;
@@ -27,13 +27,13 @@ export interface HostProcesses {
   bootId(): Promise<string>;
   read(pid: number): Promise<ProcessFacts | undefined>;
   all(): Promise<ProcessFacts[]>;
-  /** `NAME=value` lines it was started with; empty when they cannot be seen. */
-  environment(pid: number): Promise<readonly string[]>;
+  /** The `TORPOR_…=…` lines of the environment it was started with; empty when it cannot be seen. */
+  marks(facts: ProcessFacts): Promise<readonly string[]>;
   /** Every user id it has or could go back to; empty when they cannot be seen. */
-  users(pid: number): Promise<readonly number[]>;
+  users(facts: ProcessFacts): Promise<readonly number[]>;
   listeners(port: number): Promise<Listener[]>;
   /** Which of the sockets the process holds open. */
-  holds(pid: number, sockets: ReadonlySet<string>): Promise<readonly string[]>;
+  holds(facts: ProcessFacts, sockets: ReadonlySet<string>): Promise<readonly string[]>;
 }
 
 export function hostProcesses(platform: NodeJS.Platform = process.platform): HostProcesses {

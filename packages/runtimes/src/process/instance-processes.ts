@@ -24,7 +24,8 @@ const READS_AT_ONCE = 32;
 
 /** Everything alive that belongs, parents before their children. */
 export async function processesOf(host: HostProcesses, belonging: Belonging): Promise<ProcessFacts[]> {
-  const all = (await host.all()).filter(({ pid }) => pid > 1 && pid !== process.pid);
+  // The kernel's own have no session, and an agent is started in one of its own.
+  const all = (await host.all()).filter(({ pid, session }) => pid !== process.pid && session !== 0);
   const found = new Map<number, ProcessFacts>();
   await forEachBounded(all, READS_AT_ONCE, async (facts) => {
     if (await belongs(host, belonging, facts)) found.set(facts.pid, facts);
@@ -36,21 +37,21 @@ export async function processesOf(host: HostProcesses, belonging: Belonging): Pr
 async function belongs(host: HostProcesses, belonging: Belonging, facts: ProcessFacts): Promise<boolean> {
   if (belonging.agents.some((agent) => isSameProcess(facts, agent))) return true;
   if (belonging.users.length > 0) {
-    const users = await host.users(facts.pid);
+    const users = await host.users(facts);
     if (users.some((user) => belonging.users.includes(user))) return true;
   }
-  return isMarked(await host.environment(facts.pid), belonging);
+  return isMarked(await host.marks(facts), belonging);
 }
 
 /**
  * A caller of the agent may overwrite the instance's mark but not the sandbox's, which the agent sets last;
  * so a process of the sandbox with a mark that says nothing is taken for ours.
  */
-export function isMarked(environment: readonly string[], { sandboxId, isOurs }: Belonging): boolean {
+export function isMarked(marks: readonly string[], { sandboxId, isOurs }: Belonging): boolean {
   const start = `${INSTANCE_VARIABLE}=${sandboxId}/`;
-  const generation = environment.find((line) => line.startsWith(start))?.slice(start.length);
+  const generation = marks.find((line) => line.startsWith(start))?.slice(start.length);
   if (generation !== undefined && /^\d+$/.test(generation)) return isOurs(Number(generation));
-  return environment.includes(`${SANDBOX_VARIABLE}=${sandboxId}`);
+  return marks.includes(`${SANDBOX_VARIABLE}=${sandboxId}`);
 }
 
 /** Children of what belongs, and what shares a session with it, until there is nobody more. */
@@ -58,7 +59,6 @@ function addKin(found: Map<number, ProcessFacts>, all: readonly ProcessFacts[]):
   for (let before = -1; before < found.size; ) {
     before = found.size;
     const sessions = new Set([...found.values()].map(({ session }) => session));
-    sessions.delete(0);
     for (const facts of all) {
       if (found.has(facts.parent) || sessions.has(facts.session)) found.set(facts.pid, facts);
     }

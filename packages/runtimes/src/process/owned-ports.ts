@@ -45,8 +45,8 @@ export class OwnedPorts {
     const known = this.#known.get(keyOf(instance)) ?? new Set();
     const asked = new Set(listeners.map(({ socket }) => socket).filter((socket) => !known.has(socket)));
     if (asked.size === 0) return known;
-    for (const { pid } of await members()) {
-      for (const socket of await this.#host.holds(pid, asked)) known.add(socket);
+    for (const facts of await members()) {
+      for (const socket of await this.#host.holds(facts, asked)) known.add(socket);
     }
     if (known.size > 0) this.#known.set(keyOf(instance), known);
     return known;

@@ -12,7 +12,7 @@ export const portableProcesses: HostProcesses = {
   bootId: async () => '',
   read: async (pid) => (await listed(['-p', String(pid)])).find((facts) => facts.pid === pid),
   all: () => listed(['-A']),
-  environment: async () => [],
+  marks: async () => [],
   users: async () => [],
 
   async listeners(port) {
@@ -25,7 +25,7 @@ export const portableProcesses: HostProcesses = {
     });
   },
 
-  async holds(pid, sockets) {
+  async holds({ pid }, sockets) {
     const lines = await output('lsof', ['-nP', '-a', '-p', String(pid), '-iTCP', '-sTCP:LISTEN', '-Fn']);
     return lines.filter((line) => sockets.has(line));
   },

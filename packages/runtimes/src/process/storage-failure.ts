@@ -7,6 +7,14 @@ const WHEN_WRITING: Readonly<Record<string, ErrorCode>> = {
   EROFS: 'storage_readonly',
 };
 
+/** Files that another user owns, and paths that were made longer than the kernel takes in one call. */
+const WHEN_CAPTURING: Readonly<Record<string, ErrorCode>> = {
+  ...WHEN_WRITING,
+  EACCES: 'conflict',
+  EPERM: 'conflict',
+  ENAMETOOLONG: 'conflict',
+};
+
 const WHEN_READING: Readonly<Record<string, ErrorCode>> = {
   ENOENT: 'checkpoint_missing',
   ENOTDIR: 'checkpoint_corrupt',
@@ -17,6 +25,7 @@ const WHEN_READING: Readonly<Record<string, ErrorCode>> = {
 const MESSAGES: Partial<Record<ErrorCode, string>> = {
   storage_full: 'There is no room left',
   storage_readonly: 'The disk is read-only',
+  conflict: 'A file of the workspace cannot be copied',
   checkpoint_missing: 'Part of the checkpoint is not there',
   checkpoint_corrupt: 'Part of the checkpoint is of another kind than it was',
 };
@@ -34,6 +43,13 @@ export function isMissing(thrown: unknown): boolean {
 export async function writing<T>(path: string, work: () => Promise<T>): Promise<T> {
   return work().catch((thrown: unknown) => {
     throw typed(thrown, WHEN_WRITING, path) ?? thrown;
+  });
+}
+
+/** Runs a call that copies a workspace. */
+export async function capturing<T>(path: string, work: () => Promise<T>): Promise<T> {
+  return work().catch((thrown: unknown) => {
+    throw typed(thrown, WHEN_CAPTURING, path) ?? thrown;
   });
 }
 

@@ -40,8 +40,9 @@ export async function withTree<T>(
     const entries = await walk(top, opened, signal);
     return await work(entries);
   } finally {
-    for (const { path, stats } of opened.toReversed())
-      await chmod(placeOf(top, path), Number(stats.mode & 0o7777n));
+    for (const { path, stats } of opened.toReversed()) {
+      await chmod(placeOf(top, path), Number(stats.mode & 0o7777n)).catch(() => {});
+    }
   }
 }
 
@@ -89,7 +90,7 @@ async function childrenOf(
 /** Being in a directory takes the permission to search it, which listing it does not. */
 async function namesIn(place: Buffer, entry: TreeEntry, opened: TreeEntry[]): Promise<Buffer[]> {
   const mode = Number(entry.stats.mode & 0o7777n);
-  if ((mode & 0o500) === 0o500 || process.getuid?.() === 0) return readdir(place, { encoding: 'buffer' });
+  if ((mode & 0o500) === 0o500 || process.geteuid?.() === 0) return readdir(place, { encoding: 'buffer' });
   try {
     await chmod(place, mode | OWNER_ALL);
     opened.push(entry);

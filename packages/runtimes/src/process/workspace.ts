@@ -10,7 +10,7 @@ import type { SealedCheckpoint, Staging } from '@torpor/engine';
 import { TorporError } from '@torpor/protocol';
 import { type Baseline, type Likeness, liveMark, sealedMark } from './baseline.ts';
 import { openContent, recordOf, sealedModeOf, workspaceIn, writeRecord } from './checkpoint-content.ts';
-import { errnoOf, readingCheckpoint, writing } from './storage-failure.ts';
+import { capturing, errnoOf, readingCheckpoint } from './storage-failure.ts';
 import { copyTree } from './tree-copy.ts';
 import { placeOf, type TreeEntry, type TreePath, withTree } from './tree-walk.ts';
 
@@ -58,7 +58,7 @@ export async function capture(
 ): Promise<Baseline> {
   const to = workspaceIn(staging.path);
   const files = new Map<TreePath, Likeness>();
-  await writing(to, () =>
+  await capturing(to, () =>
     withTree(home, signal, async (entries) => {
       const [top] = entries;
       if (top?.stats.isDirectory() !== true) {

@@ -23,17 +23,23 @@ const PLACES: Readonly<Record<string, string>> = {
   headers: 'headers',
 };
 
-export function answerOf(thrown: unknown, requestId: RequestId): ErrorAnswer {
+/** `sandboxId` is the one the request was about, for errors that do not say it themselves. */
+export function answerOf(thrown: unknown, requestId: RequestId, sandboxId?: string): ErrorAnswer {
   const error = toTorporError(thrown);
   const { code } = error;
   const said: ErrorBody = error.toBody();
   // What is inside stays inside: the request id leads to it in the log (R114).
-  const shown = code === 'internal' ? { ...said, message: 'Something went wrong inside Torpor.', details: undefined } : said;
+  const shown =
+    code === 'internal'
+      ? { ...said, message: 'Something went wrong inside Torpor.', details: undefined }
+      : said;
   const { retryAfterMs } = said;
   return {
     status: statusOf(thrown, error),
     headers: retryAfterMs === undefined ? {} : { 'retry-after': String(Math.ceil(retryAfterMs / 1_000)) },
-    body: JSON.stringify({ error: { ...shown, requestId } }),
+    body: JSON.stringify({
+      error: { ...(sandboxId === undefined ? {} : { sandboxId }), ...shown, requestId },
+    }),
     error,
   };
 }

@@ -19,7 +19,9 @@ const post = (payload: string, headers: Record<string, string> = { 'content-type
 /** Everything that is there, to see that a refused request left nothing behind. */
 async function everything(): Promise<string> {
   const paths = ['/v1/sandboxes', '/v1/operations', '/v1/events', '/v1/keys'];
-  return (await Promise.all(paths.map((path) => server.ask('GET', `${path}?limit=1000`)))).map((r) => r.body).join();
+  return (await Promise.all(paths.map((path) => server.ask('GET', `${path}?limit=1000`))))
+    .map((r) => r.body)
+    .join();
 }
 
 async function raw(bytes: string): Promise<string> {
@@ -50,7 +52,11 @@ describe('a request that is not one', () => {
     const response = await post(payload);
     expect([response.statusCode, response.body]).toEqual([status, expect.stringContaining(message)]);
     if (status === 201) return;
-    expect(errorIn(response)).toMatchObject({ code: 'invalid_request', retryable: false, hint: expect.any(String) });
+    expect(errorIn(response)).toMatchObject({
+      code: 'invalid_request',
+      retryable: false,
+      hint: expect.any(String),
+    });
     expect(await everything()).toBe(before);
   });
 
@@ -77,7 +83,12 @@ describe('a request that is not one', () => {
   });
 
   it('is refused when its body is of another type', async () => {
-    for (const type of ['text/plain', 'application/x-www-form-urlencoded', 'application/xml', 'multipart/form-data']) {
+    for (const type of [
+      'text/plain',
+      'application/x-www-form-urlencoded',
+      'application/xml',
+      'multipart/form-data',
+    ]) {
       const response = await post('a=b', { 'content-type': type });
       expect([response.statusCode, errorIn(response).code]).toEqual([415, 'invalid_request']);
     }
@@ -98,9 +109,11 @@ describe('a request that is not one', () => {
   });
 
   it('is refused in the same shape when it is not even HTTP', async () => {
-    expect(await raw('hello\r\n\r\n')).toMatch(/^HTTP\/1.1 400 [^]*X-Request-Id: req_[^]*"code":"invalid_request"/);
+    expect(await raw('hello\r\n\r\n')).toMatch(
+      /^HTTP\/1.1 400 [\s\S]*X-Request-Id: req_[\s\S]*"code":"invalid_request"/,
+    );
     const overflow = await raw(`GET / HTTP/1.1\r\nHost: x\r\nA: ${'a'.repeat(100_000)}\r\n\r\n`);
-    expect(overflow).toMatch(/^HTTP\/1.1 431 [^]*"code":"invalid_request"/);
+    expect(overflow).toMatch(/^HTTP\/1.1 431 [\s\S]*"code":"invalid_request"/);
   });
 });
 
@@ -118,7 +131,9 @@ describe('the request id', () => {
 
   it('is ours alone: one that the caller brings is not taken over', async () => {
     const id = 'req_aaaaaaaaaaaaaaaaaaaa';
-    const response = await server.ask('GET', '/v1/runtimes', { headers: { 'x-request-id': id, 'request-id': id } });
+    const response = await server.ask('GET', '/v1/runtimes', {
+      headers: { 'x-request-id': id, 'request-id': id },
+    });
     expect(response.headers['x-request-id']).not.toBe(id);
   });
 });
@@ -128,14 +143,20 @@ describe('an error of our own', () => {
     const broken = await testServer({
       wrapApp: ({ engine }) => ({
         engine: Object.create(engine, {
-          list: { value: () => Promise.reject(new Error('relation "sandboxes" does not exist at /srv/db.ts')) },
+          list: {
+            value: () => Promise.reject(new Error('relation "sandboxes" does not exist at /srv/db.ts')),
+          },
         }),
       }),
     });
     const response = await broken.ask('GET', '/v1/sandboxes');
     expect([response.statusCode, errorIn(response)]).toMatchObject([
       500,
-      { code: 'internal', message: 'Something went wrong inside Torpor.', requestId: response.headers['x-request-id'] },
+      {
+        code: 'internal',
+        message: 'Something went wrong inside Torpor.',
+        requestId: response.headers['x-request-id'],
+      },
     ]);
     expect(response.body).not.toContain('relation');
     expect(broken.log.join('')).toMatch(/"level":"error"[^\n]*relation \\"sandboxes\\" does not exist/);
@@ -147,7 +168,9 @@ describe('an error of our own', () => {
     const busy = await testServer({
       wrapApp: ({ engine }) => ({
         engine: Object.create(engine, {
-          list: { value: () => Promise.reject(new TorporError('capacity', 'Full.', { retryAfterMs: 1_500 })) },
+          list: {
+            value: () => Promise.reject(new TorporError('capacity', 'Full.', { retryAfterMs: 1_500 })),
+          },
         }),
       }),
     });

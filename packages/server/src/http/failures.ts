@@ -11,9 +11,14 @@ export function addFailureHandlers(app: FastifyInstance, parts: RouteParts): voi
   app.setErrorHandler((thrown: FastifyError, request, reply) => answerFailure(parts, thrown, request, reply));
   app.setNotFoundHandler((request, reply) => {
     const allowed = known(request.url);
-    if (allowed.length === 0) throw new TorporError('not_found', `There is nothing at ${pathOf(request.url)}.`);
+    if (allowed.length === 0)
+      throw new TorporError('not_found', `There is nothing at ${pathOf(request.url)}.`);
     reply.header('allow', allowed.join(', '));
-    throw new HttpRefusal(405, `${request.method} is not possible here.`, `Possible here: ${allowed.join(', ')}.`);
+    throw new HttpRefusal(
+      405,
+      `${request.method} is not possible here.`,
+      `Possible here: ${allowed.join(', ')}.`,
+    );
   });
 }
 
@@ -23,7 +28,11 @@ export function answerFailure(
   request: FastifyRequest,
   reply: FastifyReply,
 ): FastifyReply {
-  const { status, headers, body, error } = answerOf(thrown, request.id as RequestId);
+  const { status, headers, body, error } = answerOf(
+    thrown,
+    request.id as RequestId,
+    request.facts?.sandboxId,
+  );
   const { code, retryable, ...shown } = error.toBody();
   parts.metrics.failures.inc({ code, retryable: String(retryable) });
   // A URL that Fastify cannot read fails before the first hook has run.
@@ -36,7 +45,11 @@ export function answerFailure(
     const level = code === 'internal' ? 'error' : 'warn';
     parts.log[level]({ requestId: request.id, event: 'request.failed', error: thrown }, error.message);
   }
-  reply.headers({ ...headers, 'x-request-id': request.id, 'content-type': 'application/json; charset=utf-8' });
+  reply.headers({
+    ...headers,
+    'x-request-id': request.id,
+    'content-type': 'application/json; charset=utf-8',
+  });
   // What is left of a body that nobody reads must not be taken for the next request.
   if (!request.raw.complete) reply.header('connection', 'close');
   return reply.code(status).send(body);

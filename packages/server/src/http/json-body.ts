@@ -1,6 +1,7 @@
 /** Reads JSON bodies: bounded in size and time, and only what can safely go on to a database or a process. */
-import type { FastifyInstance, FastifyRequest } from 'fastify';
+
 import { TorporError } from '@torpor/protocol';
+import type { FastifyInstance, FastifyRequest } from 'fastify';
 import { HttpRefusal } from './error-answer.ts';
 
 /** Deeper than any request of ours, shallow enough for everything that walks it. */
@@ -9,10 +10,13 @@ const MAX_DEPTH = 32;
 /** JSON is the only kind of body; every other is refused with 415. An empty one counts as `{}`. */
 export function acceptJson(app: FastifyInstance, maxBytes: number): void {
   app.removeAllContentTypeParsers();
-  app.addContentTypeParser('application/json', async (request: FastifyRequest, payload: AsyncIterable<Buffer>) => {
-    const text = (await readBounded(request, payload, maxBytes)).toString('utf8');
-    return text.trim() === '' ? undefined : parse(text);
-  });
+  app.addContentTypeParser(
+    'application/json',
+    async (request: FastifyRequest, payload: AsyncIterable<Buffer>) => {
+      const text = (await readBounded(request, payload, maxBytes)).toString('utf8');
+      return text.trim() === '' ? undefined : parse(text);
+    },
+  );
   app.addHook('preValidation', async (request) => {
     if (request.body === undefined || request.body === null) request.body = {};
     refuseNul(request.query);
@@ -20,7 +24,11 @@ export function acceptJson(app: FastifyInstance, maxBytes: number): void {
   });
 }
 
-async function readBounded(request: FastifyRequest, payload: AsyncIterable<Buffer>, maxBytes: number): Promise<Buffer> {
+async function readBounded(
+  request: FastifyRequest,
+  payload: AsyncIterable<Buffer>,
+  maxBytes: number,
+): Promise<Buffer> {
   if (Number(request.headers['content-length'] ?? 0) > maxBytes) throw tooLarge(maxBytes);
   return request.bound.run(async () => {
     const chunks: Buffer[] = [];
@@ -35,7 +43,11 @@ async function readBounded(request: FastifyRequest, payload: AsyncIterable<Buffe
 }
 
 function tooLarge(maxBytes: number): TorporError {
-  return new HttpRefusal(413, `The body has more than ${maxBytes} bytes.`, 'Large contents go by PUT …/files.');
+  return new HttpRefusal(
+    413,
+    `The body has more than ${maxBytes} bytes.`,
+    'Large contents go by PUT …/files.',
+  );
 }
 
 function parse(text: string): unknown {
@@ -70,7 +82,8 @@ function refuseUnsafe(root: unknown): void {
 
 /** Of a text, or of the texts of a query or of a path. */
 function refuseNul(value: unknown): void {
-  const texts = typeof value === 'string' ? [value] : typeof value === 'object' && value !== null ? entriesOf(value) : [];
+  const texts =
+    typeof value === 'string' ? [value] : typeof value === 'object' && value !== null ? entriesOf(value) : [];
   if (texts.some((text) => text.includes('\u0000'))) {
     throw new TorporError('invalid_request', 'The request has a NUL character in a text.');
   }

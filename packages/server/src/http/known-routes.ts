@@ -12,7 +12,9 @@ export function methodsOf(app: FastifyInstance): (url: string) => string[] {
   });
   return (url) => {
     const path = url.split('?', 1)[0] ?? '';
-    const methods = [...known.values()].filter(({ form }) => form.test(path)).flatMap((entry) => [...entry.methods]);
+    const methods = [...known.values()]
+      .filter(({ form }) => form.test(path))
+      .flatMap((entry) => [...entry.methods]);
     return [...new Set(methods)].sort();
   };
 }

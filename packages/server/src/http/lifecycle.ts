@@ -51,8 +51,12 @@ async function stillUnderWay(
     if (own !== undefined || sandboxId === undefined) return own;
     return (await engine.get(org, sandboxId)).operationId ?? undefined;
   });
-  return new TorporError('timeout', `There was no answer within ${request.bound.ms} ms; it is still under way.`, {
-    ...(sandboxId === undefined ? {} : { sandboxId }),
-    ...(operationId === undefined ? {} : { operationId }),
-  });
+  return new TorporError(
+    'timeout',
+    `There was no answer within ${request.bound.ms} ms; it is still under way.`,
+    {
+      ...(sandboxId === undefined ? {} : { sandboxId }),
+      ...(operationId === undefined ? {} : { operationId }),
+    },
+  );
 }

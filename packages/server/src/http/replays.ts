@@ -33,7 +33,10 @@ export interface ReplayParts {
 export class Replays {
   private readonly parts: ReplayParts;
   /** Twins that arrive while the first is at work wait for its answer. */
-  private readonly underWay = new Map<string, { readonly bodyHash: string; readonly answer: Promise<Answer<unknown>> }>();
+  private readonly underWay = new Map<
+    string,
+    { readonly bodyHash: string; readonly answer: Promise<Answer<unknown>> }
+  >();
 
   constructor(parts: ReplayParts) {
     this.parts = parts;
@@ -47,7 +50,9 @@ export class Replays {
       org: request.identity.org,
       route: `${request.method} ${request.routeOptions.url ?? ''} ${thing}`,
       key,
-      bodyHash: createHash('sha256').update(JSON.stringify(request.body ?? {})).digest('hex'),
+      bodyHash: createHash('sha256')
+        .update(JSON.stringify(request.body ?? {}))
+        .digest('hex'),
     };
     const name = JSON.stringify([scope.org, scope.route, scope.key]);
     const twin = this.underWay.get(name);
@@ -100,7 +105,15 @@ export class Replays {
       await tx.query(
         `INSERT INTO request_replays (org, route, key, body_hash, failed, answer, expires_at)
          VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (org, route, key) DO NOTHING`,
-        [scope.org, scope.route, scope.key, scope.bodyHash, failed ? 1 : 0, JSON.stringify(body), now + this.parts.keptMs],
+        [
+          scope.org,
+          scope.route,
+          scope.key,
+          scope.bodyHash,
+          failed ? 1 : 0,
+          JSON.stringify(body),
+          now + this.parts.keptMs,
+        ],
       );
     });
   }
@@ -108,5 +121,8 @@ export class Replays {
 
 function refuseOther(bodyHash: string, scope: Scope): void {
   if (bodyHash === scope.bodyHash) return;
-  throw new TorporError('idempotency_mismatch', `The idempotency key "${scope.key}" was used with another body.`);
+  throw new TorporError(
+    'idempotency_mismatch',
+    `The idempotency key "${scope.key}" was used with another body.`,
+  );
 }

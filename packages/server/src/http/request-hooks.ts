@@ -6,6 +6,7 @@ import type { RouteParts } from '../parts.ts';
 import { isLoopback } from './loopback.ts';
 import { RequestBound } from './request-bound.ts';
 import type { BoundKind } from './request-state.ts';
+import { whenOver } from './when-over.ts';
 
 export function addRequestHooks(app: FastifyInstance, parts: RouteParts): void {
   const { clock, settings, db } = parts;
@@ -14,7 +15,8 @@ export function addRequestHooks(app: FastifyInstance, parts: RouteParts): void {
     checkpoint: settings.checkpointReadMs,
     lifecycle: settings.lifecycleMs,
   };
-  for (const name of ['bound', 'facts', 'startedAt', 'identity'] as const) app.decorateRequest(name, null as never);
+  for (const name of ['bound', 'facts', 'startedAt', 'identity'] as const)
+    app.decorateRequest(name, null as never);
 
   app.addHook('onRequest', async (request, reply) => {
     const { config } = request.routeOptions;
@@ -23,9 +25,7 @@ export function addRequestHooks(app: FastifyInstance, parts: RouteParts): void {
     request.bound = new RequestBound(clock, bounds[config.bound ?? 'read'], settings.graceMs);
     reply.header('x-request-id', request.id);
     reply.header('cache-control', 'no-store');
-    reply.raw.once('close', () => {
-      request.bound.end(new TorporError('timeout', 'The caller went away.'));
-    });
+    whenOver(reply, () => request.bound.end(new TorporError('timeout', 'The caller went away.')));
     if (parts.stopping.aborted) throw leaving();
     if (!needsKey(request)) return;
     request.identity = await request.bound.run(() => identify(db, clock, request.headers));
@@ -70,7 +70,9 @@ function answered({ clock, log, metrics }: RouteParts, request: FastifyRequest, 
       route,
       status: reply.statusCode,
       durationMs,
-      ...(request.identity ? { org: request.identity.org, subject: request.identity.subject, keyId: request.identity.keyId } : {}),
+      ...(request.identity
+        ? { org: request.identity.org, subject: request.identity.subject, keyId: request.identity.keyId }
+        : {}),
       ...ids,
       ...(errorCode === undefined ? {} : { code: errorCode }),
     },

@@ -3,7 +3,7 @@ import type { Identity } from '../keys/identity.ts';
 import type { RequestBound } from './request-bound.ts';
 
 /** What the log line of a request names. */
-export interface RequestFacts {
+interface RequestFacts {
   sandboxId?: string;
   operationId?: string;
   errorCode?: string;

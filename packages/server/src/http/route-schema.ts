@@ -1,5 +1,12 @@
 /** The words that every route's schema is put together from: ids in paths, pages, and the errors it may answer. */
-import { type ErrorCode, errorReplySchema, factsOf, idSchema, parseSandboxId, type SandboxId } from '@torpor/protocol';
+import {
+  type ErrorCode,
+  errorReplySchema,
+  factsOf,
+  idSchema,
+  parseSandboxId,
+  type SandboxId,
+} from '@torpor/protocol';
 import { z } from 'zod';
 
 /** `sbx_…`, or only what comes after it. */
@@ -23,7 +30,13 @@ export const pageQuery = {
 };
 
 /** Errors that any route may answer. */
-const ANY: readonly ErrorCode[] = ['invalid_request', 'unauthenticated', 'unreachable', 'timeout', 'internal'];
+const ANY: readonly ErrorCode[] = [
+  'invalid_request',
+  'unauthenticated',
+  'unreachable',
+  'timeout',
+  'internal',
+];
 
 interface Answer {
   readonly description: string;

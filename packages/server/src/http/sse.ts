@@ -11,7 +11,9 @@ export interface Frame {
 }
 
 export function wantsEvents(request: FastifyRequest): boolean {
-  const accepted = (request.headers.accept ?? '').split(',').map((part) => part.split(';', 1)[0]?.trim().toLowerCase());
+  const accepted = (request.headers.accept ?? '')
+    .split(',')
+    .map((part) => part.split(';', 1)[0]?.trim().toLowerCase());
   return accepted.includes('text/event-stream');
 }
 
@@ -33,16 +35,25 @@ export function sendEvents(
   const { metrics, clock, settings } = parts;
   request.bound.release();
   metrics.streams.inc();
-  const body = Readable.from(withHeartbeats(frames, clock, settings.heartbeatMs), { objectMode: false, highWaterMark: 1 });
+  const body = Readable.from(withHeartbeats(frames, clock, settings.heartbeatMs), {
+    objectMode: false,
+    highWaterMark: 1,
+  });
   body.once('close', () => metrics.streams.dec());
-  return reply
-    .header('content-type', 'text/event-stream; charset=utf-8')
-    // A proxy that collects the answer first would defeat its purpose.
-    .header('x-accel-buffering', 'no')
-    .send(body);
+  return (
+    reply
+      .header('content-type', 'text/event-stream; charset=utf-8')
+      // A proxy that collects the answer first would defeat its purpose.
+      .header('x-accel-buffering', 'no')
+      .send(body)
+  );
 }
 
-async function* withHeartbeats(frames: AsyncGenerator<Frame>, clock: Clock, everyMs: number): AsyncGenerator<string> {
+async function* withHeartbeats(
+  frames: AsyncGenerator<Frame>,
+  clock: Clock,
+  everyMs: number,
+): AsyncGenerator<string> {
   // The head of the answer goes out with its first byte, and the caller waits for the head.
   yield ': connected\n\n';
   let next = frames.next();

@@ -6,7 +6,7 @@ import { hashKey, makeKey, parseKey } from './api-key.ts';
 import { findKey, insertKey, lockServiceKeys, markRevoked, markValid } from './key-table.ts';
 import { type KeyParts, rowOf } from './manage.ts';
 
-export const DEFAULT_ORG = 'default';
+const DEFAULT_ORG = 'default';
 /** The name of the key that was set on purpose; another value at the next start takes its place. */
 const ON_PURPOSE = 'TORPOR_API_KEY';
 const FIRST = 'first';

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { systemClock } from '@torpor/engine';
 import { databaseKinds, type FreshDatabase, freshDatabase, ManualClock } from '@torpor/engine/testing';
-import { TorporError } from '@torpor/protocol';
+import type { TorporError } from '@torpor/protocol';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { ensureFirstKey, keyFileOf } from './first-key.ts';
 import { type Identity, identify } from './identity.ts';
@@ -33,7 +33,9 @@ describe.each(databaseKinds)('keys on %s', (kind) => {
     expect(await ask({ authorization: `Bearer ${key}` })).toEqual(identity);
     expect(await ask({ authorization: `bearer e2b_${key}` })).toEqual(identity);
     expect(await ask({ 'x-api-key': key })).toEqual(identity);
-    expect(await ask({ 'x-api-key': `e2b_${key.toUpperCase()}`, authorization: `Bearer ${key}` })).toEqual(identity);
+    expect(await ask({ 'x-api-key': `e2b_${key.toUpperCase()}`, authorization: `Bearer ${key}` })).toEqual(
+      identity,
+    );
   });
 
   it('are stored as hashes only', async () => {
@@ -73,7 +75,9 @@ describe.each(databaseKinds)('keys on %s', (kind) => {
   it('without an owner act for anybody, those of a user for that user alone', async () => {
     const service = await createKey(parts(), 'acme', { name: 's' });
     const user = await createKey(parts(), 'acme', { name: 'u', subject: 'ada' });
-    expect(await ask({ 'x-api-key': service.key, 'torpor-user': 'grace' })).toMatchObject({ subject: 'grace' });
+    expect(await ask({ 'x-api-key': service.key, 'torpor-user': 'grace' })).toMatchObject({
+      subject: 'grace',
+    });
     expect(await ask({ 'x-api-key': user.key })).toMatchObject({ subject: 'ada', service: false });
     expect(await ask({ 'x-api-key': user.key, 'torpor-user': 'ada' })).toMatchObject({ subject: 'ada' });
     expect(await codeOf(ask({ 'x-api-key': user.key, 'torpor-user': 'grace' }))).toBe('forbidden');

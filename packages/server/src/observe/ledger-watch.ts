@@ -57,7 +57,11 @@ export async function watchLedger(parts: LedgerWatchParts): Promise<() => Promis
   const readOn = async () => {
     do {
       again = false;
-      for (let page = await linesAfter(db, position); page.length > 0; page = await linesAfter(db, position)) {
+      for (
+        let page = await linesAfter(db, position);
+        page.length > 0;
+        page = await linesAfter(db, position)
+      ) {
         for (const line of page) note(parts, line);
         position = page.at(-1)?.position ?? position;
       }
@@ -95,11 +99,13 @@ function note({ serverId, log, metrics }: LedgerWatchParts, line: Line): void {
   const data = JSON.parse(line.data) as KnownData;
   const { type } = line;
   metrics.events.inc({ type });
-  if (data.durationMs !== undefined) metrics.lifecycleSeconds.observe({ event: type }, data.durationMs / 1_000);
+  if (data.durationMs !== undefined)
+    metrics.lifecycleSeconds.observe({ event: type }, data.durationMs / 1_000);
   if (data.source !== undefined) metrics.starts.inc({ source: data.source.kind });
   if (data.bytes !== undefined) metrics.checkpointBytes.inc(data.bytes);
   for (const what of data.lost ?? []) metrics.losses.inc({ what });
-  if (type === 'operation.phase' && data.phase === 'falling back') metrics.fallbacks.inc({ kind: data.kind ?? '' });
+  if (type === 'operation.phase' && data.phase === 'falling back')
+    metrics.fallbacks.inc({ kind: data.kind ?? '' });
   if (type === 'operation.taken_over') metrics.takeovers.inc({ kind: data.kind ?? '' });
   log.info(
     {

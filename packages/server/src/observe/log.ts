@@ -15,7 +15,10 @@ export function openLog({ level = 'info', destination = pino.destination(2) }: L
       level,
       base: null,
       timestamp: pino.stdTimeFunctions.isoTime,
-      formatters: { level: (label) => ({ level: label }), log: (facts) => loggable(facts) as Record<string, unknown> },
+      formatters: {
+        level: (label) => ({ level: label }),
+        log: (facts) => loggable(facts) as Record<string, unknown>,
+      },
       serializers: { err: (error: unknown) => error },
       hooks: { streamWrite: hideSecrets },
     },

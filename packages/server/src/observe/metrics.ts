@@ -5,8 +5,15 @@ const SECONDS = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60
 
 export class Metrics {
   readonly registry = new Registry();
-  readonly requests = this.counter('torpor_http_requests_total', 'Requests answered.', ['method', 'route', 'status']);
-  readonly requestSeconds = this.histogram('torpor_http_request_seconds', 'Time to answer.', ['method', 'route']);
+  readonly requests = this.counter('torpor_http_requests_total', 'Requests answered.', [
+    'method',
+    'route',
+    'status',
+  ]);
+  readonly requestSeconds = this.histogram('torpor_http_request_seconds', 'Time to answer.', [
+    'method',
+    'route',
+  ]);
   readonly streams = new Gauge({
     name: 'torpor_http_streams',
     help: 'Streams of events and output that are open.',
@@ -17,10 +24,20 @@ export class Metrics {
   readonly events = this.counter('torpor_events_total', 'Lines of the ledger, by type.', ['type']);
   readonly starts = this.counter('torpor_starts_total', 'Sandboxes started, by what from.', ['source']);
   readonly losses = this.counter('torpor_losses_total', 'Starts and pauses that lost something.', ['what']);
-  readonly fallbacks = this.counter('torpor_fallbacks_total', 'Starts that turned to another source.', ['kind']);
-  readonly takeovers = this.counter('torpor_takeovers_total', 'Operations retried for a dead server.', ['kind']);
-  readonly lifecycleSeconds = this.histogram('torpor_lifecycle_seconds', 'Time to pause or start.', ['event']);
-  readonly checkpointBytes = this.counter('torpor_checkpoint_bytes_total', 'Bytes sealed in checkpoints.', []);
+  readonly fallbacks = this.counter('torpor_fallbacks_total', 'Starts that turned to another source.', [
+    'kind',
+  ]);
+  readonly takeovers = this.counter('torpor_takeovers_total', 'Operations retried for a dead server.', [
+    'kind',
+  ]);
+  readonly lifecycleSeconds = this.histogram('torpor_lifecycle_seconds', 'Time to pause or start.', [
+    'event',
+  ]);
+  readonly checkpointBytes = this.counter(
+    'torpor_checkpoint_bytes_total',
+    'Bytes sealed in checkpoints.',
+    [],
+  );
   readonly reports = this.counter('torpor_reports_total', 'What went wrong where nobody waited.', ['what']);
 
   constructor(options: { readonly process: boolean } = { process: true }) {

@@ -20,7 +20,10 @@ function logged(write: (log: ReturnType<typeof openLog>) => void): string {
 
 describe('the log', () => {
   it.each([
-    ['by the name of the field', { headers: { authorization: PLANTED, 'x-api-key': PLANTED, cookie: PLANTED } }],
+    [
+      'by the name of the field',
+      { headers: { authorization: PLANTED, 'x-api-key': PLANTED, cookie: PLANTED } },
+    ],
     ['of tokens', { token: PLANTED, accessToken: PLANTED, nested: [{ password: PLANTED }] }],
     ['of environments', { request: { env: { API_TOKEN: PLANTED }, envs: { A: PLANTED } } }],
     ['of input', { stdin: PLANTED }],
@@ -41,7 +44,9 @@ describe('the log', () => {
   });
 
   it('keeps what is no secret', () => {
-    const text = logged((log) => log.info({ sandboxId: 'sbx_a', env: { PATH: '/bin' }, error: new Error('why') }, 'x'));
+    const text = logged((log) =>
+      log.info({ sandboxId: 'sbx_a', env: { PATH: '/bin' }, error: new Error('why') }, 'x'),
+    );
     expect(JSON.parse(text)).toMatchObject({
       level: 'info',
       sandboxId: 'sbx_a',
@@ -58,7 +63,9 @@ describe('a request', () => {
   });
   afterAll(() => server.dispose());
   const lineOf = (requestId: unknown) =>
-    server.log.map((line) => JSON.parse(line)).find((line) => line.event === 'request' && line.requestId === requestId);
+    server.log
+      .map((line) => JSON.parse(line))
+      .find((line) => line.event === 'request' && line.requestId === requestId);
 
   it('has one line with all its ids (R102)', async () => {
     const created = await server.ask('POST', '/v1/sandboxes', { body: {} });
@@ -99,7 +106,9 @@ describe('a request', () => {
     await server.ask('GET', `/v1/sandboxes/${id}`);
     const { body, headers } = await server.ask('GET', '/metrics');
     expect(headers['content-type']).toContain('text/plain');
-    expect(body).toMatch(/torpor_http_requests_total\{method="GET",route="\/v1\/sandboxes\/:id",status="200"\} [1-9]/);
+    expect(body).toMatch(
+      /torpor_http_requests_total\{method="GET",route="\/v1\/sandboxes\/:id",status="200"\} [1-9]/,
+    );
     expect(body).toMatch(/torpor_http_request_seconds_bucket\{/);
     expect(body).not.toMatch(/sbx_/);
   });
@@ -114,7 +123,12 @@ describe('what happens to sandboxes', () => {
     const log = openLog({ destination: { write: (line: string) => void lines.push(line) } });
     const stop = await watchLedger({ db, serverId: 'server-1', log, metrics });
     const others = new Metrics({ process: false });
-    const stopOther = await watchLedger({ db, serverId: 'another', log: openLog({ level: 'silent' }), metrics: others });
+    const stopOther = await watchLedger({
+      db,
+      serverId: 'another',
+      log: openLog({ level: 'silent' }),
+      metrics: others,
+    });
 
     const id = await server.create();
     await server.ask('POST', `/v1/sandboxes/${id}/pause`);
@@ -133,7 +147,11 @@ describe('what happens to sandboxes', () => {
     expect(text).toMatch(/torpor_lifecycle_seconds_count\{event="sandbox.paused"\} 1/);
     expect(await others.registry.metrics()).not.toMatch(/sandbox.paused/);
     const paused = lines.map((line) => JSON.parse(line)).find(({ event }) => event === 'sandbox.paused');
-    expect(paused).toMatchObject({ org: 'default', sandboxId: id, operationId: expect.stringMatching(/^op_/) });
+    expect(paused).toMatchObject({
+      org: 'default',
+      sandboxId: id,
+      operationId: expect.stringMatching(/^op_/),
+    });
     await server.dispose();
   });
 
@@ -146,7 +164,10 @@ describe('what happens to sandboxes', () => {
     });
     expect(text).toMatch(/"level":"warn"[^\n]*"message":"why"[^\n]*\n[^\n]*"level":"info"[^\n]*"byMs":5/);
     const { values } = await metrics.reports.get();
-    expect(values.map(({ labels }) => labels.what)).toEqual(['destroying the paused instance failed', 'clock jumped']);
+    expect(values.map(({ labels }) => labels.what)).toEqual([
+      'destroying the paused instance failed',
+      'clock jumped',
+    ]);
   });
 });
 

@@ -1,5 +1,11 @@
 /** What there is to make sandboxes from: runtimes with what each can do, and templates. */
-import { createTemplateRequestSchema, pageSchema, runtimeViewSchema, TorporError, templateViewSchema } from '@torpor/protocol';
+import {
+  createTemplateRequestSchema,
+  pageSchema,
+  runtimeViewSchema,
+  TorporError,
+  templateViewSchema,
+} from '@torpor/protocol';
 import { z } from 'zod';
 import { errors, json, pageQuery } from '../http/route-schema.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
@@ -44,7 +50,8 @@ export function catalogueRoutes(app: RoutesApp, { engine, replays }: RouteParts)
       schema: {
         operationId: 'createTemplate',
         summary: 'Make a template from a checkpoint',
-        description: 'Not possible yet: every server has the template `base`, and sandboxes start from checkpoints too.',
+        description:
+          'Not possible yet: every server has the template `base`, and sandboxes start from checkpoints too.',
         tags,
         body: createTemplateRequestSchema,
         response: {

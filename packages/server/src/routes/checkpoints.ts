@@ -79,7 +79,10 @@ export function checkpointRoutes(app: RoutesApp, parts: RouteParts): void {
         summary: 'Delete a checkpoint that nothing needs any more',
         tags,
         params: checkpointParams,
-        response: { 204: z.null().meta({ description: 'It is deleted.' }), ...errors('not_found', 'conflict', 'forbidden', 'idempotency_mismatch') },
+        response: {
+          204: z.null().meta({ description: 'It is deleted.' }),
+          ...errors('not_found', 'conflict', 'forbidden', 'idempotency_mismatch'),
+        },
       },
     },
     async (request, reply) => {

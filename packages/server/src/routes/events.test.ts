@@ -47,7 +47,11 @@ describe('events', () => {
     }
     expect(all.map(({ seq }) => seq)).toEqual(all.map((_, index) => index + 1));
     expect(all[0]).toMatchObject({ type: 'sandbox.created', sandboxId: id });
-    expect(all.at(-1)).toMatchObject({ type: 'sandbox.paused', state: 'paused', data: { reason: 'request' } });
+    expect(all.at(-1)).toMatchObject({
+      type: 'sandbox.paused',
+      state: 'paused',
+      data: { reason: 'request' },
+    });
   });
 
   it('of all sandboxes come in the order of their positions', async () => {
@@ -59,10 +63,13 @@ describe('events', () => {
     expect(after.items).toEqual([items.at(-1)]);
   });
 
-  it.each(['cursor=-1', 'cursor=x', 'cursor=1e3', 'limit=0', 'from=1'])('refuse a query like %s', async (query) => {
-    const response = await server.ask('GET', `/v1/events?${query}`);
-    expect([response.statusCode, errorIn(response).code]).toEqual([400, 'invalid_request']);
-  });
+  it.each(['cursor=-1', 'cursor=x', 'cursor=1e3', 'limit=0', 'from=1'])(
+    'refuse a query like %s',
+    async (query) => {
+      const response = await server.ask('GET', `/v1/events?${query}`);
+      expect([response.statusCode, errorIn(response).code]).toEqual([400, 'invalid_request']);
+    },
+  );
 });
 
 describe('the stream of events', () => {
@@ -75,7 +82,9 @@ describe('the stream of events', () => {
     await server.ask('POST', `/v1/sandboxes/${id}/resume`);
     await server.ask('DELETE', `/v1/sandboxes/${id}`);
     const frames = await reading;
-    expect(types(frames)).toEqual(expect.arrayContaining(['sandbox.created', 'sandbox.paused', 'sandbox.resumed']));
+    expect(types(frames)).toEqual(
+      expect.arrayContaining(['sandbox.created', 'sandbox.paused', 'sandbox.resumed']),
+    );
     expect(frames.map((frame) => Number(frame.id))).toEqual(frames.map((_, index) => index + 1));
     expect(frames.at(-1)?.data).toMatchObject({ state: 'killed' });
   });
@@ -90,7 +99,10 @@ describe('the stream of events', () => {
       () => true,
     );
     expect(one).toMatchObject([{ id: String(last.seq), data: last }]);
-    const all = await until(await follow('/v1/events', { 'last-event-id': String(before.position) }), () => true);
+    const all = await until(
+      await follow('/v1/events', { 'last-event-id': String(before.position) }),
+      () => true,
+    );
     expect(all).toMatchObject([{ id: String(last.position), data: last }]);
   });
 
@@ -104,7 +116,9 @@ describe('the stream of events', () => {
     const id = await server.create();
     const killing = server.ask('DELETE', `/v1/sandboxes/${id}`);
     for (let i = 0; i < 20; i++) {
-      readers.push(follow(`/v1/sandboxes/${id}/events`).then((r) => until(r, ({ type }) => type === 'sandbox.killed')));
+      readers.push(
+        follow(`/v1/sandboxes/${id}/events`).then((r) => until(r, ({ type }) => type === 'sandbox.killed')),
+      );
       await delay(i % 3);
     }
     await killing;

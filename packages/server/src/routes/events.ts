@@ -17,7 +17,8 @@ const eventsQuery = z.strictObject({ limit: pageQuery.limit, cursor: numberSchem
 
 const response = {
   200: {
-    description: 'One page, or with `Accept: text/event-stream` every event and every new one as it is written.',
+    description:
+      'One page, or with `Accept: text/event-stream` every event and every new one as it is written.',
     content: {
       'application/json': { schema: pageSchema(eventViewSchema) },
       'text/event-stream': { schema: z.string() },

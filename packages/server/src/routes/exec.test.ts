@@ -44,7 +44,9 @@ async function dies(pid: number): Promise<void> {
 describe('exec', () => {
   it("runs a command by a login shell in the sandbox's home", async () => {
     const home = await server.runtime.homeOf(id);
-    expect(await reply({ command: 'shopt -q login_shell && echo login; pwd; echo oops >&2; exit 3' })).toEqual({
+    expect(
+      await reply({ command: 'shopt -q login_shell && echo login; pwd; echo oops >&2; exit 3' }),
+    ).toEqual({
       exitCode: 3,
       signal: null,
       stdout: `login\n${home}\n`,
@@ -89,13 +91,21 @@ describe('exec', () => {
   });
 
   it('kills a command whose time is over, and tells what it had said', async () => {
-    const response = await exec({ command: 'echo $$; echo partly >&2; sleep 1000 & wait', timeoutSeconds: 1 });
+    const response = await exec({
+      command: 'echo $$; echo partly >&2; sleep 1000 & wait',
+      timeoutSeconds: 1,
+    });
     expect(response.statusCode).toBe(504);
     const { code, sandboxId, details } = errorIn(response);
     expect({ code, sandboxId, details }).toEqual({
       code: 'timeout',
       sandboxId: id,
-      details: { stdout: expect.stringMatching(/^\d+\n$/), stderr: 'partly\n', durationMs: expect.any(Number), autoResumed: false },
+      details: {
+        stdout: expect.stringMatching(/^\d+\n$/),
+        stderr: 'partly\n',
+        durationMs: expect.any(Number),
+        autoResumed: false,
+      },
     });
     await dies(Number(details?.['stdout']));
   });
@@ -114,7 +124,9 @@ describe('exec', () => {
   it('wakes it once for many who come at once', async () => {
     const sleeper = await server.create();
     await server.ask('POST', `/v1/sandboxes/${sleeper}/pause`);
-    const replies = await Promise.all(Array.from({ length: 5 }, () => exec({ command: 'echo hi' }, {}, sleeper)));
+    const replies = await Promise.all(
+      Array.from({ length: 5 }, () => exec({ command: 'echo hi' }, {}, sleeper)),
+    );
     expect(replies.map((one) => one.json().stdout)).toEqual(Array(5).fill('hi\n'));
     expect((await server.ask('GET', `/v1/sandboxes/${sleeper}`)).json()).toMatchObject({ generation: 2 });
   });
@@ -123,7 +135,10 @@ describe('exec', () => {
     const sleeper = await server.create({ autoResume: false });
     await server.ask('POST', `/v1/sandboxes/${sleeper}/pause`);
     const response = await exec({ command: 'true' }, {}, sleeper);
-    expect([response.statusCode, errorIn(response)]).toMatchObject([409, { code: 'conflict', hint: /autoResume/ }]);
+    expect([response.statusCode, errorIn(response)]).toMatchObject([
+      409,
+      { code: 'conflict', hint: /autoResume/ },
+    ]);
     expect((await server.ask('GET', `/v1/sandboxes/${sleeper}`)).json().state).toBe('paused');
   });
 
@@ -145,7 +160,7 @@ describe('exec', () => {
     ['a name that is no variable', { command: 'true', env: { '1A': 'x' } }],
     ['no time', { command: 'true', timeoutSeconds: 0 }],
     ['an unknown field', { command: 'true', tty: true }],
-    ['a command longer than Linux takes', { command: `# ${'é'.repeat(130_000 / 2)}é` + 'é'.repeat(1_000) }],
+    ['a command longer than Linux takes', { command: `# ${'é'.repeat(66_000)}` }],
   ])('refuses %s', async (_, body) => {
     const response = await exec(body);
     expect([response.statusCode, errorIn(response).code]).toEqual([400, 'invalid_request']);
@@ -171,7 +186,10 @@ describe('exec', () => {
     while (!(await stat(path).catch(() => undefined))) await delay(20);
     await server.runtime.killAgent({ sandboxId: other, generation: 1 });
     const response = await running;
-    expect([response.statusCode, errorIn(response)]).toMatchObject([503, { code: 'unreachable', sandboxId: other }]);
+    expect([response.statusCode, errorIn(response)]).toMatchObject([
+      503,
+      { code: 'unreachable', sandboxId: other },
+    ]);
   });
 });
 
@@ -237,7 +255,8 @@ describe('exec as a stream', () => {
       method: 'POST',
       headers: { ...accept, 'content-type': 'application/json', 'x-api-key': server.keys.default },
       body: JSON.stringify({
-        command: 'for i in $(seq 400); do head -c 100000 /dev/zero | tr "\\0" a; echo $i > progress; done; touch finished',
+        command:
+          'for i in $(seq 400); do head -c 100000 /dev/zero | tr "\\0" a; echo $i > progress; done; touch finished',
       }),
       signal: leaving.signal,
     });
@@ -259,7 +278,11 @@ describe('exec in the background', () => {
     const response = await exec({ command: 'cat > got; sleep 1000', stdin: 'input', background: true });
     expect(response.statusCode).toBe(200);
     const { process, autoResumed } = response.json();
-    expect(process).toMatchObject({ kind: 'background', status: 'running', id: response.headers['x-request-id'] });
+    expect(process).toMatchObject({
+      kind: 'background',
+      status: 'running',
+      id: response.headers['x-request-id'],
+    });
     expect(autoResumed).toBe(false);
     const path = await appears('got');
     while ((await readFile(path, 'utf8')) !== 'input') await delay(20);

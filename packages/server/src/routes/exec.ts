@@ -13,6 +13,7 @@ import { z } from 'zod';
 import { errors, sandboxParams } from '../http/route-schema.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
 import { type Frame, sendEvents, wantsEvents } from '../http/sse.ts';
+import { whenOver } from '../http/when-over.ts';
 import type { RouteParts } from '../parts.ts';
 import { fromAgent } from '../sandbox/agent-failure.ts';
 import { type Awake, awakeFor } from '../sandbox/awake.ts';
@@ -41,13 +42,23 @@ export function execRoutes(app: RoutesApp, parts: RouteParts): void {
         body: execRequestSchema,
         response: {
           200: {
-            description: 'How it ended; with `background`, the process; with `Accept: text/event-stream`, the stream.',
+            description:
+              'How it ended; with `background`, the process; with `Accept: text/event-stream`, the stream.',
             content: {
               'application/json': { schema: z.union([execReplySchema, backgroundReplySchema]) },
               'text/event-stream': { schema: z.string() },
             },
           },
-          ...errors('not_found', 'forbidden', 'transitioning', 'conflict', 'killed', 'lost', 'capacity', 'checkpoint_missing'),
+          ...errors(
+            'not_found',
+            'forbidden',
+            'transitioning',
+            'conflict',
+            'killed',
+            'lost',
+            'capacity',
+            'checkpoint_missing',
+          ),
         },
       },
     },
@@ -89,7 +100,10 @@ async function whole(
   // From here on the command's own time counts.
   request.bound.release();
   const began = clock.monotonic();
-  const out = { stdout: new KeptOutput(settings.maxOutputBytes), stderr: new KeptOutput(settings.maxOutputBytes) };
+  const out = {
+    stdout: new KeptOutput(settings.maxOutputBytes),
+    stderr: new KeptOutput(settings.maxOutputBytes),
+  };
   const command = commandOf(request, wanted, settings.execMs);
   try {
     for await (const event of runCommand(inside.agent, clock, command, whileWanted(parts, request))) {
@@ -116,8 +130,14 @@ async function whole(
   }
 }
 
-function failureOf(parts: RouteParts, thrown: unknown, id: SandboxId, soFar: Record<string, unknown>): TorporError {
-  if (parts.leaving.aborted) return new TorporError('unreachable', 'The server stops, and the command was killed.');
+function failureOf(
+  parts: RouteParts,
+  thrown: unknown,
+  id: SandboxId,
+  soFar: Record<string, unknown>,
+): TorporError {
+  if (parts.leaving.aborted)
+    return new TorporError('unreachable', 'The server stops, and the command was killed.');
   const error = fromAgent(thrown, id);
   return error.code === 'timeout' ? error.with({ details: soFar }) : error;
 }
@@ -152,7 +172,10 @@ async function stream(
           const data = text.rest(channel);
           if (data !== '') yield { event: channel, data: { data } };
         }
-        yield { event: 'end', data: { exitCode: event.exitCode, signal: event.signal, durationMs: durationMs() } };
+        yield {
+          event: 'end',
+          data: { exitCode: event.exitCode, signal: event.signal, durationMs: durationMs() },
+        };
       }
     } catch (thrown) {
       const error = failureOf(parts, thrown, id, { durationMs: durationMs() });
@@ -160,7 +183,7 @@ async function stream(
     }
   };
   // Whether or not a byte was ever read of it: the command ends with its stream, and the sandbox is let go.
-  reply.raw.once('close', () => {
+  whenOver(reply, () => {
     void events.return(undefined).finally(() => inside.release());
   });
   return sendEvents(parts, request, reply, frames());

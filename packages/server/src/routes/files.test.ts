@@ -28,7 +28,10 @@ describe('files', () => {
     for (const type of ['application/octet-stream', 'application/json', 'text/plain', undefined]) {
       const headers: Record<string, string> = type === undefined ? {} : { 'content-type': type };
       const written = await server.ask('PUT', at('a/b/c.bin'), { body: bytes, headers });
-      expect([written.statusCode, written.json()]).toEqual([200, { path: join(home, 'a/b/c.bin'), name: 'c.bin' }]);
+      expect([written.statusCode, written.json()]).toEqual([
+        200,
+        { path: join(home, 'a/b/c.bin'), name: 'c.bin' },
+      ]);
     }
     const read = await server.ask('GET', at('a/b/c.bin'));
     expect(read.rawPayload.equals(bytes)).toBe(true);
@@ -41,7 +44,10 @@ describe('files', () => {
   });
 
   it('may be empty', async () => {
-    await server.ask('PUT', at('empty'), { body: '', headers: { 'content-type': 'application/octet-stream' } });
+    await server.ask('PUT', at('empty'), {
+      body: '',
+      headers: { 'content-type': 'application/octet-stream' },
+    });
     const read = await server.ask('GET', at('empty'));
     expect([read.statusCode, read.body]).toEqual([200, '']);
   });
@@ -59,7 +65,12 @@ describe('files', () => {
       })(),
     );
     const headers = { 'x-api-key': server.keys.default };
-    const put = await fetch(url + at('big'), { method: 'PUT', headers, body: source, duplex: 'half' } as RequestInit);
+    const put = await fetch(url + at('big'), {
+      method: 'PUT',
+      headers,
+      body: source,
+      duplex: 'half',
+    } as RequestInit);
     expect(put.status).toBe(200);
     const got = createHash('sha256');
     const read = await fetch(url + at('big'), { headers });
@@ -129,7 +140,10 @@ describe('files', () => {
 
   it('whose upload stands still are given up', async () => {
     const answer = await new Promise<number | undefined>((resolve) => {
-      const put = request(url + at('stalled'), { method: 'PUT', headers: { 'x-api-key': server.keys.default } });
+      const put = request(url + at('stalled'), {
+        method: 'PUT',
+        headers: { 'x-api-key': server.keys.default },
+      });
       put.on('response', (response) => {
         resolve(response.statusCode);
         put.destroy();

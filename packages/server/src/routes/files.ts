@@ -1,27 +1,39 @@
 /** Files of a sandbox: bytes in and out by way of its agent, which also guards the paths. */
 import type { IncomingMessage } from 'node:http';
 import { type AgentClient, asUser, type EntryInfo, FileType } from '@torpor/envd';
-import { directoryListingSchema, type FileEntry, type SandboxId, userNameSchema, writtenFileSchema } from '@torpor/protocol';
+import {
+  directoryListingSchema,
+  type FileEntry,
+  type SandboxId,
+  userNameSchema,
+  writtenFileSchema,
+} from '@torpor/protocol';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { z } from 'zod';
 import { errors, json, sandboxParams } from '../http/route-schema.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
 import { whileMoving } from '../http/stall.ts';
+import { whenOver } from '../http/when-over.ts';
 import type { RouteParts } from '../parts.ts';
 import { fromAgent } from '../sandbox/agent-failure.ts';
 import { awakeFor, withAgent } from '../sandbox/awake.ts';
 
 const filesQuery = z.strictObject({
-  path: z
-    .string()
-    .min(1)
-    .max(4_096)
-    .meta({ description: "Absolute, or relative to the sandbox's home." }),
+  path: z.string().min(1).max(4_096).meta({ description: "Absolute, or relative to the sandbox's home." }),
   user: userNameSchema.optional(),
 });
 type FilesQuery = z.infer<typeof filesQuery>;
 
-const failures = errors('not_found', 'forbidden', 'transitioning', 'conflict', 'killed', 'lost', 'storage_full', 'idempotency_mismatch');
+const failures = errors(
+  'not_found',
+  'forbidden',
+  'transitioning',
+  'conflict',
+  'killed',
+  'lost',
+  'storage_full',
+  'idempotency_mismatch',
+);
 const bytes = { 'application/octet-stream': { schema: z.string().meta({ format: 'binary' }) } };
 
 export function fileRoutes(app: RoutesApp, parts: RouteParts): void {
@@ -65,7 +77,6 @@ export function fileRoutes(app: RoutesApp, parts: RouteParts): void {
           summary: 'Write a file, and the directories above it',
           description: 'The body is the file. Whoever reads it meanwhile sees the old file or the new one.',
           tags,
-          consumes: ['application/octet-stream'],
           params: sandboxParams,
           querystring: filesQuery,
           response: { 200: json('It is written.', writtenFileSchema), ...failures },
@@ -91,12 +102,14 @@ export function fileRoutes(app: RoutesApp, parts: RouteParts): void {
     async (request, reply) => {
       const { id } = request.params;
       const { path } = request.query;
-      await parts.replays.once(request, `${id} ${path}`, async () => {
-        await withAgent(parts, request, id, (agent, signal) =>
-          agent.filesystem.remove({ path }, callFor(request.query, signal)),
-        );
-        return { body: null };
-      });
+      await request.bound.run(() =>
+        parts.replays.once(request, `${id} ${path}`, async () => {
+          await withAgent(parts, request, id, (agent, signal) =>
+            agent.filesystem.remove({ path }, callFor(request.query, signal)),
+          );
+          return { body: null };
+        }),
+      );
       return reply.code(204).send(null);
     },
   );
@@ -106,7 +119,13 @@ function callFor({ user }: FilesQuery, signal: AbortSignal) {
   return { signal, ...(user === undefined ? {} : { headers: asUser(user) }) };
 }
 
-async function read(parts: RouteParts, request: FastifyRequest, reply: FastifyReply, id: SandboxId, query: FilesQuery) {
+async function read(
+  parts: RouteParts,
+  request: FastifyRequest,
+  reply: FastifyReply,
+  id: SandboxId,
+  query: FilesQuery,
+) {
   const { clock, settings } = parts;
   const inside = await awakeFor(parts, request, id);
   try {
@@ -116,7 +135,7 @@ async function read(parts: RouteParts, request: FastifyRequest, reply: FastifyRe
       return found.listing;
     }
     request.bound.release();
-    reply.raw.once('close', () => inside.release());
+    whenOver(reply, () => inside.release());
     const length = found.file.headers['content-length'];
     if (length !== undefined) reply.header('content-length', length);
     return reply
@@ -151,7 +170,10 @@ async function write(parts: RouteParts, request: FastifyRequest, id: SandboxId, 
   request.bound.release();
   const { signal } = request.bound;
   try {
-    return await inside.agent.files.write(path, whileMoving(request.raw, clock, settings.stallMs), { user, signal });
+    return await inside.agent.files.write(path, whileMoving(request.raw, clock, settings.stallMs), {
+      user,
+      signal,
+    });
   } catch (thrown) {
     throw fromAgent(thrown, id);
   } finally {
@@ -176,7 +198,10 @@ function viewEntry(entry: EntryInfo): FileEntry {
     mode,
     owner,
     group,
-    modifiedAt: modifiedTime === undefined ? null : Number(modifiedTime.seconds) * 1_000 + Math.floor(modifiedTime.nanos / 1e6),
+    modifiedAt:
+      modifiedTime === undefined
+        ? null
+        : Number(modifiedTime.seconds) * 1_000 + Math.floor(modifiedTime.nanos / 1e6),
     symlinkTarget,
   };
 }

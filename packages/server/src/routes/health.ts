@@ -23,7 +23,10 @@ export function healthRoutes(app: RoutesApp, parts: RouteParts): void {
         summary: 'Whether the server can work',
         tags,
         security: [],
-        response: { 200: json('It can.', healthSchema), 503: json('It cannot reach its database.', healthSchema) },
+        response: {
+          200: json('It can.', healthSchema),
+          503: json('It cannot reach its database.', healthSchema),
+        },
       },
     },
     async (_, reply) => {
@@ -53,7 +56,10 @@ export function healthRoutes(app: RoutesApp, parts: RouteParts): void {
         description: 'Without a key only from the machine itself, and not through a proxy.',
         tags,
         response: {
-          200: { description: 'The text format of Prometheus.', content: { 'text/plain': { schema: z.string() } } },
+          200: {
+            description: 'The text format of Prometheus.',
+            content: { 'text/plain': { schema: z.string() } },
+          },
           ...errors(),
         },
       },
@@ -64,9 +70,7 @@ export function healthRoutes(app: RoutesApp, parts: RouteParts): void {
     },
   );
 
-  app.get(
-    '/v1/openapi.json',
-    { config: { access: 'open' }, schema: { hide: true } },
-    async (_, reply) => reply.header('cache-control', 'no-cache').send(app.swagger()),
+  app.get('/v1/openapi.json', { config: { access: 'open' }, schema: { hide: true } }, async (_, reply) =>
+    reply.header('cache-control', 'no-cache').send(app.swagger()),
   );
 }

@@ -9,7 +9,9 @@ afterAll(() => server.dispose());
 
 describe('keys', () => {
   it('are made, listed without themselves, used and revoked', async () => {
-    const made = await server.ask('POST', '/v1/keys', { body: { name: 'ci', subject: 'robot', expiresInSeconds: 60 } });
+    const made = await server.ask('POST', '/v1/keys', {
+      body: { name: 'ci', subject: 'robot', expiresInSeconds: 60 },
+    });
     expect(made.statusCode).toBe(201);
     const { key, id } = made.json();
     expect((await server.ask('GET', '/v1/sandboxes', { key })).statusCode).toBe(200);

@@ -1,5 +1,12 @@
 /** The API keys of an organisation, for those who hold one of its service keys. */
-import { createdKeySchema, createKeyRequestSchema, keyIdSchema, keyViewSchema, pageSchema, TorporError } from '@torpor/protocol';
+import {
+  createdKeySchema,
+  createKeyRequestSchema,
+  keyIdSchema,
+  keyViewSchema,
+  pageSchema,
+  TorporError,
+} from '@torpor/protocol';
 import type { FastifyRequest } from 'fastify';
 import { z } from 'zod';
 import { errors, json, pageQuery } from '../http/route-schema.ts';
@@ -40,7 +47,10 @@ export function keyRoutes(app: RoutesApp, parts: RouteParts): void {
           'user; without, a service key.',
         tags,
         body: createKeyRequestSchema,
-        response: { 201: json('It is made.', createdKeySchema), ...errors('forbidden', 'conflict', 'idempotency_mismatch') },
+        response: {
+          201: json('It is made.', createdKeySchema),
+          ...errors('forbidden', 'conflict', 'idempotency_mismatch'),
+        },
       },
     },
     async (request, reply) => {
@@ -85,8 +95,12 @@ function managedBy({ identity }: FastifyRequest): string {
 }
 
 function shownOnce(id: string): TorporError {
-  return new TorporError('conflict', `The key ${id} was made by this request before, and is shown only once.`, {
-    hint: 'If it did not arrive, revoke it and make another under a new Idempotency-Key.',
-    details: { keyId: id },
-  });
+  return new TorporError(
+    'conflict',
+    `The key ${id} was made by this request before, and is shown only once.`,
+    {
+      hint: 'If it did not arrive, revoke it and make another under a new Idempotency-Key.',
+      details: { keyId: id },
+    },
+  );
 }

@@ -40,7 +40,8 @@ export function lifecycleRoutes(app: RoutesApp, parts: RouteParts): void {
       schema: {
         operationId: 'pauseSandbox',
         summary: 'Put a sandbox to sleep: seal a checkpoint of it',
-        description: 'A sandbox that is paused already answers the same. When it fails, the sandbox goes on running.',
+        description:
+          'A sandbox that is paused already answers the same. When it fails, the sandbox goes on running.',
         tags,
         params: sandboxParams,
         body: pauseRequestSchema,
@@ -115,7 +116,9 @@ export function lifecycleRoutes(app: RoutesApp, parts: RouteParts): void {
     },
     async (request, reply) => {
       const { id } = request.params;
-      const checkpoint = await lifecycle(parts, request, id, (caller) => engine.snapshot(caller, id, request.body));
+      const checkpoint = await lifecycle(parts, request, id, (caller) =>
+        engine.snapshot(caller, id, request.body),
+      );
       return reply.code(201).send(checkpoint);
     },
   );
@@ -135,7 +138,9 @@ export function lifecycleRoutes(app: RoutesApp, parts: RouteParts): void {
     },
     async (request) => {
       const { id } = request.params;
-      const reply = await lifecycle(parts, request, id, (caller) => engine.rollback(caller, id, request.body));
+      const reply = await lifecycle(parts, request, id, (caller) =>
+        engine.rollback(caller, id, request.body),
+      );
       return { ...reply, sandbox: withUrls(parts, reply.sandbox) };
     },
   );

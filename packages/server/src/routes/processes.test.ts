@@ -9,8 +9,10 @@ afterAll(() => server.dispose());
 const processes = async (id: SandboxId): Promise<ProcessView[]> =>
   (await server.ask('GET', `/v1/sandboxes/${id}/processes`)).json().items;
 const start = async (id: SandboxId, command: string): Promise<ProcessView> =>
-  (await server.ask('POST', `/v1/sandboxes/${id}/exec`, { body: { command, background: true } })).json().process;
-const verb = (id: SandboxId, name: string, body = {}) => server.ask('POST', `/v1/sandboxes/${id}/${name}`, { body });
+  (await server.ask('POST', `/v1/sandboxes/${id}/exec`, { body: { command, background: true } })).json()
+    .process;
+const verb = (id: SandboxId, name: string, body = {}) =>
+  server.ask('POST', `/v1/sandboxes/${id}/${name}`, { body });
 
 describe('processes', () => {
   beforeAll(async () => {
@@ -60,7 +62,9 @@ describe('processes', () => {
     const id = await server.create();
     await start(id, 'sleep 1000');
     await verb(id, 'pause', { mode: 'files' });
-    expect(await processes(id)).toMatchObject([{ status: 'lost', reason: 'only the files of the sandbox were kept' }]);
+    expect(await processes(id)).toMatchObject([
+      { status: 'lost', reason: 'only the files of the sandbox were kept' },
+    ]);
     await verb(id, 'resume');
     const [lost] = await processes(id);
     expect(lost).toMatchObject({ status: 'lost', reason: /started from files \(generation 2\)/ });
@@ -71,14 +75,18 @@ describe('processes', () => {
 
   it('that should run and do not are lost with a reason', async () => {
     const id = await server.create({ services: [{ name: 'web', command: 'serve', port: 3000 }] });
-    expect(await processes(id)).toMatchObject([{ id: 'web', kind: 'service', status: 'lost', reason: /does not run/ }]);
+    expect(await processes(id)).toMatchObject([
+      { id: 'web', kind: 'service', status: 'lost', reason: /does not run/ },
+    ]);
   });
 
   it('of a sandbox that was killed are lost, and forgotten with it', async () => {
     const id = await server.create({ services: [{ name: 'web', command: 'serve' }] });
     await start(id, 'sleep 1000');
     await server.ask('DELETE', `/v1/sandboxes/${id}`);
-    expect(await processes(id)).toMatchObject([{ kind: 'service', status: 'lost', reason: 'the sandbox was killed' }]);
+    expect(await processes(id)).toMatchObject([
+      { kind: 'service', status: 'lost', reason: 'the sandbox was killed' },
+    ]);
   });
 
   it('cannot be told when the agent does not answer', async () => {

@@ -17,7 +17,10 @@ export function processRoutes(app: RoutesApp, parts: RouteParts): void {
           'again because processes did not survive; `lost` comes with a `reason`.',
         tags: ['commands'],
         params: sandboxParams,
-        response: { 200: json('All of them.', pageSchema(processViewSchema)), ...errors('not_found', 'transitioning', 'conflict') },
+        response: {
+          200: json('All of them.', pageSchema(processViewSchema)),
+          ...errors('not_found', 'transitioning', 'conflict'),
+        },
       },
     },
     async (request) => {

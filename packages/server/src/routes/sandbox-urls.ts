@@ -4,5 +4,8 @@ import type { RouteParts } from '../parts.ts';
 
 export function withUrls({ urlOf }: Pick<RouteParts, 'urlOf'>, sandbox: SandboxView): SandboxView {
   const ports = sandbox.services.flatMap(({ port }) => (port === undefined ? [] : [port]));
-  return { ...sandbox, urls: Object.fromEntries(ports.map((port) => [String(port), urlOf(sandbox.id, port)])) };
+  return {
+    ...sandbox,
+    urls: Object.fromEntries(ports.map((port) => [String(port), urlOf(sandbox.id, port)])),
+  };
 }

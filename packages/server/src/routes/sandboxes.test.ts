@@ -32,7 +32,9 @@ describe('a sandbox', () => {
     expect((await server.ask('GET', `/v1/sandboxes/${id}`)).json()).toMatchObject({ state: 'paused' });
 
     const bare = id.slice(4);
-    const resumed = await server.ask('POST', `/v1/sandboxes/${bare}/resume`, { body: { timeoutSeconds: 60 } });
+    const resumed = await server.ask('POST', `/v1/sandboxes/${bare}/resume`, {
+      body: { timeoutSeconds: 60 },
+    });
     expect(resumed.json()).toMatchObject({
       sandbox: { id, state: 'running' },
       source: { checkpointId: paused.json().checkpoint.id, kind: 'memory' },
@@ -50,7 +52,9 @@ describe('a sandbox', () => {
     const id = await server.create();
     const set = await server.ask('POST', `/v1/sandboxes/${id}/timeout`, { body: { timeoutSeconds: 600 } });
     expect(set.json()).toMatchObject({ timeoutSeconds: 600, endsAt: expect.any(Number) });
-    const endless = await server.ask('POST', `/v1/sandboxes/${id}/timeout`, { body: { timeoutSeconds: null } });
+    const endless = await server.ask('POST', `/v1/sandboxes/${id}/timeout`, {
+      body: { timeoutSeconds: null },
+    });
     expect(endless.json()).toMatchObject({ timeoutSeconds: null, endsAt: null });
   });
 
@@ -98,7 +102,9 @@ describe('the list of sandboxes', () => {
     const seen: string[] = [];
     let cursor: string | null = '';
     while (cursor !== null) {
-      const page: { items: { id: string }[]; nextCursor: string | null } = (await server.ask('GET', `/v1/sandboxes?limit=2&${query}&cursor=${cursor}`)).json();
+      const page: { items: { id: string }[]; nextCursor: string | null } = (
+        await server.ask('GET', `/v1/sandboxes?limit=2&${query}&cursor=${cursor}`)
+      ).json();
       seen.push(...page.items.map((item) => item.id));
       cursor = page.nextCursor;
     }
@@ -110,13 +116,19 @@ describe('the list of sandboxes', () => {
     expect(either.json().items).toHaveLength(3);
   });
 
-  it.each(['state=asleep', 'limit=0', 'limit=1001', 'limit=x', 'cursor=%27', 'metdata.a=b', 'metadata.=b', 'sort=id'])(
-    'refuses a query it does not know: %s',
-    async (query) => {
-      const response = await server.ask('GET', `/v1/sandboxes?${query}`);
-      expect([response.statusCode, errorIn(response).code]).toEqual([400, 'invalid_request']);
-    },
-  );
+  it.each([
+    'state=asleep',
+    'limit=0',
+    'limit=1001',
+    'limit=x',
+    'cursor=%27',
+    'metdata.a=b',
+    'metadata.=b',
+    'sort=id',
+  ])('refuses a query it does not know: %s', async (query) => {
+    const response = await server.ask('GET', `/v1/sandboxes?${query}`);
+    expect([response.statusCode, errorIn(response).code]).toEqual([400, 'invalid_request']);
+  });
 });
 
 describe('an Idempotency-Key', () => {
@@ -128,7 +140,11 @@ describe('an Idempotency-Key', () => {
     expect(second.json().id).toBe(first.json().id);
     const other = await server.ask('POST', '/v1/sandboxes', { body: { metadata: { a: '2' } }, headers });
     expect([other.statusCode, errorIn(other).code]).toEqual([422, 'idempotency_mismatch']);
-    const elsewhere = await server.ask('POST', '/v1/sandboxes', { body: {}, headers, key: server.keys.other });
+    const elsewhere = await server.ask('POST', '/v1/sandboxes', {
+      body: {},
+      headers,
+      key: server.keys.other,
+    });
     expect(elsewhere.statusCode).toBe(201);
   });
 
@@ -145,7 +161,10 @@ describe('an Idempotency-Key', () => {
   });
 
   it.each(['', ' ', 'a b', 'é', 'x'.repeat(256)])('must be one: %j', async (key) => {
-    const response = await server.ask('POST', '/v1/sandboxes', { body: {}, headers: { 'idempotency-key': key } });
+    const response = await server.ask('POST', '/v1/sandboxes', {
+      body: {},
+      headers: { 'idempotency-key': key },
+    });
     expect([response.statusCode, errorIn(response).code]).toEqual([400, 'invalid_request']);
   });
 });
@@ -166,13 +185,17 @@ describe('the catalogue', () => {
     expect((await server.ask('GET', '/v1/runtimes')).json().items).toMatchObject([
       { name: 'memory', default: true, capabilities: { pause: 'memory' } },
     ]);
-    expect((await server.ask('GET', '/v1/templates')).json().items).toMatchObject([{ name: 'base', runtime: 'memory' }]);
+    expect((await server.ask('GET', '/v1/templates')).json().items).toMatchObject([
+      { name: 'base', runtime: 'memory' },
+    ]);
   });
 
   it('says that templates cannot be made yet', async () => {
     const id = await server.create();
     const { checkpoint } = (await server.ask('POST', `/v1/sandboxes/${id}/pause`)).json();
-    const response = await server.ask('POST', '/v1/templates', { body: { name: 'mine', from: checkpoint.id } });
+    const response = await server.ask('POST', '/v1/templates', {
+      body: { name: 'mine', from: checkpoint.id },
+    });
     expect([response.statusCode, errorIn(response).code]).toEqual([422, 'capability_unsupported']);
   });
 });

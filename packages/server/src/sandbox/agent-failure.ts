@@ -15,6 +15,7 @@ export function fromAgent(thrown: unknown, sandboxId: SandboxId): TorporError {
   const error = agentError(thrown);
   const code = MEANT[error.code] ?? error.code;
   if (code === error.code) return error.with({ sandboxId });
-  const message = code === 'unreachable' ? `The agent of the sandbox failed: ${error.message}` : error.message;
+  const message =
+    code === 'unreachable' ? `The agent of the sandbox failed: ${error.message}` : error.message;
   return new TorporError(code, message, { sandboxId, cause: thrown });
 }

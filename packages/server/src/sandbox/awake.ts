@@ -74,24 +74,23 @@ export function connect({ address, token }: AgentAddress): AgentClient {
   const accessToken = token;
   return 'socketPath' in address
     ? connectAgent({ socketPath: address.socketPath, accessToken })
-    : connectAgent({ baseUrl: `http://${address.host.includes(':') ? `[${address.host}]` : address.host}:${address.port}`, accessToken });
+    : connectAgent({
+        baseUrl: `http://${address.host.includes(':') ? `[${address.host}]` : address.host}:${address.port}`,
+        accessToken,
+      });
 }
 
 /** Within the time of the request; a sandbox that wakes later than that is let go of at once. */
 export async function awakeFor(parts: RouteParts, request: FastifyRequest, id: SandboxId): Promise<Awake> {
   request.facts.sandboxId = id;
-  let late = false;
   const waking = awake(parts, request.identity.org, id, request.bound.signal);
-  waking.then(
-    ({ release }) => {
-      if (late) release();
-    },
-    () => {},
-  );
   try {
     return await request.bound.run(() => waking);
   } catch (thrown) {
-    late = true;
+    waking.then(
+      ({ release }) => release(),
+      () => {},
+    );
     throw thrown;
   }
 }

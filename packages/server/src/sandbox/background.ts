@@ -4,7 +4,7 @@ import { TorporError } from '@torpor/protocol';
 import type { FastifyRequest } from 'fastify';
 import type { RouteParts } from '../parts.ts';
 import type { Awake } from './awake.ts';
-import { type Command, callOptions, feed, startRequest } from './command.ts';
+import { type Command, callOptions, feed, killSurely, startRequest } from './command.ts';
 import { viewTracked } from './process-views.ts';
 import { insertTracked, type TrackedProcess } from './tracked-table.ts';
 
@@ -16,36 +16,63 @@ export async function startInBackground(
   inside: Awake,
   wanted: ExecRequest,
 ): Promise<BackgroundReply> {
-  const { clock, db, settings } = parts;
   const { timeoutSeconds, ...rest } = wanted;
   const command: Command = {
     ...rest,
     tag: request.id,
     ...(timeoutSeconds === undefined ? {} : { timeoutMs: timeoutSeconds * 1_000 }),
   };
-  const pid = await request.bound.run(() => start(inside, command));
-  const process: TrackedProcess = {
-    id: request.id,
-    sandboxId: id,
-    generation: inside.generation,
-    pid,
-    command: command.command,
-    cwd: command.cwd ?? null,
-    startedAt: clock.now(),
-    ended: null,
-    reason: null,
-  };
-  await request.bound.run(() => db.transaction((tx) => insertTracked(tx, process)));
+  const process = await startAndRecord(parts, request, id, inside, command);
+  void feedAndRelease(parts, inside, command);
+  return { process: viewTracked(process, 'running', null), autoResumed: inside.autoResumed };
+}
+
+/** What cannot be written down does not go on, because nobody would know of it. */
+async function startAndRecord(
+  { clock, db }: RouteParts,
+  request: FastifyRequest,
+  sandboxId: SandboxId,
+  inside: Awake,
+  command: Command,
+): Promise<TrackedProcess> {
+  let started = false;
+  try {
+    const pid = await request.bound.run(() => start(inside, command));
+    started = true;
+    const process: TrackedProcess = {
+      id: command.tag,
+      sandboxId,
+      generation: inside.generation,
+      pid,
+      command: command.command,
+      cwd: command.cwd ?? null,
+      startedAt: clock.now(),
+      ended: null,
+      reason: null,
+    };
+    await request.bound.run(() => db.transaction((tx) => insertTracked(tx, process)));
+    return process;
+  } catch (thrown) {
+    const mayRun = started || request.bound.signal.aborted;
+    if (mayRun) await killSurely(inside.agent, clock, command.tag, started);
+    throw thrown;
+  }
+}
+
+/** A process that does not read its input must not hold the sandbox awake for ever. */
+async function feedAndRelease(
+  { clock, settings }: RouteParts,
+  inside: Awake,
+  command: Command,
+): Promise<void> {
   const enough = new AbortController();
   clock.sleep(settings.stallMs, enough.signal).then(
     () => enough.abort(),
     () => {},
   );
-  void feed(inside.agent, command, enough.signal).finally(() => {
-    enough.abort();
-    inside.release();
-  });
-  return { process: viewTracked(process, 'running', null), autoResumed: inside.autoResumed };
+  await feed(inside.agent, command, enough.signal);
+  enough.abort();
+  inside.release();
 }
 
 /** Reads until it runs, then lets go of the stream: the agent does not end a process with its stream. */

@@ -26,7 +26,11 @@ const SIGNALS: Readonly<Record<string, NodeJS.Signals>> = {
   terminated: 'SIGTERM',
 };
 
-export function endOf({ exited, exitCode, status }: Pick<ProcessEvent_EndEvent, 'exited' | 'exitCode' | 'status'>): CommandEnd {
+export function endOf({
+  exited,
+  exitCode,
+  status,
+}: Pick<ProcessEvent_EndEvent, 'exited' | 'exitCode' | 'status'>): CommandEnd {
   if (exited) return { exitCode, signal: null };
   const word = status.slice('signal: '.length);
   const signal = SIGNALS[word] ?? word;

@@ -2,7 +2,7 @@
 import type { Clock } from '@torpor/engine';
 import { type AgentClient, asUser, type ProcessEvent, Signal } from '@torpor/envd';
 import { TorporError } from '@torpor/protocol';
-import { endOf, type CommandEnd } from './command-end.ts';
+import { type CommandEnd, endOf } from './command-end.ts';
 
 export interface Command {
   readonly command: string;
@@ -97,7 +97,8 @@ export async function* runCommand(
     throw limit.passed ? limit.error() : thrown;
   } finally {
     stopTimer.abort();
-    if (!ended && (started || signal.aborted || limit.passed)) await killSurely(agent, clock, command.tag, started);
+    if (!ended && (started || signal.aborted || limit.passed))
+      await killSurely(agent, clock, command.tag, started);
   }
 }
 
@@ -164,7 +165,12 @@ export async function feed(agent: AgentClient, { stdin, tag }: Command, signal: 
 }
 
 /** A start that nobody has heard of yet may still be on its way. */
-async function killSurely(agent: AgentClient, clock: Clock, tag: string, started: boolean): Promise<void> {
+export async function killSurely(
+  agent: AgentClient,
+  clock: Clock,
+  tag: string,
+  started: boolean,
+): Promise<void> {
   for (let tries = started ? 1 : START_TRIES; tries > 0; tries--) {
     if (await kill(agent, clock, tag)) return;
     if (tries > 1) await clock.sleep(START_MS);

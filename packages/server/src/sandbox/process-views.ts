@@ -4,7 +4,11 @@ import type { ProcessStatus, ProcessView, SandboxView, Service } from '@torpor/p
 import { commandOf } from './command.ts';
 import type { TrackedProcess } from './tracked-table.ts';
 
-export function viewTracked(process: TrackedProcess, status: ProcessStatus, reason: string | null): ProcessView {
+export function viewTracked(
+  process: TrackedProcess,
+  status: ProcessStatus,
+  reason: string | null,
+): ProcessView {
   const { id, pid, command, cwd, startedAt } = process;
   return { id, kind: 'background', pid, command, cwd, status, reason, startedAt };
 }
@@ -16,7 +20,12 @@ export function viewRunning({ pid, config }: ProcessInfo): ProcessView {
   return { id: null, kind: 'process', pid, command, cwd, status: 'running', reason: null, startedAt: null };
 }
 
-export function viewService(service: Service, pid: number | null, status: ProcessStatus, reason: string | null): ProcessView {
+export function viewService(
+  service: Service,
+  pid: number | null,
+  status: ProcessStatus,
+  reason: string | null,
+): ProcessView {
   const { name, command, cwd = null } = service;
   return { id: name, kind: 'service', pid, command, cwd, status, reason, startedAt: null };
 }
@@ -27,7 +36,9 @@ export function isRunOf(service: Service, { tag }: Pick<ProcessInfo, 'tag'>): bo
 }
 
 /** What becomes of everything in a sandbox that is not running; undefined when it is. */
-export function fateOf(sandbox: SandboxView): { readonly status: ProcessStatus; readonly reason: string | null } | undefined {
+export function fateOf(
+  sandbox: SandboxView,
+): { readonly status: ProcessStatus; readonly reason: string | null } | undefined {
   switch (sandbox.state) {
     case 'running':
       return undefined;

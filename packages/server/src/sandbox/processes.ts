@@ -2,8 +2,8 @@
 import { type AgentClient, agentError, type ProcessInfo } from '@torpor/envd';
 import type { ProcessView, SandboxId, SandboxView } from '@torpor/protocol';
 import type { RouteParts } from '../parts.ts';
-import { connect } from './awake.ts';
 import { fromAgent } from './agent-failure.ts';
+import { connect } from './awake.ts';
 import { endOf } from './command-end.ts';
 import { fateOf, isRunOf, viewRunning, viewService, viewTracked } from './process-views.ts';
 import { listTracked, markEnded, type TrackedProcess } from './tracked-table.ts';
@@ -85,7 +85,8 @@ async function serviceView(
     run === undefined && service.port !== undefined
       ? (await engine.dial(org, sandbox.id, service.port).catch(() => null)) !== null
       : false;
-  if (run === undefined && !listens) return viewService(service, null, 'lost', 'it does not run: it ended or never started');
+  if (run === undefined && !listens)
+    return viewService(service, null, 'lost', 'it does not run: it ended or never started');
   const again = sandbox.generation > 1 && sandbox.lost.includes('processes');
   return viewService(service, run?.pid ?? null, again ? 'restarted' : 'running', null);
 }
@@ -104,7 +105,10 @@ async function settle(
   const end: End =
     lostIn === undefined
       ? { ended: 'exited', reason: await howItEnded(agent, process.id, signal) }
-      : { ended: 'lost', reason: `it did not come back when the sandbox was started from files (generation ${lostIn})` };
+      : {
+          ended: 'lost',
+          reason: `it did not come back when the sandbox was started from files (generation ${lostIn})`,
+        };
   await parts.db.transaction((tx) => markEnded(tx, process.id, end.ended, end.reason ?? ''));
   return end;
 }
@@ -134,7 +138,9 @@ async function howItEnded(agent: AgentClient, tag: string, signal: AbortSignal):
     for await (const { event } of agent.process.connect({ process }, { signal })) {
       if (event?.event.case !== 'end') continue;
       const end = endOf(event.event.value);
-      return end.signal === null ? `it ended with exit code ${end.exitCode}` : `it was ended by ${end.signal}`;
+      return end.signal === null
+        ? `it ended with exit code ${end.exitCode}`
+        : `it was ended by ${end.signal}`;
     }
   } catch (thrown) {
     if (agentError(thrown).code !== 'not_found') throw thrown;

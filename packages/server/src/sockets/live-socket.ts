@@ -9,6 +9,9 @@ const MAX_WAITING_BYTES = 1024 * 1024;
 /** What came in and has not been taken yet. */
 const MAX_UNTAKEN_BYTES = 1024 * 1024;
 
+/** Pings in a row without an answer; one may only be late because we were busy. */
+const MAX_SILENT = 1;
+
 export type Incoming = { readonly bytes: Uint8Array } | { readonly request: SocketRequest };
 
 export class LiveSocket {
@@ -17,6 +20,8 @@ export class LiveSocket {
   private readonly over = new AbortController();
   private readonly incoming: Incoming[] = [];
   private untaken = 0;
+  /** Whether we have not read for a while since the last ping. */
+  private heldBack = false;
   /** Sent and not confirmed. */
   private outstanding = 0;
   private wakeReader: () => void = () => {};
@@ -74,18 +79,20 @@ export class LiveSocket {
     return next;
   }
 
-  /** Gives up on a connection that answers no ping: it holds a sandbox awake for nobody. */
-  async keepAlive(clock: Clock, everyMs: number): Promise<void> {
-    let answered = true;
-    this.socket.on('pong', () => {
-      answered = true;
-    });
+  /**
+   * Gives up on a connection on which nothing arrives, not even the answer to a ping: it would hold a sandbox
+   * awake for nobody. While we do not read, silence is our own doing.
+   */
+  async keepAlive(clock: Clock, everyMs: number, bytesRead: () => number): Promise<void> {
+    let before = -1;
+    let silent = 0;
     while (!this.closed.aborted) {
-      await clock.sleep(everyMs, this.closed).catch(() => {});
-      if (this.closed.aborted) return;
-      if (!answered) this.socket.terminate();
-      answered = false;
+      silent = bytesRead() === before && !this.heldBack ? silent + 1 : 0;
+      if (silent > MAX_SILENT) this.socket.terminate();
+      before = bytesRead();
+      this.heldBack = this.socket.isPaused;
       this.socket.ping();
+      await clock.sleep(everyMs, this.closed).catch(() => {});
     }
   }
 
@@ -108,7 +115,10 @@ export class LiveSocket {
   private push(incoming: Incoming): void {
     this.incoming.push(incoming);
     if ('bytes' in incoming) this.untaken += incoming.bytes.length;
-    if (this.untaken > MAX_UNTAKEN_BYTES) this.socket.pause();
+    if (this.untaken > MAX_UNTAKEN_BYTES) {
+      this.heldBack = true;
+      this.socket.pause();
+    }
     this.wakeReader();
   }
 }

@@ -61,8 +61,14 @@ function useOfferedKey({ headers }: IncomingMessage): void {
   if (key !== undefined) headers.authorization = `Bearer ${key.slice(KEY_PROTOCOL_PREFIX.length)}`;
 }
 
+export interface OpenedDoor {
+  readonly webSocket: WebSocket;
+  /** All that has arrived on its connection so far. */
+  readonly bytesRead: () => number;
+}
+
 /** From here on the request has no answer but its socket. */
-export function openDoor(request: FastifyRequest, reply: FastifyReply): Promise<WebSocket> {
+export function openDoor(request: FastifyRequest, reply: FastifyReply): Promise<OpenedDoor> {
   const door = doors.get(request.raw);
   if (door === undefined) {
     throw new TorporError('invalid_request', 'This address takes only WebSockets.', {
@@ -73,6 +79,8 @@ export function openDoor(request: FastifyRequest, reply: FastifyReply): Promise<
   reply.hijack();
   return new Promise((resolve, reject) => {
     door.socket.once('close', () => reject(new TorporError('timeout', 'The caller went away.')));
-    sockets.handleUpgrade(request.raw, door.socket as never, door.head, resolve);
+    sockets.handleUpgrade(request.raw, door.socket as never, door.head, (webSocket) => {
+      resolve({ webSocket, bytesRead: () => request.socket.bytesRead });
+    });
   });
 }

@@ -1,0 +1,55 @@
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { findConnection } from './connection.ts';
+
+let dataDir: string;
+beforeEach(async () => {
+  dataDir = await mkdtemp(join(tmpdir(), 'torpor-cli-'));
+});
+afterEach(() => rm(dataDir, { recursive: true, force: true }));
+
+const home = '/nonexistent';
+const find = (env: NodeJS.ProcessEnv = {}, options = {}) =>
+  findConnection({ env, home }, { dataDir, ...options });
+
+async function left(pid: number): Promise<void> {
+  await writeFile(join(dataDir, 'server.json'), JSON.stringify({ url: 'http://127.0.0.1:9', pid }));
+  await writeFile(join(dataDir, 'api-key'), 'local-key\n');
+}
+
+describe('finding the server', () => {
+  it('takes what the server on this machine left in its data directory', async () => {
+    await left(process.pid);
+    expect(await find()).toMatchObject({ url: 'http://127.0.0.1:9', apiKey: 'local-key' });
+    expect(await findConnection({ env: { TORPOR_DATA_DIR: dataDir }, home }, {})).toMatchObject({
+      apiKey: 'local-key',
+    });
+  });
+
+  it('does not believe a file whose process is gone', async () => {
+    await left(2 ** 22 + 1);
+    expect((await find()).url).toBe('http://127.0.0.1:7676');
+  });
+
+  it('does not believe a file that is half written', async () => {
+    await writeFile(join(dataDir, 'server.json'), '{"url":');
+    expect((await find()).url).toBe('http://127.0.0.1:7676');
+  });
+
+  it('puts options before the environment, and the environment before files', async () => {
+    await left(process.pid);
+    const env = { TORPOR_URL: 'http://localhost:2/', TORPOR_API_KEY: 'env-key' };
+    expect(await find(env)).toMatchObject({ url: 'http://localhost:2', apiKey: 'env-key' });
+    const options = { url: 'http://localhost:3', apiKey: 'told' };
+    expect(await find(env, options)).toMatchObject({ url: 'http://localhost:3', apiKey: 'told' });
+  });
+
+  it('does not show the local key to a server elsewhere', async () => {
+    await left(process.pid);
+    expect((await find({ TORPOR_URL: 'https://torpor.example' })).apiKey).toBeUndefined();
+    expect((await find({ TORPOR_URL: 'http://127.0.0.1.example' })).apiKey).toBeUndefined();
+    expect((await find({ TORPOR_URL: 'http://[::1]:7676' })).apiKey).toBe('local-key');
+  });
+});

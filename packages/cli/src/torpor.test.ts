@@ -1,0 +1,351 @@
+import { once } from 'node:events';
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { ERROR_CODES, factsOf } from '@torpor/protocol';
+import {
+  type ApiServer,
+  apiServer,
+  CHECKPOINT_ID,
+  checkpointView,
+  errorReply,
+  eventView,
+  operationView,
+  REQUEST_ID,
+  SANDBOX_ID,
+  sandboxView,
+} from '@torpor/sdk/testing';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { type RunOptions, startTorpor, torpor } from '../testing/run-torpor.ts';
+import { COMMANDS } from './command-table.ts';
+
+let server: ApiServer;
+let place: string;
+beforeEach(async () => {
+  server = await apiServer();
+  place = await mkdtemp(join(tmpdir(), 'torpor-cli-'));
+});
+afterEach(async () => {
+  await server.close();
+  await rm(place, { recursive: true, force: true });
+});
+
+const here = (): RunOptions => ({
+  env: { TORPOR_URL: server.url, TORPOR_API_KEY: 'secret', TORPOR_READ_RETRIES: '0' },
+});
+const run = (...args: string[]) => torpor(args, here());
+
+describe('help', () => {
+  it('begins with a page for those who have just come', async () => {
+    const { code, stdout } = await torpor([]);
+    expect(code).toBe(0);
+    expect(stdout).toContain('torpor create');
+  });
+
+  it('lists every command', async () => {
+    const { stdout } = await torpor(['--help']);
+    for (const { name, summary } of COMMANDS) expect(stdout).toContain(`${name} `.padEnd(3) && summary);
+  });
+
+  it.each(COMMANDS.map(({ name }) => name))('of %s has usage, an example and neighbours', async (name) => {
+    const { code, stdout } = await torpor([name, '--help']);
+    expect(code).toBe(0);
+    expect(stdout).toMatch(new RegExp(`^Usage: torpor ${name}`));
+    expect(stdout).toContain('--json');
+    expect(stdout).toContain('Examples:');
+    expect(stdout).toContain('See also: torpor');
+  });
+
+  it('names only commands that exist', async () => {
+    const known = new Set(COMMANDS.flatMap(({ name, aliases = [] }) => [name, ...aliases]));
+    const pages = await Promise.all(COMMANDS.map(({ name }) => torpor([name, '--help'])));
+    for (const { stdout } of pages) {
+      for (const [, name] of stdout.matchAll(/torpor ([a-z]+)/g)) expect(known).toContain(name);
+    }
+  });
+
+  it('offers what was meant', async () => {
+    const { code, stderr } = await torpor(['puase', 'web']);
+    expect(code).toBe(10);
+    expect(stderr).toContain('Did you mean `pause`?');
+  });
+});
+
+describe('version', () => {
+  it('is that of the package', async () => {
+    const { version } = JSON.parse(await readFile(join(import.meta.dirname, '../package.json'), 'utf8'));
+    expect((await torpor(['version'])).stdout).toContain(version);
+    expect(JSON.parse((await torpor(['--version', '--json'])).stdout)).toMatchObject({ version });
+  });
+});
+
+describe('errors of the API', () => {
+  it.each(ERROR_CODES)('%s: one object on stderr, and its exit code (R100, R101)', async (code) => {
+    const { http: status, exit } = factsOf(code);
+    server.answer('POST /v1/sandboxes/*/resume', errorReply(status, code, 'It failed.'));
+    const {
+      code: exitCode,
+      stdout,
+      stderr,
+    } = await run('sandbox', 'resume', SANDBOX_ID, '--org-id', 'org_1', '--json');
+    expect(exitCode).toBe(exit);
+    expect(stdout).toBe('');
+    expect(JSON.parse(stderr)).toMatchObject({
+      error: {
+        code: 'API_ERROR',
+        message: 'It failed.',
+        exitCode: exit,
+        details: { tag: 'APIErrorResponse', status, code, sessionId: REQUEST_ID },
+      },
+    });
+  });
+
+  it('name the checkpoint they are about (R91)', async () => {
+    const about = { sandboxId: SANDBOX_ID, checkpointId: CHECKPOINT_ID };
+    server.answer('POST /v1/sandboxes/*/resume', errorReply(409, 'checkpoint_missing', 'It is gone.', about));
+    const { stderr } = await run('resume', SANDBOX_ID, '--json');
+    expect(JSON.parse(stderr).error.details).toMatchObject(about);
+  });
+
+  it('are words, a hint and the request id for people', async () => {
+    server.answer('POST /v1/sandboxes/*/resume', errorReply(409, 'checkpoint_missing', 'It is gone.'));
+    const { code, stderr } = await run('resume', SANDBOX_ID);
+    expect(code).toBe(14);
+    expect(stderr).toBe(
+      `error: It is gone.\n hint: Hint for checkpoint_missing.\n       request ${REQUEST_ID}\n`,
+    );
+  });
+
+  it('of a resume are answers: it is not sent again (R103)', async () => {
+    server.answer('POST /v1/sandboxes/*/resume', errorReply(503, 'capacity', 'Full.'));
+    await torpor(['resume', SANDBOX_ID], { env: { ...here().env, TORPOR_READ_RETRIES: '5' } });
+    expect(server.requests).toHaveLength(1);
+  });
+});
+
+describe('errors of the command line itself', () => {
+  it.each([
+    ['an unknown option', ['ls', '--what'], 10],
+    ['a word too many', ['get', SANDBOX_ID, 'more'], 10],
+    ['a missing argument', ['rollback', SANDBOX_ID], 10],
+    ['no sandbox and nobody to ask', ['pause'], 10],
+    ['a choice there is not', ['create', '--on-idle', 'dance'], 10],
+    ['a span that is none', ['create', '--timeout', 'soon'], 10],
+    ['a pair that is none', ['create', '--env', 'NOTHING'], 10],
+    ['a shell without a terminal', ['shell', SANDBOX_ID], 10],
+    ['a name nobody has', ['get', 'nobody'], 12],
+    ['a file that is not there', ['files', 'put', SANDBOX_ID, '/nonexistent/file'], 15],
+  ])('%s', async (_, args, exitCode) => {
+    server.answer('GET /v1/sandboxes', { json: { items: [], nextCursor: null } });
+    const people = await run(...args);
+    expect(people.code).toBe(exitCode);
+    expect(people.stderr).toMatch(/^error: /);
+    const machine = await run(...args, '--json');
+    expect(machine.code).toBe(exitCode);
+    expect(JSON.parse(machine.stderr)).toMatchObject({
+      error: { code: expect.any(String), message: expect.any(String), exitCode },
+    });
+  });
+
+  it('say how to start the server when nobody is there', async () => {
+    await server.close();
+    const env = { TORPOR_URL: server.url };
+    const { code, stderr } = await torpor(['ls'], { env });
+    expect(code).toBe(14);
+    expect(stderr).toContain(`Torpor is not running at ${server.url}; start it with \`npm start\`.`);
+    const json = await torpor(['ls', '--json'], { env });
+    expect(JSON.parse(json.stderr)).toMatchObject({
+      error: { code: 'NETWORK_ERROR', exitCode: 14, details: { url: server.url } },
+    });
+  });
+
+  it('exit with 16 when the user interrupts', async () => {
+    const asked = new Promise<void>((resolve) => {
+      server.answer('POST /v1/sandboxes/*/pause', { raw: () => resolve() });
+    });
+    const child = startTorpor(['pause', SANDBOX_ID, '--json'], here());
+    let stderr = '';
+    child.stderr?.on('data', (chunk) => {
+      stderr += chunk;
+    });
+    const closed = once(child, 'close');
+    await asked;
+    child.kill('SIGINT');
+    expect((await closed)[0]).toBe(16);
+    expect(JSON.parse(stderr)).toEqual({ error: { code: 'CANCELLED', message: 'Cancelled.', exitCode: 16 } });
+  });
+});
+
+describe('answers', () => {
+  const page = <T>(...items: T[]) => ({ items, nextCursor: null });
+
+  it('with --json are what the API said', async () => {
+    const pause = {
+      sandbox: sandboxView({ state: 'paused' }),
+      checkpoint: checkpointView(),
+      operation: operationView(),
+    };
+    const answers: [string, unknown, string[]][] = [
+      ['GET /v1/sandboxes', page(sandboxView()), ['ls']],
+      ['GET /v1/sandboxes/*', sandboxView(), ['get', SANDBOX_ID]],
+      ['POST /v1/sandboxes', sandboxView(), ['create']],
+      ['POST /v1/sandboxes/*/pause', pause, ['hibernate', SANDBOX_ID]],
+      [
+        'GET /v1/sandboxes/*/checkpoints',
+        { ...page(checkpointView()), bytes: 7 },
+        ['checkpoints', SANDBOX_ID],
+      ],
+      ['GET /v1/sandboxes/*/events', page(eventView(1)), ['events', SANDBOX_ID]],
+      ['GET /v1/operations', page(operationView()), ['ops']],
+      ['DELETE /v1/sandboxes/*', sandboxView({ state: 'killed' }), ['kill', SANDBOX_ID]],
+    ];
+    for (const [route, json, args] of answers) {
+      server.answer(route, { json });
+      const { code, stdout } = await run(...args, '--json');
+      expect([args[0], code, JSON.parse(stdout)]).toEqual([args[0], 0, json]);
+    }
+  });
+
+  it('are tables for people, without colours or signs of progress in a pipe', async () => {
+    server.answer('GET /v1/sandboxes', {
+      json: page(sandboxView({ name: 'web', createdAt: Date.now() - 180_000 })),
+    });
+    const { stdout, stderr } = await run('ls');
+    expect(stderr).toBe('');
+    const [header, line] = stdout.split('\n');
+    expect(header?.split(/\s{2,}/)).toEqual(['ID', 'NAME', 'STATE', 'RUNTIME', 'CREATED', 'ENDS']);
+    expect(line?.split(/\s{2,}/)).toEqual([SANDBOX_ID, 'web', 'running', 'process', '3m ago', '-']);
+  });
+
+  it('have colours when they are asked for, and never against NO_COLOR', async () => {
+    server.answer('GET /v1/sandboxes', { json: page(sandboxView()) });
+    const colored = await torpor(['ls'], { env: { ...here().env, FORCE_COLOR: '1' } });
+    expect(colored.stdout).toContain('\u001b[32mrunning');
+    const plain = await torpor(['ls'], { env: { ...here().env, FORCE_COLOR: '1', NO_COLOR: '1' } });
+    expect(plain.stdout).not.toContain('\u001b');
+  });
+
+  it('find a sandbox by its name, and refuse to choose between two', async () => {
+    server.answer('GET /v1/sandboxes/*', { json: sandboxView() });
+    server.answer('GET /v1/sandboxes', {
+      json: page(sandboxView({ name: 'web' }), sandboxView({ name: 'other' })),
+    });
+    expect((await run('get', 'web')).code).toBe(0);
+    expect(server.requests.at(-1)?.path).toBe(`/v1/sandboxes/${SANDBOX_ID}`);
+    server.answer('GET /v1/sandboxes', {
+      json: page(sandboxView({ name: 'web' }), sandboxView({ name: 'web' })),
+    });
+    expect((await run('get', 'web')).code).toBe(10);
+  });
+
+  it('follow events, one line each, until they are interrupted', async () => {
+    server.answer('GET /v1/events', {
+      raw: (response) => {
+        response.writeHead(200, { 'content-type': 'text/event-stream' });
+        for (const n of [1, 2]) response.write(`id: ${n}\ndata: ${JSON.stringify(eventView(n))}\n\n`);
+      },
+    });
+    const child = startTorpor(['events', '-f', '--json'], here());
+    let lines = '';
+    child.stdout?.on('data', (chunk) => {
+      lines += chunk;
+    });
+    while (lines.split('\n').length < 3) await once(child.stdout as NodeJS.ReadableStream, 'data');
+    const closed = once(child, 'close');
+    child.kill('SIGINT');
+    expect((await closed)[0]).toBe(16);
+    expect(
+      lines
+        .trim()
+        .split('\n')
+        .map((line) => JSON.parse(line).seq),
+    ).toEqual([1, 2]);
+  });
+});
+
+describe('requests', () => {
+  it('of create say all that was said, and nothing else', async () => {
+    server.answer('POST /v1/sandboxes', { status: 201, json: sandboxView() });
+    await run(
+      'create',
+      ...[
+        '--name',
+        'web',
+        '--timeout',
+        '2h',
+        '--on-timeout',
+        'kill',
+        '--no-auto-resume',
+        '-e',
+        'A=1=2',
+        '-e',
+        'B=',
+      ],
+      ...['-m', 'app=x', '--service', 'app:3000=npm run dev', '--network', 'none', '--memory', '256'],
+    );
+    expect(JSON.parse(server.requests[0]?.body ?? '')).toEqual({
+      name: 'web',
+      timeoutSeconds: 7_200,
+      onTimeout: 'kill',
+      autoResume: false,
+      env: { A: '1=2', B: '' },
+      metadata: { app: 'x' },
+      services: [{ name: 'app', port: 3000, command: 'npm run dev' }],
+      network: { mode: 'none' },
+      resources: { memoryMb: 256 },
+    });
+    await run('create');
+    expect(server.requests[1]?.body).toBe('{}');
+    expect(server.requests[1]?.headers).toMatchObject({ authorization: 'Bearer secret' });
+  });
+
+  it('of files carry bytes both ways', async () => {
+    server.answer('PUT /v1/sandboxes/*/files', { json: { path: '/home/a.txt', name: 'a.txt' } });
+    await writeFile(join(place, 'a.txt'), 'hello');
+    expect((await run('files', 'put', SANDBOX_ID, join(place, 'a.txt'), 'app/')).stdout).toBe(
+      '/home/a.txt\n',
+    );
+    expect(server.requests[0]?.query.get('path')).toBe('app/a.txt');
+    expect(server.requests[0]?.body).toBe('hello');
+    server.answer('GET /v1/sandboxes/*/files', { text: 'bytes' });
+    expect((await run('files', 'cat', SANDBOX_ID, 'b')).stdout).toBe('bytes');
+    await run('files', 'get', SANDBOX_ID, 'x/b.txt', place);
+    expect(await readFile(join(place, 'b.txt'), 'utf8')).toBe('bytes');
+  });
+});
+
+describe('doctor', () => {
+  it('says what is wrong and what to do, and exits with 1', async () => {
+    await server.close();
+    const env = {
+      TORPOR_URL: server.url,
+      TORPOR_DATA_DIR: place,
+      TORPOR_DATABASE_URL: 'postgres://127.0.0.1:1/x',
+    };
+    const { code, stdout } = await torpor(['doctor', '--json'], { env });
+    const { ok, checks } = JSON.parse(stdout) as {
+      ok: boolean;
+      checks: { what: string; is: string; todo?: string }[];
+    };
+    expect([code, ok]).toEqual([1, false]);
+    for (const what of ['Server', 'PostgreSQL']) {
+      expect(checks.find((check) => check.what === what)).toMatchObject({
+        is: 'wrong',
+        todo: expect.any(String),
+      });
+    }
+    expect(checks.find((check) => check.what === 'Node')).toMatchObject({ is: 'good' });
+  });
+});
+
+describe('completion', () => {
+  it('writes a script for each shell, and knows what may come next', async () => {
+    for (const shell of ['bash', 'zsh', 'fish', 'powershell']) {
+      expect((await torpor(['completion', shell])).stdout).toContain('torpor');
+    }
+    expect((await torpor(['complete', '--', 'pau'])).stdout).toContain('pause');
+    expect((await torpor(['complete', '--', 'create', '--on-idle', ''])).stdout).toContain('keep');
+    server.answer('GET /v1/sandboxes', { json: { items: [sandboxView({ name: 'web' })], nextCursor: null } });
+    expect((await run('complete', '--', 'pause', '')).stdout).toContain('web');
+  });
+});

@@ -1,0 +1,45 @@
+/** The command as a real process, the way a shell or a script runs it. */
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { join } from 'node:path';
+import { text } from 'node:stream/consumers';
+
+const PROGRAM = join(import.meta.dirname, '../bin/torpor.mjs');
+
+export interface Ran {
+  readonly code: number | null;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+export interface RunOptions {
+  readonly env?: Readonly<Record<string, string | undefined>>;
+  /** Absent: a pipe that stays open, as a careless script leaves it. */
+  readonly stdin?: string;
+  readonly cwd?: string;
+}
+
+/** Nothing of the environment of the test reaches it but what a program needs to run. */
+export function startTorpor(
+  args: readonly string[],
+  { env = {}, stdin, cwd }: RunOptions = {},
+): ChildProcess {
+  const child = spawn(process.execPath, [PROGRAM, ...args], {
+    env: { PATH: process.env['PATH'], HOME: '/nonexistent', ...env },
+    stdio: 'pipe',
+    ...(cwd === undefined ? {} : { cwd }),
+  });
+  child.stdin?.on('error', () => {});
+  if (stdin !== undefined) child.stdin?.end(stdin);
+  return child;
+}
+
+export async function torpor(args: readonly string[], options: RunOptions = {}): Promise<Ran> {
+  const child = startTorpor(args, options);
+  const [stdout, stderr] = await Promise.all([
+    text(child.stdout as NodeJS.ReadableStream),
+    text(child.stderr as NodeJS.ReadableStream),
+    child.exitCode === null ? once(child, 'close') : undefined,
+  ]);
+  return { code: child.exitCode, stdout, stderr };
+}

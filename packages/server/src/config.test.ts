@@ -1,0 +1,129 @@
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import type { TorporError } from '@torpor/protocol';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { readConfig } from './config.ts';
+import { faultsFrom } from './fault-switch.ts';
+
+const KEY = 'ab'.repeat(32);
+let directory: string;
+beforeAll(async () => {
+  directory = await mkdtemp(join(tmpdir(), 'torpor-config-'));
+});
+afterAll(() => rm(directory, { recursive: true }));
+
+const read = (argv: string[] = [], env: NodeJS.ProcessEnv = {}) =>
+  readConfig(argv, { HOME: '/home/ada', ...env }, directory);
+const refusal = (argv: string[], env: NodeJS.ProcessEnv = {}): Promise<TorporError> =>
+  read(argv, env).then(
+    (config) => Promise.reject(new Error(`accepted: ${JSON.stringify(config)}`)),
+    (thrown: TorporError) => thrown,
+  );
+const file = (settings: unknown) =>
+  writeFile(
+    join(directory, 'torpor.config.json'),
+    typeof settings === 'string' ? settings : JSON.stringify(settings),
+  );
+
+describe('the configuration', () => {
+  it('is complete without anything', async () => {
+    expect(await read()).toEqual({
+      port: 7676,
+      host: '127.0.0.1',
+      dataDir: '/home/ada/.torpor',
+      runtime: 'auto',
+      tls: false,
+      logLevel: 'info',
+    });
+  });
+
+  it('comes from flags before the environment before the file', async () => {
+    await file({ port: 1, host: 'localhost', runtime: 'process', dataDir: 'data' });
+    const config = await read(['--port', '3'], { TORPOR_PORT: '2', TORPOR_HOST: '::1', TORPOR_DOMAIN: '' });
+    expect(config).toMatchObject({
+      port: 3,
+      host: '::1',
+      runtime: 'process',
+      dataDir: join(directory, 'data'),
+    });
+    await file({});
+  });
+
+  it('takes every setting from each place', async () => {
+    const database = 'postgres://torpor@localhost/torpor';
+    const env = {
+      TORPOR_DATABASE_URL: database,
+      TORPOR_TLS: '1',
+      TORPOR_DATA_DIR: '/d',
+      TORPOR_API_KEY: `e2b_${KEY}`,
+    };
+    expect(await read(['--domain', 'sbx.example.com:8443', '--log-level', 'warn'], env)).toMatchObject({
+      database,
+      tls: true,
+      dataDir: '/d',
+      apiKey: KEY,
+      domain: 'sbx.example.com:8443',
+      logLevel: 'warn',
+    });
+  });
+
+  it.each([
+    [['--port', 'x'], /--port \(TORPOR_PORT\)/],
+    [['--port', '65536'], /--port/],
+    [['--runtime', 'docker'], /--runtime/],
+    [['--database', 'mysql://x'], /--database/],
+    [['--domain', 'a b'], /--domain/],
+    [['--prot', '1'], /--prot/],
+    [['up'], /up/],
+  ])('refuses %j, and says where it stands', async (argv, message) => {
+    expect(await refusal(argv)).toMatchObject({ code: 'invalid_request', message });
+  });
+
+  it('refuses a file with something it does not know, or that is no JSON', async () => {
+    await file({ prot: 1 });
+    expect(await refusal([])).toMatchObject({ message: /torpor.config.json: "prot"/ });
+    await file('{');
+    expect(await refusal([])).toMatchObject({ message: /is not JSON/ });
+    await file({});
+  });
+
+  it('refuses a host that others can reach without a key that was set on purpose', async () => {
+    expect(await refusal(['--host', '0.0.0.0'])).toMatchObject({
+      code: 'invalid_request',
+      hint: /TORPOR_API_KEY/,
+    });
+    expect(await read(['--host', '0.0.0.0'], { TORPOR_API_KEY: KEY })).toMatchObject({ host: '0.0.0.0' });
+    expect(await refusal([], { TORPOR_API_KEY: 'secret' })).toMatchObject({ message: /64 hexadecimal/ });
+  });
+});
+
+describe('the fault switch', () => {
+  const passing = async (env: NodeJS.ProcessEnv, times: number) => {
+    let deaths = 0;
+    const faults = faultsFrom(env, () => deaths++);
+    for (let i = 0; i < times; i++) {
+      void faults.pass('pause.seal-frozen');
+      void faults.pass('pause.seal-captured');
+    }
+    return deaths;
+  };
+
+  it('kills at the pass that was asked for', async () => {
+    const env = { TORPOR_FAULTS: '1', TORPOR_FAULT: 'pause.seal-captured:3' };
+    expect([await passing(env, 2), await passing(env, 3)]).toEqual([0, 1]);
+  });
+
+  it('lets nothing happen after the death', async () => {
+    const faults = faultsFrom({ TORPOR_FAULTS: '1', TORPOR_FAULT: 'pause.seal-captured' }, () => {});
+    const passed = Promise.resolve(faults.pass('pause.seal-captured')).then(() => 'went on');
+    expect(await Promise.race([passed, Promise.resolve('stood still')])).toBe('stood still');
+  });
+
+  it('does nothing without its guard, and refuses what is no fault point', async () => {
+    expect(await passing({ TORPOR_FAULT: 'pause.seal-captured' }, 1)).toBe(0);
+    expect(() => faultsFrom({ TORPOR_FAULTS: '1', TORPOR_FAULT: 'now' }, () => {})).toThrow(
+      /names no fault point/,
+    );
+  });
+});

@@ -1,0 +1,216 @@
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtemp, readFile, realpath, rm, stat } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+import { text } from 'node:stream/consumers';
+import { MemoryRuntime } from '@torpor/engine/testing';
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { type Host, serve } from './serve.ts';
+
+const MAIN = join(import.meta.dirname, 'main.ts');
+
+let directory: string;
+beforeAll(async () => {
+  directory = await mkdtemp(join(tmpdir(), 'torpor-serve-'));
+});
+afterAll(async () => {
+  // As root the runtime keeps its instances outside the data directory and leaves a link to them.
+  const instances = await realpath(join(directory, 'data/process')).catch(() => undefined);
+  if (instances !== undefined) await rm(instances, { recursive: true, force: true });
+  await rm(directory, { recursive: true, force: true });
+});
+
+interface Program {
+  readonly child: ChildProcess;
+  readonly url: string;
+  readonly lines: string[];
+}
+
+const children: ChildProcess[] = [];
+afterEach(() => {
+  for (const child of children.splice(0)) child.kill('SIGKILL');
+});
+
+function launch(argv: string[], env: NodeJS.ProcessEnv = {}): ChildProcess {
+  const child = spawn(process.execPath, [MAIN, '--port', '0', '--log-level', 'warn', ...argv], {
+    cwd: directory,
+    env: { PATH: process.env['PATH'], HOME: directory, TORPOR_DATA_DIR: join(directory, 'data'), ...env },
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
+  children.push(child);
+  return child;
+}
+
+async function started(env: NodeJS.ProcessEnv = {}): Promise<Program> {
+  const child = launch([], env);
+  const errors = text(child.stderr as NodeJS.ReadableStream as never);
+  const lines: string[] = [];
+  for await (const line of createInterface({ input: child.stdout as NodeJS.ReadableStream })) {
+    lines.push(line);
+    const [, url] = /^torpor ready (\S+) /.exec(line) ?? [];
+    if (url !== undefined) return { child, url, lines };
+  }
+  throw new Error(`it did not start: ${await errors}`);
+}
+
+const exit = (child: ChildProcess) => once(child, 'exit') as Promise<[number | null, NodeJS.Signals | null]>;
+
+async function ended(
+  argv: string[],
+  env: NodeJS.ProcessEnv = {},
+): Promise<{ code: number | null; said: string }> {
+  const child = launch(argv, env);
+  const said = text(child.stderr as NodeJS.ReadableStream as never);
+  const [code] = await exit(child);
+  return { code, said: await said };
+}
+
+async function ask(
+  url: string,
+  method: string,
+  path: string,
+  body?: unknown,
+): Promise<Record<string, unknown>> {
+  const key = (await readFile(join(directory, 'data/api-key'), 'utf8')).trim();
+  const response = await fetch(`${url}${path}`, {
+    method,
+    headers: { 'x-api-key': key, ...(body === undefined ? {} : { 'content-type': 'application/json' }) },
+    ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+  });
+  return (await response.json()) as Record<string, unknown>;
+}
+
+describe('the program', () => {
+  it('starts, says so, stops when it is told to, and finds its sandboxes again', {
+    timeout: 60_000,
+  }, async () => {
+    const first = await started();
+    const key = (await readFile(join(directory, 'data/api-key'), 'utf8')).trim();
+    expect(first.lines.join('\n')).toContain(key);
+    expect(first.lines.at(-1)).toMatch(
+      /^torpor ready http:\/\/127\.0\.0\.1:\d+ runtime=process keeps=files /,
+    );
+    expect(first.lines[0]).toMatch(/does not isolate/);
+    expect(await ask(first.url, 'GET', '/health')).toMatchObject({ status: 'ok', runtime: 'process' });
+    expect(JSON.parse(await readFile(join(directory, 'data/server.json'), 'utf8'))).toEqual({
+      url: first.url,
+      pid: first.child.pid,
+    });
+
+    const { ['id']: id } = await ask(first.url, 'POST', '/v1/sandboxes', {});
+    const exec = (url: string, command: string) => ask(url, 'POST', `/v1/sandboxes/${id}/exec`, { command });
+    expect(await exec(first.url, 'echo here > mark; cat mark')).toMatchObject({ stdout: 'here\n' });
+    first.child.kill('SIGTERM');
+    expect(await exit(first.child)).toEqual([0, null]);
+    await expect(stat(join(directory, 'data/server.json'))).rejects.toThrow();
+
+    const second = await started();
+    expect(second.lines.join('\n')).not.toContain(key);
+    expect(await ask(second.url, 'GET', `/v1/sandboxes/${id}`)).toMatchObject({
+      state: 'running',
+      generation: 1,
+    });
+    expect(await exec(second.url, 'cat mark')).toMatchObject({ exitCode: 0, autoResumed: false });
+    expect(await ask(second.url, 'POST', `/v1/sandboxes/${id}/pause`)).toMatchObject({
+      sandbox: { state: 'paused' },
+    });
+    expect(await exec(second.url, 'cat mark')).toMatchObject({ exitCode: 0, autoResumed: true });
+    expect(await ask(second.url, 'DELETE', `/v1/sandboxes/${id}`)).toMatchObject({ state: 'killed' });
+    second.child.kill('SIGINT');
+    expect(await exit(second.child)).toEqual([0, null]);
+  });
+
+  it('dies where the crash campaign wants it to, and nothing is lost by it', {
+    timeout: 60_000,
+  }, async () => {
+    const first = await started({ TORPOR_FAULTS: '1', TORPOR_FAULT: 'pause.seal-captured' });
+    const { ['id']: id } = await ask(first.url, 'POST', '/v1/sandboxes', {});
+    await ask(first.url, 'POST', `/v1/sandboxes/${id}/exec`, { command: 'echo kept > file' });
+    const death = exit(first.child);
+    await expect(ask(first.url, 'POST', `/v1/sandboxes/${id}/pause`)).rejects.toThrow();
+    expect(await death).toEqual([null, 'SIGKILL']);
+
+    const second = await started();
+    const { ['state']: state } = await ask(second.url, 'GET', `/v1/sandboxes/${id}`);
+    expect(['running', 'paused']).toContain(state);
+    expect(await ask(second.url, 'POST', `/v1/sandboxes/${id}/exec`, { command: 'cat file' })).toMatchObject({
+      stdout: 'kept\n',
+    });
+    await ask(second.url, 'DELETE', `/v1/sandboxes/${id}`);
+    second.child.kill('SIGTERM');
+    await exit(second.child);
+  });
+
+  it('does not share its data directory, and says who has it', { timeout: 60_000 }, async () => {
+    const first = await started();
+    const second = await ended([]);
+    expect(second).toMatchObject({ code: 1, said: expect.stringContaining(`process ${first.child.pid}`) });
+    const taken = await ended(['--port', new URL(first.url).port], {
+      TORPOR_DATA_DIR: join(directory, 'other'),
+    });
+    expect(taken).toMatchObject({ code: 1, said: expect.stringContaining('is taken') });
+    first.child.kill('SIGTERM');
+    await exit(first.child);
+  });
+});
+
+/** A process that only remembers what it was asked to do. */
+function recordingHost() {
+  const exited: number[] = [];
+  const printed: string[] = [];
+  const complained: string[] = [];
+  const said = Promise.withResolvers<void>();
+  const asked = { stop: () => {} };
+  const host: Host = {
+    print: (line) => {
+      printed.push(line);
+      if (line === 'try:') said.resolve();
+    },
+    complain: (line) => void complained.push(line),
+    onStop: (callback) => {
+      asked.stop = callback;
+    },
+    onFault: () => {},
+    exitNow: (code) => void exited.push(code),
+    killSelf: () => {},
+  };
+  return { host, exited, printed, complained, asked, ready: said.promise };
+}
+
+describe('what cannot be started', () => {
+  const key = { TORPOR_API_KEY: 'cd'.repeat(32) };
+  it.each([
+    [['--host', '0.0.0.0'], {}, 10, 'TORPOR_API_KEY'],
+    [['--host', '0.0.0.0'], key, 14, 'does not isolate'],
+    [['--runtime', 'gvisor'], {}, 14, 'has no runtime "gvisor"'],
+    [['--tls'], {}, 14, 'does not speak TLS'],
+    [['--nonsense'], {}, 10, '--nonsense'],
+    [['--database', 'postgres://127.0.0.1:1/none'], {}, 14, ''],
+  ])('is refused with a code and a sentence: %j', async (argv, env, code, sentence) => {
+    const { host, complained } = recordingHost();
+    const more = ['--port', '0', '--log-level', 'silent', '--data-dir', join(directory, 'refused')];
+    expect(await serve([...more, ...argv], { HOME: directory, ...env }, host)).toBe(code);
+    expect(complained.join('\n')).toContain(sentence);
+    expect(complained).toHaveLength(2);
+  });
+});
+
+describe('a second request to stop', () => {
+  it('ends the process at once', async () => {
+    const { host, exited, printed, asked, ready } = recordingHost();
+    const argv = ['--port', '0', '--log-level', 'silent', '--data-dir', join(directory, 'second')];
+    const runtime = new MemoryRuntime();
+    const served = serve(argv, {}, host, async () => ({ runtime, limits: [] }));
+    await ready;
+    expect(printed.find((line) => line.startsWith('torpor ready'))).toContain(
+      'runtime=memory keeps=memory+files',
+    );
+    asked.stop();
+    expect(exited).toEqual([]);
+    asked.stop();
+    expect(exited).toEqual([1]);
+    expect(await served).toBe(0);
+  });
+});

@@ -1,0 +1,53 @@
+/** A real Torpor in a process of its own, that can be killed for real. */
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+import { Torpor } from '@torpor/sdk';
+
+const API_KEY = 'c0ffee42'.repeat(8);
+const BIN = join(import.meta.dirname, '../../packages/cli/bin/torpor.mjs');
+
+export interface TorporProcess {
+  readonly torpor: Torpor;
+  readonly pid: number;
+  /** Resolves with the signal or code that ended it. */
+  readonly ended: Promise<NodeJS.Signals | number | null>;
+  kill(signal: NodeJS.Signals): Promise<void>;
+}
+
+/** Starts on the data directory and resolves when it says that it is ready. */
+export async function startTorpor(dataDir: string, env: Record<string, string> = {}): Promise<TorporProcess> {
+  const child = spawn(process.execPath, [BIN, 'up', '--port', '0', '--data-dir', dataDir, '--runtime', 'process'], {
+    env: { ...process.env, TORPOR_API_KEY: API_KEY, ...env },
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
+  const ended = once(child, 'exit').then(([code, signal]) => (signal ?? code) as NodeJS.Signals | number | null);
+  const url = await untilReady(child, ended);
+  return {
+    torpor: new Torpor({ url, apiKey: API_KEY }),
+    pid: child.pid ?? 0,
+    ended,
+    kill: async (signal) => {
+      child.kill(signal);
+      await ended;
+    },
+  };
+}
+
+async function untilReady(child: ChildProcess, ended: Promise<unknown>): Promise<string> {
+  const said: string[] = [];
+  const ready = new Promise<string>((resolve) => {
+    for (const stream of [child.stdout, child.stderr]) {
+      if (stream === null) continue;
+      createInterface({ input: stream }).on('line', (line) => {
+        said.push(line);
+        const url = /^torpor ready (\S+)/.exec(line)?.[1];
+        if (url !== undefined) resolve(url);
+      });
+    }
+  });
+  const url = await Promise.race([ready, ended.then(() => undefined)]);
+  if (url === undefined) throw new Error(`Torpor did not start:\n${said.slice(-20).join('\n')}`);
+  return url;
+}
