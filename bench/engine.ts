@@ -27,7 +27,7 @@ import { MemoryRuntime } from '@torpor/engine/testing/memory-runtime';
 import { VirtualStore } from '@torpor/engine/testing/virtual-files';
 import { startPrivatePostgres } from '../tests/setup/private-postgres.ts';
 import { fill } from './engine/fill.ts';
-import { row, time } from './engine/measure.ts';
+import { row, time } from './measure.ts';
 
 const sizes = process.argv.slice(2).map(Number);
 const caller = { org: 'measured' };

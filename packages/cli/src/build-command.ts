@@ -22,7 +22,7 @@ export async function buildCommand(
   if (entry.aliases !== undefined) command.aliases(entry.aliases);
   const { define } = await entry.load();
   define(command, actWith(io, signal, outcome));
-  for (const one of [command, ...command.commands]) prepare(one);
+  for (const one of [command, ...command.commands]) prepare(one, io);
   // The program's name stands in its usage, though nothing above it is built.
   const parent = new Command('torpor');
   parent.addCommand(command);
@@ -43,8 +43,9 @@ function actWith(io: Io, signal: AbortSignal, outcome: Outcome): Act {
     };
 }
 
-function prepare(command: Command): void {
-  command.exitOverride().configureOutput({ writeErr: () => {} });
+function prepare(command: Command, io: Io): void {
+  const writeOut = (text: string) => void io.stdout.write(text);
+  command.exitOverride().configureOutput({ writeOut, writeErr: () => {} });
   command.helpCommand(false).addHelpOption(new Option('-h, --help', 'show this help').helpGroup(COMMON));
   const common = [
     new Option('--json', 'answer as JSON; errors too, on stderr'),

@@ -10,7 +10,7 @@ export function columns(
   rows: readonly (readonly string[])[],
   colors: Colors,
 ): string {
-  const lines = [header.map((title) => colors.dim(title)), ...rows];
+  const lines = [header.map((title) => (title === '' ? '' : colors.dim(title))), ...rows];
   const widths = header.map((_, i) => Math.max(...lines.map((line) => widthOf(line[i] ?? ''))));
   return lines
     .map((line) =>

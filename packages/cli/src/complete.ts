@@ -71,9 +71,9 @@ function choicesOf(option: Option): readonly string[] | undefined {
 
 /** Nobody answering is no reason to disturb somebody who is typing. */
 async function sandboxNames(io: Io): Promise<Names> {
-  const signal = AbortSignal.timeout(PATIENCE_MS);
   try {
-    const { sandboxes } = await new Cli(io, {}, signal).torpor();
+    const { sandboxes } = await new Cli(io, {}, new AbortController().signal).torpor();
+    const signal = AbortSignal.timeout(PATIENCE_MS);
     const { items } = await sandboxes.page({ state: LIVE_STATES, limit: 100, signal });
     return items.map(({ id, name, state }) => [name ?? id, state]);
   } catch {

@@ -2,7 +2,7 @@ import { once } from 'node:events';
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { ERROR_CODES, factsOf } from '@torpor/protocol';
+import { ERROR_CODES, type ErrorCode, factsOf } from '@torpor/protocol';
 import {
   type ApiServer,
   apiServer,
@@ -16,7 +16,7 @@ import {
   sandboxView,
 } from '@torpor/sdk/testing';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { type RunOptions, startTorpor, torpor } from '../testing/run-torpor.ts';
+import { type RunOptions, startTorpor, torpor, torporInside } from '../testing/run-torpor.ts';
 import { COMMANDS } from './command-table.ts';
 
 let server: ApiServer;
@@ -33,7 +33,8 @@ afterEach(async () => {
 const here = (): RunOptions => ({
   env: { TORPOR_URL: server.url, TORPOR_API_KEY: 'secret', TORPOR_READ_RETRIES: '0' },
 });
-const run = (...args: string[]) => torpor(args, here());
+const run = (...args: string[]) => torporInside(args, here().env);
+const runProcess = (...args: string[]) => torpor(args, here());
 
 describe('help', () => {
   it('begins with a page for those who have just come', async () => {
@@ -43,12 +44,13 @@ describe('help', () => {
   });
 
   it('lists every command', async () => {
-    const { stdout } = await torpor(['--help']);
-    for (const { name, summary } of COMMANDS) expect(stdout).toContain(`${name} `.padEnd(3) && summary);
+    const { stdout } = await torporInside(['--help']);
+    for (const { name, summary } of COMMANDS)
+      expect(stdout).toMatch(new RegExp(`  ${name} +${summary.slice(0, 9)}`));
   });
 
   it.each(COMMANDS.map(({ name }) => name))('of %s has usage, an example and neighbours', async (name) => {
-    const { code, stdout } = await torpor([name, '--help']);
+    const { code, stdout } = await torporInside([name, '--help']);
     expect(code).toBe(0);
     expect(stdout).toMatch(new RegExp(`^Usage: torpor ${name}`));
     expect(stdout).toContain('--json');
@@ -58,14 +60,14 @@ describe('help', () => {
 
   it('names only commands that exist', async () => {
     const known = new Set(COMMANDS.flatMap(({ name, aliases = [] }) => [name, ...aliases]));
-    const pages = await Promise.all(COMMANDS.map(({ name }) => torpor([name, '--help'])));
+    const pages = await Promise.all(COMMANDS.map(({ name }) => torporInside([name, '--help'])));
     for (const { stdout } of pages) {
       for (const [, name] of stdout.matchAll(/torpor ([a-z]+)/g)) expect(known).toContain(name);
     }
   });
 
   it('offers what was meant', async () => {
-    const { code, stderr } = await torpor(['puase', 'web']);
+    const { code, stderr } = await torporInside(['puase', 'web']);
     expect(code).toBe(10);
     expect(stderr).toContain('Did you mean `pause`?');
   });
@@ -80,24 +82,33 @@ describe('version', () => {
 });
 
 describe('errors of the API', () => {
+  const expected = (code: ErrorCode) => {
+    const { http: status, exit: exitCode } = factsOf(code);
+    const details = { tag: 'APIErrorResponse', status, code, sessionId: REQUEST_ID };
+    return { error: { code: 'API_ERROR', message: 'It failed.', exitCode, details } };
+  };
+  const args = ['sandbox', 'resume', SANDBOX_ID, '--org-id', 'org_1', '--json'];
+
   it.each(ERROR_CODES)('%s: one object on stderr, and its exit code (R100, R101)', async (code) => {
-    const { http: status, exit } = factsOf(code);
-    server.answer('POST /v1/sandboxes/*/resume', errorReply(status, code, 'It failed.'));
-    const {
-      code: exitCode,
-      stdout,
-      stderr,
-    } = await run('sandbox', 'resume', SANDBOX_ID, '--org-id', 'org_1', '--json');
-    expect(exitCode).toBe(exit);
-    expect(stdout).toBe('');
-    expect(JSON.parse(stderr)).toMatchObject({
-      error: {
-        code: 'API_ERROR',
-        message: 'It failed.',
-        exitCode: exit,
-        details: { tag: 'APIErrorResponse', status, code, sessionId: REQUEST_ID },
-      },
-    });
+    server.answer('POST /v1/sandboxes/*/resume', errorReply(factsOf(code).http, code, 'It failed.'));
+    const { code: exitCode, stdout, stderr } = await run(...args);
+    expect([exitCode, stdout]).toEqual([factsOf(code).exit, '']);
+    expect(JSON.parse(stderr)).toMatchObject(expected(code));
+  });
+
+  it.each([
+    ['checkpoint_missing', 14],
+    ['not_found', 12],
+    ['forbidden', 13],
+    ['unauthenticated', 11],
+    ['invalid_request', 10],
+    ['storage_full', 15],
+    ['in_use', 1],
+  ] as const)('%s ends the process with %i (R101)', async (code, exitCode) => {
+    server.answer('POST /v1/sandboxes/*/resume', errorReply(factsOf(code).http, code, 'It failed.'));
+    const ran = await runProcess(...args);
+    expect([ran.code, ran.stdout]).toEqual([exitCode, '']);
+    expect(JSON.parse(ran.stderr)).toMatchObject(expected(code));
   });
 
   it('name the checkpoint they are about (R91)', async () => {
@@ -118,7 +129,7 @@ describe('errors of the API', () => {
 
   it('of a resume are answers: it is not sent again (R103)', async () => {
     server.answer('POST /v1/sandboxes/*/resume', errorReply(503, 'capacity', 'Full.'));
-    await torpor(['resume', SANDBOX_ID], { env: { ...here().env, TORPOR_READ_RETRIES: '5' } });
+    await torporInside(['resume', SANDBOX_ID], { ...here().env, TORPOR_READ_RETRIES: '5' });
     expect(server.requests).toHaveLength(1);
   });
 });
@@ -150,10 +161,10 @@ describe('errors of the command line itself', () => {
   it('say how to start the server when nobody is there', async () => {
     await server.close();
     const env = { TORPOR_URL: server.url };
-    const { code, stderr } = await torpor(['ls'], { env });
+    const { code, stderr } = await torporInside(['ls'], env);
     expect(code).toBe(14);
     expect(stderr).toContain(`Torpor is not running at ${server.url}; start it with \`npm start\`.`);
-    const json = await torpor(['ls', '--json'], { env });
+    const json = await torporInside(['ls', '--json'], env);
     expect(JSON.parse(json.stderr)).toMatchObject({
       error: { code: 'NETWORK_ERROR', exitCode: 14, details: { url: server.url } },
     });
@@ -219,9 +230,9 @@ describe('answers', () => {
 
   it('have colours when they are asked for, and never against NO_COLOR', async () => {
     server.answer('GET /v1/sandboxes', { json: page(sandboxView()) });
-    const colored = await torpor(['ls'], { env: { ...here().env, FORCE_COLOR: '1' } });
+    const colored = await torporInside(['ls'], { ...here().env, FORCE_COLOR: '1' });
     expect(colored.stdout).toContain('\u001b[32mrunning');
-    const plain = await torpor(['ls'], { env: { ...here().env, FORCE_COLOR: '1', NO_COLOR: '1' } });
+    const plain = await torporInside(['ls'], { ...here().env, FORCE_COLOR: '1', NO_COLOR: '1' });
     expect(plain.stdout).not.toContain('\u001b');
   });
 
@@ -322,7 +333,7 @@ describe('doctor', () => {
       TORPOR_DATA_DIR: place,
       TORPOR_DATABASE_URL: 'postgres://127.0.0.1:1/x',
     };
-    const { code, stdout } = await torpor(['doctor', '--json'], { env });
+    const { code, stdout } = await torporInside(['doctor', '--json'], env);
     const { ok, checks } = JSON.parse(stdout) as {
       ok: boolean;
       checks: { what: string; is: string; todo?: string }[];
@@ -346,6 +357,6 @@ describe('completion', () => {
     expect((await torpor(['complete', '--', 'pau'])).stdout).toContain('pause');
     expect((await torpor(['complete', '--', 'create', '--on-idle', ''])).stdout).toContain('keep');
     server.answer('GET /v1/sandboxes', { json: { items: [sandboxView({ name: 'web' })], nextCursor: null } });
-    expect((await run('complete', '--', 'pause', '')).stdout).toContain('web');
+    expect((await runProcess('complete', '--', 'pause', '')).stdout).toContain('web');
   });
 });

@@ -1,10 +1,14 @@
-/** The command as a real process, the way a shell or a script runs it. */
+/** The command as a real process, the way a shell or a script runs it; or inside this one, which is quicker. */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { join } from 'node:path';
+import { PassThrough } from 'node:stream';
 import { text } from 'node:stream/consumers';
+import { colorsFor } from '../src/colors.ts';
+import type { Io } from '../src/io.ts';
+import { run } from '../src/main.ts';
 
-const PROGRAM = join(import.meta.dirname, '../bin/torpor.mjs');
+export const PROGRAM = join(import.meta.dirname, '../bin/torpor.mjs');
 
 export interface Ran {
   readonly code: number | null;
@@ -42,4 +46,17 @@ export async function torpor(args: readonly string[], options: RunOptions = {}):
     child.exitCode === null ? once(child, 'close') : undefined,
   ]);
   return { code: child.exitCode, stdout, stderr };
+}
+
+export async function torporInside(args: readonly string[], env: RunOptions['env'] = {}): Promise<Ran> {
+  const streams = { stdin: new PassThrough(), stdout: new PassThrough(), stderr: new PassThrough() };
+  const colors = colorsFor({}, env);
+  const code = await run(
+    args,
+    { ...streams, env, home: '/nonexistent', colors, errorColors: colors, now: Date.now } as unknown as Io,
+    new AbortController().signal,
+  );
+  streams.stdout.end();
+  streams.stderr.end();
+  return { code, stdout: await text(streams.stdout), stderr: await text(streams.stderr) };
 }

@@ -6,6 +6,7 @@ import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { text } from 'node:stream/consumers';
 import { MemoryRuntime } from '@torpor/engine/testing';
+import type { ProcessView } from '@torpor/protocol';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { type Host, serve } from './serve.ts';
 
@@ -120,6 +121,26 @@ describe('the program', () => {
     expect(await ask(second.url, 'DELETE', `/v1/sandboxes/${id}`)).toMatchObject({ state: 'killed' });
     second.child.kill('SIGINT');
     expect(await exit(second.child)).toEqual([0, null]);
+  });
+
+  it('tells what became of services and processes around a sleep (R98)', { timeout: 60_000 }, async () => {
+    const { url, child } = await started();
+    const services = [{ name: 'worker', command: 'sleep 1000' }];
+    const { ['id']: id } = await ask(url, 'POST', '/v1/sandboxes', { services });
+    const verb = (name: string, body = {}) => ask(url, 'POST', `/v1/sandboxes/${id}/${name}`, body);
+    const statuses = async () => {
+      const { ['items']: items } = await ask(url, 'GET', `/v1/sandboxes/${id}/processes`);
+      return (items as ProcessView[]).map(({ kind, status }) => `${kind} ${status}`);
+    };
+    await verb('exec', { command: 'sleep 1000', background: true });
+    expect(await statuses()).toEqual(['service running', 'background running']);
+    await verb('pause');
+    expect(await statuses()).toEqual(['service suspended', 'background lost']);
+    await verb('resume');
+    expect(await statuses()).toEqual(['service restarted', 'background lost']);
+    await ask(url, 'DELETE', `/v1/sandboxes/${id}`);
+    child.kill('SIGTERM');
+    await exit(child);
   });
 
   it('dies where the crash campaign wants it to, and nothing is lost by it', {

@@ -4,13 +4,13 @@
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdir, mkdtemp, rm } from 'node:fs/promises';
+import { mkdir, mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { bundleAgent } from '@torpor/agent';
 import type { AgentAddress, Instance } from '@torpor/engine';
 import { MemoryRuntime, type MemoryRuntimeOptions } from '@torpor/engine/testing';
-import { connectAgent } from '@torpor/envd';
+import { connectAgent, SANDBOX_VARIABLE } from '@torpor/envd';
 import type { SandboxId } from '@torpor/protocol';
 
 interface RunningAgent {
@@ -21,6 +21,7 @@ interface RunningAgent {
 export class AgentRuntime extends MemoryRuntime {
   private readonly agents = new Map<string, Promise<RunningAgent>>();
   private readonly place: Promise<string>;
+  private readonly launched = new Set<SandboxId>();
 
   constructor(options: MemoryRuntimeOptions = {}) {
     super(options);
@@ -53,6 +54,7 @@ export class AgentRuntime extends MemoryRuntime {
 
   async dispose(): Promise<void> {
     for (const name of [...this.agents.keys()]) await this.end(name);
+    for (const sandboxId of this.launched) await killLeftOver(sandboxId);
     await rm(await this.place, { recursive: true, force: true });
   }
 
@@ -65,6 +67,7 @@ export class AgentRuntime extends MemoryRuntime {
   }
 
   private async launch({ sandboxId, generation }: Instance): Promise<RunningAgent> {
+    this.launched.add(sandboxId);
     const place = await this.place;
     const home = await this.homeOf(sandboxId);
     await mkdir(home, { recursive: true });
@@ -87,6 +90,19 @@ export class AgentRuntime extends MemoryRuntime {
     await client.init({ accessToken: token, sandboxId });
     client.close();
     return { child, address: { address: { socketPath }, token } };
+  }
+}
+
+/** An agent that was killed leaves its processes behind; the variable that marks them is still there. */
+async function killLeftOver(sandboxId: SandboxId): Promise<void> {
+  for (const pid of (await readdir('/proc')).filter((name) => /^\d+$/.test(name))) {
+    const environment = await readFile(`/proc/${pid}/environ`, 'utf8').catch(() => '');
+    if (!environment.split('\0').includes(`${SANDBOX_VARIABLE}=${sandboxId}`)) continue;
+    try {
+      process.kill(Number(pid), 'SIGKILL');
+    } catch {
+      // It has ended by itself.
+    }
   }
 }
 

@@ -35,12 +35,7 @@ export const define: Define = (command, act) => {
     .option('--from <checkpoint>', 'make it from a checkpoint instead')
     .option('-e, --env <key=value>', 'a variable of its environment; may be repeated', collect)
     .option('-m, --metadata <key=value>', 'something to find it by; may be repeated', collect)
-    .option(
-      '-s, --service <name[:port]=command>',
-      'a server to keep running in it; may be repeated',
-      collect,
-      [],
-    )
+    .option('-s, --service <name[:port]=command>', 'a server to keep running in it; may be repeated', collect)
     .option('--timeout <span>', 'how long it may run, as 90s, 5m, 2h (default: no limit)', parseSpan)
     .addOption(new Option('--on-timeout <what>', 'what then (default: pause)').choices(['pause', 'kill']))
     .option('--idle <span>', 'how long it may be idle (default: 5m)', parseSpan)

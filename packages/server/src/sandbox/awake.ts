@@ -57,10 +57,17 @@ async function reach({ engine, clock }: RouteParts, org: string, id: SandboxId, 
       if (!(thrown instanceof TorporError)) throw thrown;
       if (state === 'paused' && !autoResume) throw asleep(thrown);
       const changed = thrown.code === 'transitioning' || (thrown.code === 'conflict' && state === 'running');
-      if (!changed) throw thrown;
+      // Frozen for a snapshot: it goes on in a moment.
+      const held = thrown.code === 'unreachable' && (await isHeld(engine, org, id));
+      if (!changed && !held) throw thrown;
     }
     await clock.sleep(LOOK_AGAIN_MS, signal);
   }
+}
+
+async function isHeld(engine: RouteParts['engine'], org: string, id: SandboxId): Promise<boolean> {
+  const { evidence, operationId } = await engine.get(org, id);
+  return evidence === 'frozen' || operationId !== null;
 }
 
 function asleep(error: TorporError): TorporError {

@@ -1,0 +1,202 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { existsSync } from 'node:fs';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import type { SandboxView } from '@torpor/protocol';
+import { type TestServer, testServer } from '@torpor/server/testing';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { PROGRAM, type RunOptions, startTorpor, torpor, torporInside } from '../testing/run-torpor.ts';
+
+let server: TestServer;
+let env: NonNullable<RunOptions['env']>;
+let id: string;
+beforeAll(async () => {
+  server = await testServer();
+  env = { TORPOR_URL: await server.listen(), TORPOR_API_KEY: server.keys.default };
+  id = (await run('create', '--name', 'web')).stdout.trim();
+});
+afterAll(() => server.dispose());
+
+const run = (...args: string[]) => torporInside(args, env);
+const json = async <T>(...args: string[]): Promise<T> =>
+  JSON.parse((await run(...args, '--json')).stdout) as T;
+
+describe('a sandbox from the command line', () => {
+  it('is made, listed and looked at', async () => {
+    expect(id).toMatch(/^sbx_[a-z0-9]{20}$/);
+    expect((await run('ls')).stdout).toContain('web');
+    expect((await json<SandboxView>('get', 'web')).id).toBe(id);
+  });
+
+  it('sleeps and wakes under any of the names for it', async () => {
+    for (const [sleep, wake] of [
+      ['pause', 'resume'],
+      ['sleep', 'wake'],
+      ['hibernate', 'unpause'],
+      ['suspend', 'resume'],
+    ] as const) {
+      expect((await run(sleep, 'web')).stdout).toContain('sleeps: memory and files in ckpt_');
+      expect((await json<SandboxView>('get', 'web')).state).toBe('paused');
+      expect((await run(wake, 'web')).stdout).toContain('runs, from memory in ckpt_');
+    }
+  });
+
+  it('is forked, snapshotted, rolled back and killed', async () => {
+    const forks = (await run('fork', 'web', '--count', '2')).stdout.trim().split('\n');
+    expect(forks).toHaveLength(2);
+    const checkpoint = (await run('snapshot', 'web', '--name', 'before')).stdout.trim();
+    expect((await run('checkpoints', 'web')).stdout).toContain('before');
+    expect((await run('rollback', 'web', checkpoint)).code).toBe(0);
+    expect((await run('checkpoints', 'verify', checkpoint)).stdout).toMatch(/health +ok/);
+    expect((await run('kill', ...forks)).stdout).toContain('is killed');
+    expect((await run('ls', '-q')).stdout).not.toContain(forks[0]);
+  });
+
+  it('leaves a trail', async () => {
+    const { items } = await json<{ items: { type: string }[] }>('events', 'web');
+    expect(items.map(({ type }) => type)).toEqual(
+      expect.arrayContaining(['sandbox.created', 'sandbox.paused', 'sandbox.resumed']),
+    );
+    expect((await run('ops', 'web')).stdout).toMatch(/pause +succeeded/);
+  });
+
+  it('takes files and gives them back', async () => {
+    const put = await torpor(['files', 'put', 'web', '-', 'notes/a.txt'], { env, stdin: 'remember' });
+    expect(put.code).toBe(0);
+    expect((await torpor(['files', 'cat', 'web', 'notes/a.txt'], { env })).stdout).toBe('remember');
+    expect((await run('files', 'ls', 'web', 'notes')).stdout).toContain('a.txt');
+    expect((await run('files', 'rm', 'web', 'notes')).code).toBe(0);
+    expect((await run('files', 'cat', 'web', 'notes/a.txt')).code).toBe(12);
+  });
+
+  it('is not to be had with another key', async () => {
+    expect((await torporInside(['get', id], { ...env, TORPOR_API_KEY: server.keys.other })).code).toBe(12);
+    expect((await torporInside(['get', id], { ...env, TORPOR_API_KEY: '0'.repeat(64) })).code).toBe(11);
+    expect((await torporInside(['keys', 'ls'], { ...env, TORPOR_API_KEY: server.keys.user })).code).toBe(13);
+  });
+});
+
+describe('the server from the command line', () => {
+  it('says what it has', async () => {
+    expect((await run('runtimes')).stdout).toContain('memory+files');
+    expect((await run('template', 'ls')).stdout).toContain('base');
+  });
+
+  it('makes keys and revokes them', async () => {
+    const key = (await run('keys', 'create', 'ci', '--expires', '90d')).stdout.trim();
+    expect((await torporInside(['runtimes'], { ...env, TORPOR_API_KEY: key })).code).toBe(0);
+    const { items } = await json<{ items: { id: string; name: string }[] }>('keys', 'ls');
+    const made = items.find(({ name }) => name === 'ci');
+    expect((await run('keys', 'revoke', made?.id ?? '')).code).toBe(0);
+    expect((await torporInside(['runtimes'], { ...env, TORPOR_API_KEY: key })).code).toBe(11);
+  });
+
+  it('is found well by the doctor', async () => {
+    const { checks } = await json<{ checks: { what: string; is: string }[] }>('doctor');
+    for (const what of ['Server', 'API key', 'Runtime memory']) {
+      expect(checks.find((check) => check.what === what)?.is).not.toBe('wrong');
+    }
+  });
+});
+
+describe('commands inside', () => {
+  it('pass output, input and exit code through, byte for byte', async () => {
+    const ran = await torpor(['exec', 'web', 'cat; echo err >&2; exit 7'], { env, stdin: 'in and out' });
+    expect(ran).toEqual({ code: 7, stdout: 'in and out', stderr: 'err\n' });
+  });
+
+  it('do not wait for input that never ends', async () => {
+    expect(await torpor(['exec', 'web', 'echo', 'a b', '--json'], { env })).toMatchObject({
+      code: 0,
+      stdout: 'a b --json\n',
+    });
+  });
+
+  it('are one object with --json', async () => {
+    await run('pause', 'web');
+    const ran = await torpor(['exec', '--json', 'web', 'echo hi; exit 3'], { env });
+    expect(ran.code).toBe(3);
+    expect(JSON.parse(ran.stdout)).toMatchObject({
+      exitCode: 3,
+      stdout: 'hi\n',
+      stderr: '',
+      autoResumed: true,
+    });
+  });
+
+  it('are killed when they are interrupted', async () => {
+    const child = startTorpor(['exec', 'web', 'echo here; sleep 4730'], { env });
+    await once(child.stdout as NodeJS.ReadableStream, 'data');
+    child.kill('SIGINT');
+    expect((await once(child, 'close'))[0]).toBe(16);
+    await expect.poll(async () => (await run('ps', 'web')).stdout).not.toContain('sleep 4730');
+  });
+
+  it('stay in the background, and have logs', async () => {
+    const process = (await run('exec', '-b', 'web', 'echo begun; sleep 4731')).stdout.trim();
+    await expect.poll(async () => (await run('logs', 'web', process)).stdout).toBe('begun\n');
+    expect((await run('ps', 'web')).stdout).toContain('sleep 4731');
+  });
+
+  it.runIf(existsSync('/usr/bin/script'))('have a terminal when they are given one', async () => {
+    const line = `${process.execPath} ${PROGRAM} shell web`;
+    const child = spawn('/usr/bin/script', ['-qec', line, '/dev/null'], {
+      env: { ...process.env, ...env },
+      stdio: 'pipe',
+    });
+    let shown = '';
+    child.stdout.on('data', (chunk) => {
+      shown += chunk;
+    });
+    child.stdin.write('echo $((6*7)); tty; exit 9\r');
+    const [code] = await once(child, 'close');
+    expect(shown).toContain('42');
+    expect(shown).toMatch(/\/dev\/pts\/\d+/);
+    expect(code).toBe(9);
+  });
+
+  it('show their ports', async () => {
+    expect((await run('ports', 'web')).code).toBe(0);
+  });
+});
+
+describe('fsck', () => {
+  it('finds that all is well', async () => {
+    const { code, stdout } = await run('fsck');
+    expect(code).toBe(0);
+    expect(stdout).toMatch(/^\d+ sandboxes in .*: 0 repaired/);
+  });
+});
+
+describe('up', () => {
+  it('runs a server that the other commands find by themselves, and stops when it is told to', async () => {
+    const dataDir = await mkdtemp(join(tmpdir(), 'torpor-up-'));
+    const child = startTorpor(['up', '--port', '0', '--data-dir', dataDir, '--log-level', 'error'], {
+      env: { HOME: dataDir },
+      cwd: dataDir,
+    });
+    try {
+      let printed = '';
+      child.stdout?.on('data', (chunk) => {
+        printed += chunk;
+      });
+      while (!/^torpor ready http/m.test(printed)) await once(child.stdout as NodeJS.ReadableStream, 'data');
+      const { code, stdout } = await torporInside(['ls', '--json'], { TORPOR_DATA_DIR: dataDir });
+      expect([code, JSON.parse(stdout)]).toEqual([0, { items: [], nextCursor: null }]);
+      const closed = once(child, 'close');
+      child.kill('SIGTERM');
+      expect((await closed)[0]).toBe(0);
+    } finally {
+      child.kill('SIGKILL');
+      await rm(dataDir, { recursive: true, force: true });
+    }
+  });
+
+  it('says what is wrong with its flags', async () => {
+    const { code, stderr } = await torpor(['up', '--port', 'many']);
+    expect(code).toBe(10);
+    expect(stderr).toContain('--port');
+  });
+});

@@ -1,0 +1,88 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { createServer } from 'node:net';
+import { describe, expect, it } from 'vitest';
+import { linuxProcesses, parseListeners, parseStat } from './linux-processes.ts';
+import { parseLine, portableProcesses } from './portable-processes.ts';
+
+describe('a line of /proc', () => {
+  it('is read past a name that looks like the rest of it', () => {
+    const line = '42 (a) Z 1 (b) T 7 8 9 0 -1 0 0 0 0 0 0 0 0 0 20 0 3 0 12345 0';
+    expect(parseStat(line)).toEqual({
+      pid: 42,
+      state: 'stopped',
+      parent: 7,
+      session: 9,
+      threads: 3,
+      startedAt: '12345',
+    });
+    expect(parseStat('')).toBeUndefined();
+  });
+
+  it('tells where somebody listens, on IPv4, IPv6 and both', () => {
+    const table = [
+      '  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode',
+      '   0: 0100007F:0BB8 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 111 1',
+      '   1: 0100007F:0BB8 0100007F:1234 01 00000000:00000000 00:00000000 00000000     0        0 222 1',
+      '   2: 00000000000000000000000001000000:0BB9 00000000000000000000000000000000:0000 0A 00000000:00000000 00:00000000 00000000 0 0 333 1',
+      '   3: 00000000000000000000000000000000:0BBA 00000000000000000000000000000000:0000 0A 00000000:00000000 00:00000000 00000000 0 0 444 1',
+    ].join('\n');
+    expect(parseListeners(table)).toEqual([
+      { address: '127.0.0.1', port: 3000, socket: 'socket:[111]' },
+      { address: '::1', port: 3001, socket: 'socket:[333]' },
+      { address: '::', port: 3002, socket: 'socket:[444]' },
+    ]);
+  });
+});
+
+describe('a line of ps', () => {
+  it('is read, or passed over', () => {
+    expect(parseLine('  12   1  12 T+  Mon Nov 10 10:00:00 2025 ')).toEqual({
+      pid: 12,
+      parent: 1,
+      session: 12,
+      startedAt: 'Mon Nov 10 10:00:00 2025',
+      state: 'stopped',
+    });
+    expect(parseLine('nonsense')).toBeUndefined();
+  });
+});
+
+describe.skipIf(process.platform !== 'linux').each([
+  { name: '/proc', host: linuxProcesses },
+  { name: 'ps and lsof', host: portableProcesses },
+])('processes of the machine, by $name', ({ host }) => {
+  it('are named by when they were started, and seen stopped, moving and gone', async () => {
+    const child = spawn('sleep', ['1000'], { detached: true, stdio: 'ignore' });
+    const pid = child.pid as number;
+    try {
+      const first = await host.read(pid);
+      expect(first).toMatchObject({ pid, parent: process.pid, session: pid, state: 'moving' });
+      expect((await host.all()).find((one) => one.pid === pid)?.startedAt).toBe(first?.startedAt);
+      process.kill(pid, 'SIGSTOP');
+      await expect.poll(async () => (await host.read(pid))?.state).toBe('stopped');
+    } finally {
+      process.kill(pid, 'SIGKILL');
+      await once(child, 'close');
+    }
+    expect(await host.read(pid)).toBeUndefined();
+  });
+
+  it('own the sockets they listen on', async () => {
+    const server = createServer();
+    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+    const { port } = server.address() as { port: number };
+    try {
+      const [listener] = await host.listeners(port);
+      expect(listener).toMatchObject({ address: '127.0.0.1', port });
+      const self = await host.read(process.pid);
+      const parent = await host.read(process.ppid);
+      const sockets = new Set([listener?.socket ?? '']);
+      expect(self && (await host.holds(self, sockets))).toEqual([listener?.socket]);
+      expect(parent && (await host.holds(parent, sockets))).toEqual([]);
+    } finally {
+      await new Promise((resolve) => server.close(resolve));
+    }
+    expect(await host.listeners(port)).toEqual([]);
+  });
+});

@@ -1,0 +1,139 @@
+/**
+ * Many sandboxes and many hands at once, against a real server: no state gets stuck, no file is lost, the
+ * server's memory stays flat, and everything is gone afterwards.
+ */
+import { execFile } from 'node:child_process';
+import { readFile } from 'node:fs/promises';
+import { promisify } from 'node:util';
+import { type SandboxId, TorporError } from '@torpor/protocol';
+import type { Torpor } from '@torpor/sdk';
+import { startTorpor } from '../crash/torpor-process.ts';
+
+const run = promisify(execFile);
+
+export interface Load {
+  readonly sandboxes: number;
+  readonly hands: number;
+  readonly ms: number;
+}
+
+export interface LoadReport {
+  readonly done: Readonly<Record<string, number>>;
+  readonly refused: Readonly<Record<string, number>>;
+  readonly memoryMb: readonly number[];
+}
+
+/** What a caller must expect when many ask at once; anything else is a fault. */
+const EXPECTED = new Set(['transitioning', 'conflict', 'capacity']);
+
+export async function runLoad(dataDir: string, load: Load): Promise<LoadReport> {
+  const server = await startTorpor(dataDir, { TORPOR_LOG_LEVEL: 'error' });
+  const { torpor } = server;
+  const done: Record<string, number> = {};
+  const refused: Record<string, number> = {};
+  const written = new Map<SandboxId, string[]>();
+  try {
+    const ids = await inParallel(load.hands, load.sandboxes, async () => {
+      const { id } = await torpor.sandboxes.create({ idleSeconds: 86_400 });
+      written.set(id, []);
+      return id;
+    });
+    const memoryMb = [await residentMb(server.pid)];
+    const until = Date.now() + load.ms;
+    await inParallel(load.hands, load.hands, async (hand) => {
+      for (let n = 0; Date.now() < until; n++) {
+        const id = pick(ids);
+        const [what, act] = pick(acts(torpor, id, `${hand}-${n}`, written));
+        await act().then(
+          () => count(done, what),
+          (thrown: unknown) => {
+            if (!(thrown instanceof TorporError) || !EXPECTED.has(thrown.code)) throw thrown;
+            count(refused, thrown.code);
+          },
+        );
+        if (hand === 0 && n % 10 === 9) memoryMb.push(await residentMb(server.pid));
+      }
+    });
+    await checkAll(torpor, load, written);
+    await inParallel(load.hands, ids.length, (i) => torpor.sandboxes.kill(ids[i] ?? 'sbx_'));
+    await torpor.fsck();
+    memoryMb.push(await residentMb(server.pid));
+    const { stdout } = await run('ps', ['-eo', 'pid,args']);
+    const left = stdout.split('\n').filter((line) => line.includes(`${dataDir}/process`));
+    if (left.length > 0) throw new Error(`Processes are left:\n${left.join('\n')}`);
+    return { done, refused, memoryMb };
+  } finally {
+    await server.kill('SIGTERM');
+  }
+}
+
+type Act = readonly [what: string, act: () => Promise<unknown>];
+
+function acts(torpor: Torpor, id: SandboxId, name: string, written: Map<SandboxId, string[]>): Act[] {
+  const { sandboxes } = torpor;
+  const write: Act = [
+    'write',
+    async () => {
+      const { exitCode } = await sandboxes.exec(id, `echo ${name} > ${name} && sync ${name}`);
+      // Only what was acknowledged is promised.
+      if (exitCode === 0) written.get(id)?.push(name);
+    },
+  ];
+  return [
+    write,
+    write,
+    ['pause', () => sandboxes.pause(id)],
+    ['resume', () => sandboxes.resume(id)],
+    ['snapshot', () => sandboxes.snapshot(id)],
+    ['get', () => sandboxes.get(id)],
+    [
+      'fork',
+      async () => {
+        const { items } = await sandboxes.fork(id);
+        for (const item of items) if ('sandbox' in item) await sandboxes.kill(item.sandbox.id);
+      },
+    ],
+  ];
+}
+
+/** Every sandbox is awake or asleep, and every acknowledged file is in it. */
+async function checkAll(torpor: Torpor, { hands }: Load, written: Map<SandboxId, string[]>): Promise<void> {
+  const all = [...written];
+  await inParallel(hands, all.length, async (i) => {
+    const [id, names] = all[i] ?? ['sbx_', []];
+    const { state } = await torpor.sandboxes.get(id as SandboxId);
+    if (state !== 'running' && state !== 'paused') throw new Error(`${id} is ${state}.`);
+    const { stdout } = await torpor.sandboxes.exec(id as SandboxId, 'ls');
+    const there = new Set(stdout.split('\n'));
+    const lost = names.filter((name) => !there.has(name));
+    if (lost.length > 0) throw new Error(`${id} lost ${lost.join(', ')}.`);
+  });
+}
+
+async function inParallel<T>(hands: number, count: number, work: (i: number) => Promise<T>): Promise<T[]> {
+  const results: T[] = [];
+  let next = 0;
+  const hand = async () => {
+    while (next < count) {
+      const i = next++;
+      results[i] = await work(i);
+    }
+  };
+  await Promise.all(Array.from({ length: Math.min(hands, count) }, hand));
+  return results;
+}
+
+async function residentMb(pid: number): Promise<number> {
+  const status = await readFile(`/proc/${pid}/status`, 'utf8');
+  return Math.round(Number(/VmRSS:\s+(\d+)/.exec(status)?.[1] ?? 0) / 1_024);
+}
+
+function pick<T>(items: readonly T[]): T {
+  const item = items[Math.floor(Math.random() * items.length)];
+  if (item === undefined) throw new Error('There is nothing to pick from.');
+  return item;
+}
+
+function count(counts: Record<string, number>, what: string): void {
+  counts[what] = (counts[what] ?? 0) + 1;
+}
