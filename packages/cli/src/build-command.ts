@@ -4,8 +4,10 @@ import { type Act, Cli, type CommonOptions, type Work } from './cli.ts';
 import type { CommandEntry } from './command-table.ts';
 import type { Io } from './io.ts';
 
+/** What is known of a command once it runs: how failures are to be told, and what to exit with. */
 export interface Outcome {
   exitCode: number;
+  json: boolean;
 }
 
 const COMMON = 'Common options:';
@@ -34,6 +36,7 @@ function actWith(io: Io, signal: AbortSignal, outcome: Outcome): Act {
     async function (this: Command): Promise<void> {
       const options = this.optsWithGlobals() as O & CommonOptions;
       const cli = new Cli(io, options, signal);
+      outcome.json = cli.json;
       const code = await work(
         cli,
         this.processedArgs.flat().filter((arg) => arg !== undefined) as string[],

@@ -22,7 +22,7 @@ export async function complete(words: readonly string[], io: Io): Promise<number
     }
   }
   if (named !== undefined) {
-    const command = await buildCommand(named, io, new AbortController().signal, { exitCode: 0 });
+    const command = await buildCommand(named, io, new AbortController().signal, { exitCode: 0, json: false });
     const sandboxes = await sandboxNames(io);
     for (const name of [named.name, ...(named.aliases ?? [])]) {
       describe(tab.command(name, named.summary), command, sandboxes);

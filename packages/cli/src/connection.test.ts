@@ -12,7 +12,7 @@ afterEach(() => rm(dataDir, { recursive: true, force: true }));
 
 const home = '/nonexistent';
 const find = (env: NodeJS.ProcessEnv = {}, options = {}) =>
-  findConnection({ env, home }, { dataDir, ...options });
+  findConnection({ env, home, cwd: '/' }, { dataDir, ...options });
 
 async function left(pid: number): Promise<void> {
   await writeFile(join(dataDir, 'server.json'), JSON.stringify({ url: 'http://127.0.0.1:9', pid }));
@@ -23,8 +23,17 @@ describe('finding the server', () => {
   it('takes what the server on this machine left in its data directory', async () => {
     await left(process.pid);
     expect(await find()).toMatchObject({ url: 'http://127.0.0.1:9', apiKey: 'local-key' });
-    expect(await findConnection({ env: { TORPOR_DATA_DIR: dataDir }, home }, {})).toMatchObject({
+    expect(await findConnection({ env: { TORPOR_DATA_DIR: dataDir }, home, cwd: '/' }, {})).toMatchObject({
       apiKey: 'local-key',
+    });
+  });
+
+  it('reads where that is from the same file as the server', async () => {
+    await left(process.pid);
+    await writeFile(join(dataDir, 'torpor.config.json'), '{"dataDir": "."}');
+    expect(await findConnection({ env: {}, home, cwd: dataDir }, {})).toMatchObject({
+      apiKey: 'local-key',
+      dataDir,
     });
   });
 

@@ -1,7 +1,7 @@
 /** Finds the server and the key for it: what was said, else what the server on this machine left behind. */
 import { readFile } from 'node:fs/promises';
 import { connect } from 'node:net';
-import { join } from 'node:path';
+import { join, resolve } from 'node:path';
 import type { Torpor } from '@torpor/sdk';
 import { CliError } from './failure.ts';
 import type { Io } from './io.ts';
@@ -22,15 +22,18 @@ const DEFAULT_URL = 'http://127.0.0.1:7676';
 const CONNECT_MS = 5_000;
 
 export async function findConnection(
-  { env, home }: Pick<Io, 'env' | 'home'>,
+  { env, home, cwd }: Pick<Io, 'env' | 'home' | 'cwd'>,
   options: ConnectionOptions,
 ): Promise<Connection> {
-  const dataDir = options.dataDir ?? (env['TORPOR_DATA_DIR'] || join(home, '.torpor'));
+  const told = options.dataDir ?? (env['TORPOR_DATA_DIR'] || (await configuredIn(cwd)));
+  const dataDir = told === undefined ? join(home, '.torpor') : resolve(cwd, told);
   const url = options.url ?? (env['TORPOR_URL'] || (await urlLeftIn(dataDir)) || DEFAULT_URL);
   if (!URL.canParse(url)) throw new CliError('INVALID_ARGUMENT', `"${url}" is not an address of a server.`);
-  const told = options.apiKey ?? (env['TORPOR_API_KEY'] || undefined);
   // The key of the server here is nothing to show to a server elsewhere.
-  const apiKey = told ?? (isLocal(url) ? await keyLeftIn(dataDir) : undefined);
+  const apiKey =
+    options.apiKey ??
+    (env['TORPOR_API_KEY'] || undefined) ??
+    (isLocal(url) ? await keyLeftIn(dataDir) : undefined);
   return { url: url.replace(/\/+$/, ''), apiKey, dataDir };
 }
 
@@ -72,16 +75,24 @@ function notRunning(url: string): CliError {
   });
 }
 
-/** A server that was killed leaves its file behind; its process number tells. */
-async function urlLeftIn(dataDir: string): Promise<string | undefined> {
-  const text = await readFile(join(dataDir, 'server.json'), 'utf8').catch(() => undefined);
-  if (text === undefined) return undefined;
+/** The server that is started in this directory reads the same file. */
+async function configuredIn(cwd: string): Promise<string | undefined> {
+  const { dataDir } = (await readJson(join(cwd, 'torpor.config.json'))) ?? {};
+  return typeof dataDir === 'string' ? dataDir : undefined;
+}
+
+async function readJson(path: string): Promise<Readonly<Record<string, unknown>> | undefined> {
   try {
-    const { url, pid } = JSON.parse(text) as { url?: unknown; pid?: unknown };
-    return typeof url === 'string' && (typeof pid !== 'number' || isAlive(pid)) ? url : undefined;
+    return JSON.parse(await readFile(path, 'utf8')) as Record<string, unknown>;
   } catch {
     return undefined;
   }
+}
+
+/** A server that was killed leaves its file behind; its process number tells. */
+async function urlLeftIn(dataDir: string): Promise<string | undefined> {
+  const { url, pid } = (await readJson(join(dataDir, 'server.json'))) ?? {};
+  return typeof url === 'string' && (typeof pid !== 'number' || isAlive(pid)) ? url : undefined;
 }
 
 async function keyLeftIn(dataDir: string): Promise<string | undefined> {

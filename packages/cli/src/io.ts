@@ -8,6 +8,7 @@ export interface Io {
   readonly stderr: NodeJS.WriteStream;
   readonly env: NodeJS.ProcessEnv;
   readonly home: string;
+  readonly cwd: string;
   /** For what goes to stdout. */
   readonly colors: Colors;
   /** For what goes to stderr. */
@@ -23,6 +24,7 @@ export function realIo(): Io {
     stderr,
     env,
     home: homedir(),
+    cwd: process.cwd(),
     colors: colorsFor(stdout, env),
     errorColors: colorsFor(stderr, env),
     now: Date.now,

@@ -1,5 +1,6 @@
 /** The command `torpor`: finds what was asked for, runs it, and exits with what came of it. */
 import { readCommandLine, similar } from './arguments.ts';
+import type { Outcome } from './build-command.ts';
 import { COMMANDS, findCommand } from './command-table.ts';
 import { EXIT } from './exit-codes.ts';
 import { CliError, failureJson, failureOf, failureText } from './failure.ts';
@@ -29,11 +30,13 @@ function onInterrupt(interrupt: AbortController): void {
 
 /** Everything but the process: what to exit with. */
 export async function run(argv: readonly string[], io: Io, signal: AbortSignal): Promise<number> {
+  // Until the command itself has read its options, the flag is looked for anywhere.
+  const outcome: Outcome = { exitCode: EXIT.ok, json: argv.includes('--json') };
   try {
-    return await whileNotInterrupted(dispatch(argv, io, signal), signal);
+    return await whileNotInterrupted(dispatch(argv, io, signal, outcome), signal);
   } catch (thrown) {
     const failure = await failureOf(signal.aborted ? signal.reason : thrown);
-    const text = wantsJson(argv) ? failureJson(failure) : failureText(failure, io.errorColors);
+    const text = outcome.json ? failureJson(failure) : failureText(failure, io.errorColors);
     io.stderr.write(`${text}\n`);
     return failure.exitCode;
   }
@@ -49,7 +52,12 @@ function whileNotInterrupted<T>(work: Promise<T>, signal: AbortSignal): Promise<
   });
 }
 
-async function dispatch(argv: readonly string[], io: Io, signal: AbortSignal): Promise<number> {
+async function dispatch(
+  argv: readonly string[],
+  io: Io,
+  signal: AbortSignal,
+  outcome: Outcome,
+): Promise<number> {
   const { name, rest } = readCommandLine(argv);
   const say = (text: string) => {
     io.stdout.write(`${text}\n`);
@@ -57,18 +65,18 @@ async function dispatch(argv: readonly string[], io: Io, signal: AbortSignal): P
   };
   if (name === undefined) {
     if (rest.includes('--version') || rest.includes('-V'))
-      return dispatch(['version', ...rest.filter(isNotVersion)], io, signal);
+      return dispatch(['version', ...rest.filter(isNotVersion)], io, signal, outcome);
     return say(rest.includes('--help') || rest.includes('-h') ? overview(io.colors) : startPage(io.colors));
   }
   if (name === 'help') {
     const [about] = rest.filter((word) => !word.startsWith('-'));
-    return about === undefined ? say(overview(io.colors)) : dispatch([about, '--help'], io, signal);
+    return about === undefined ? say(overview(io.colors)) : dispatch([about, '--help'], io, signal, outcome);
   }
   if (name === 'complete') return (await import('./complete.ts')).complete(rest, io);
   const entry = findCommand(name);
   if (entry === undefined) throw unknownCommand(name);
   const { runCommand } = await import('./run-command.ts');
-  return runCommand(entry, rest, io, signal);
+  return runCommand(entry, rest, io, signal, outcome);
 }
 
 function isNotVersion(word: string): boolean {
@@ -85,10 +93,4 @@ function unknownCommand(name: string): CliError {
       ? `Did you mean ${near.map((one) => `\`${one}\``).join(' or ')}?`
       : 'See `torpor --help`.';
   return new CliError('INVALID_ARGUMENT', `There is no command "${name}".`, { hint });
-}
-
-/** Only what is ours: in `torpor exec web -- tool --json` the flag belongs to the tool. */
-function wantsJson(argv: readonly string[]): boolean {
-  const end = argv.indexOf('--');
-  return (end < 0 ? argv : argv.slice(0, end)).includes('--json');
 }

@@ -1,7 +1,7 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync } from 'node:fs';
-import { mkdtemp, rm } from 'node:fs/promises';
+import { mkdtemp, realpath, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { SandboxView } from '@torpor/protocol';
@@ -190,6 +190,9 @@ describe('up', () => {
       expect((await closed)[0]).toBe(0);
     } finally {
       child.kill('SIGKILL');
+      // As root the runtime keeps its instances elsewhere and leaves a link to them.
+      const instances = await realpath(join(dataDir, 'process')).catch(() => dataDir);
+      await rm(instances, { recursive: true, force: true });
       await rm(dataDir, { recursive: true, force: true });
     }
   });

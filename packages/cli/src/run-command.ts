@@ -14,8 +14,8 @@ export async function runCommand(
   rest: readonly string[],
   io: Io,
   signal: AbortSignal,
+  outcome: Outcome,
 ): Promise<number> {
-  const outcome: Outcome = { exitCode: 0 };
   const command = await buildCommand(entry, io, signal, outcome);
   const wordsBefore = ENDS_IN_COMMAND[entry.name];
   const takesValue = (text: string) =>

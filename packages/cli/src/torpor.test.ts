@@ -127,6 +127,11 @@ describe('errors of the API', () => {
     );
   });
 
+  it('are not JSON because the command that was to be run has such a flag', async () => {
+    server.answer('GET /v1/sandboxes', errorReply(503, 'capacity', 'Full.'));
+    expect((await run('exec', 'web', 'tool', '--json')).stderr).toMatch(/^error: Full/);
+  });
+
   it('of a resume are answers: it is not sent again (R103)', async () => {
     server.answer('POST /v1/sandboxes/*/resume', errorReply(503, 'capacity', 'Full.'));
     await torporInside(['resume', SANDBOX_ID], { ...here().env, TORPOR_READ_RETRIES: '5' });

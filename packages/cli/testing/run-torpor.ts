@@ -53,7 +53,15 @@ export async function torporInside(args: readonly string[], env: RunOptions['env
   const colors = colorsFor({}, env);
   const code = await run(
     args,
-    { ...streams, env, home: '/nonexistent', colors, errorColors: colors, now: Date.now } as unknown as Io,
+    {
+      ...streams,
+      env,
+      home: '/nonexistent',
+      cwd: '/',
+      colors,
+      errorColors: colors,
+      now: Date.now,
+    } as unknown as Io,
     new AbortController().signal,
   );
   streams.stdout.end();

@@ -57,7 +57,7 @@ export async function makeProcessWorld(options: Partial<ProcessRuntimeOptions> =
   const top = await realpath(await mkdtemp(join(tmpdir(), 'torpor-p-')));
   await chmod(top, 0o711);
   const dataDir = join(top, 'data');
-  const instancesDir = join(top, 'i');
+  const instancesDir = options.instancesDir ?? join(top, 'i');
   await mkdir(dataDir, { mode: 0o700 });
   const store = await openDirectoryStore({ root: join(dataDir, 'checkpoints') });
   const agentDir = await agentBundle();

@@ -10,15 +10,13 @@ import type { ProcessEvent } from './process-socket.ts';
 let http: Server;
 let sockets: WebSocketServer;
 let torpor: Torpor;
+let answer: object;
 let behave: (socket: WebSocket, url: URL) => void;
 beforeEach(async () => {
+  answer = { code: 'not_found', message: 'No such sandbox.', retryable: false, hint: '' };
   http = createServer((_, response) => {
     response.writeHead(404, { 'content-type': 'application/json' });
-    response.end(
-      JSON.stringify({
-        error: { code: 'not_found', message: 'No such sandbox.', retryable: false, hint: '' },
-      }),
-    );
+    response.end(JSON.stringify({ error: answer }));
   });
   sockets = new WebSocketServer({ noServer: true, handleProtocols: (offered) => [...offered][0] ?? false });
   http.on('upgrade', (request, socket, head) => {
@@ -161,5 +159,13 @@ describe('a command over a socket', () => {
   it('says why a door stayed shut, though the socket does not', async () => {
     const stranger = new Torpor({ url: torpor.url, apiKey: 'wrong', env: {} });
     await expect(stranger.sandboxes.terminal(SANDBOX_ID)).rejects.toMatchObject({ code: 'not_found' });
+    answer = {
+      code: 'invalid_request',
+      message: 'Only sockets.',
+      retryable: false,
+      hint: '',
+      details: { upgrade: 'websocket' },
+    };
+    await expect(stranger.sandboxes.terminal(SANDBOX_ID)).rejects.toMatchObject({ code: 'unreachable' });
   });
 });

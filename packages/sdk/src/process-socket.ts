@@ -16,7 +16,7 @@ import {
   socketNoticeSchema,
   TorporError,
 } from '@torpor/protocol';
-import { errorOfAnswer } from './errors.ts';
+import { errorOfAnswer, InvalidRequestError } from './errors.ts';
 import type { Query, Transport } from './transport.ts';
 import { checked } from './validate.ts';
 
@@ -82,13 +82,18 @@ async function connect(transport: Transport, path: string, form: Form, query: Qu
   await new Promise<void>((resolve, reject) => {
     socket.addEventListener('open', () => resolve(), { once: true });
     socket.addEventListener('close', () => reject(), { once: true });
-  }).catch(() => explain(transport, path));
+  }).catch(() => explain(transport, path, query));
   return events;
 }
 
-/** A WebSocket does not say why it was refused; the same question as a plain request does. */
-async function explain(transport: Transport, path: string): Promise<never> {
-  await transport.ask({ method: 'GET', path: path.replace(/\/[a-z]+$/, ''), whole: true });
+/** A WebSocket does not say why it was refused; the same request without the upgrade does. */
+async function explain(transport: Transport, path: string, query: Query): Promise<never> {
+  try {
+    await transport.ask({ method: 'GET', path, query, whole: true });
+  } catch (thrown) {
+    const onlySockets = thrown instanceof InvalidRequestError && thrown.details?.['upgrade'] === 'websocket';
+    if (!onlySockets) throw thrown;
+  }
   throw new TorporError('unreachable', 'The connection to the sandbox could not be made.');
 }
 

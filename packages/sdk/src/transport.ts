@@ -55,7 +55,8 @@ export interface Call {
 }
 
 export const DEFAULT_URL = 'http://127.0.0.1:7676';
-const ATTEMPT_TIMEOUT_MS = 60_000;
+/** A little longer than the server lets a sandbox take to wake. */
+const ATTEMPT_TIMEOUT_MS = 130_000;
 
 export class Transport {
   readonly url: string;
@@ -155,7 +156,7 @@ async function arriveWhole(response: Response): Promise<void> {
   while (reader !== undefined && !(await reader.read()).done);
 }
 
-export async function errorOf(response: Response) {
+async function errorOf(response: Response) {
   const text = await response.text();
   return errorOfAnswer(response.status, response.headers.get('x-request-id'), parsed(text));
 }

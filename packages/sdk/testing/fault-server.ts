@@ -16,7 +16,7 @@ export type Step =
   | 'truncated chunks'
   | 'reset in body';
 
-export interface Asked {
+interface Asked {
   readonly method: string;
   readonly path: string;
   readonly headers: Readonly<Record<string, string>>;

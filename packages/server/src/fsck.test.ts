@@ -1,21 +1,16 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { type RoutesAlone, routesAlone } from '../testing/routes-alone.ts';
 import { type TestServer, testServer } from '../testing/test-server.ts';
-import { fsckRoutes } from './fsck.ts';
 
 let server: TestServer;
-let routes: RoutesAlone;
+let url: string;
 beforeAll(async () => {
   server = await testServer();
-  routes = await routesAlone(server, fsckRoutes);
+  url = await server.listen();
 });
-afterAll(async () => {
-  await routes.stop();
-  await server.dispose();
-});
+afterAll(() => server.dispose());
 
 function fsck(key = server.keys.default): Promise<Response> {
-  return fetch(`${routes.url}/v1/admin/fsck`, {
+  return fetch(`${url}/v1/admin/fsck`, {
     method: 'POST',
     headers: { authorization: `Bearer ${key}` },
   });

@@ -2,26 +2,20 @@ import { createServer } from 'node:net';
 import type { SandboxId } from '@torpor/protocol';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { framesOf, type ReadFrame } from '../testing/event-frames.ts';
-import { type RoutesAlone, routesAlone } from '../testing/routes-alone.ts';
 import { type TestServer, testServer } from '../testing/test-server.ts';
-import { portRoutes } from './port-list.ts';
-import { processOutputRoutes } from './process-output.ts';
 
 let server: TestServer;
-let routes: RoutesAlone;
+let url: string;
 let id: SandboxId;
 beforeAll(async () => {
   server = await testServer();
-  routes = await routesAlone(server, processOutputRoutes, portRoutes);
+  url = await server.listen();
   id = await server.create();
 });
-afterAll(async () => {
-  await routes.stop();
-  await server.dispose();
-});
+afterAll(() => server.dispose());
 
 function ask(path: string, key = server.keys.default): Promise<Response> {
-  return fetch(`${routes.url}/v1/sandboxes/${id}/${path}`, { headers: { authorization: `Bearer ${key}` } });
+  return fetch(`${url}/v1/sandboxes/${id}/${path}`, { headers: { authorization: `Bearer ${key}` } });
 }
 
 async function background(command: string): Promise<{ readonly id: string; readonly pid: number }> {
@@ -56,9 +50,7 @@ describe('the output of a process', () => {
   });
 
   it('goes on until it ends, for whoever follows', async () => {
-    const process = await background(
-      'echo begun; sleep 0.3; echo late; exit 4',
-    );
+    const process = await background('echo begun; sleep 0.3; echo late; exit 4');
     const frames = await read(await ask(`processes/${process.pid}/output?follow=true`));
     expect(text(frames, 'stdout')).toBe('begun\nlate\n');
     expect(frames.at(-1)).toMatchObject({ event: 'end', data: { exitCode: 4, signal: null } });
@@ -74,7 +66,7 @@ describe('the output of a process', () => {
     const asleep = await server.create();
     await server.ask('POST', `/v1/sandboxes/${asleep}/pause`);
     const headers = { authorization: `Bearer ${server.keys.default}` };
-    const response = await fetch(`${routes.url}/v1/sandboxes/${asleep}/processes/1/output`, { headers });
+    const response = await fetch(`${url}/v1/sandboxes/${asleep}/processes/1/output`, { headers });
     expect(response.status).toBe(409);
     expect((await server.ask('GET', `/v1/sandboxes/${asleep}`)).json().state).toBe('paused');
   });
@@ -95,7 +87,7 @@ describe('the ports of a sandbox', () => {
     const asleep = await server.create({ services: [{ name: 'app', command: 'true', port: 3000 }] });
     await server.ask('POST', `/v1/sandboxes/${asleep}/pause`);
     const headers = { authorization: `Bearer ${server.keys.default}` };
-    const response = await fetch(`${routes.url}/v1/sandboxes/${asleep}/ports`, { headers });
+    const response = await fetch(`${url}/v1/sandboxes/${asleep}/ports`, { headers });
     expect(await response.json()).toMatchObject({
       items: [{ port: 3000, service: 'app', listening: false, pid: null }],
     });

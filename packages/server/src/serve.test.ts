@@ -1,6 +1,6 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtemp, readFile, realpath, rm, stat } from 'node:fs/promises';
+import { mkdtemp, readdir, readFile, realpath, rm, stat } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
@@ -18,8 +18,10 @@ beforeAll(async () => {
 });
 afterAll(async () => {
   // As root the runtime keeps its instances outside the data directory and leaves a link to them.
-  const instances = await realpath(join(directory, 'data/process')).catch(() => undefined);
-  if (instances !== undefined) await rm(instances, { recursive: true, force: true });
+  for (const dataDir of await readdir(directory)) {
+    const instances = await realpath(join(directory, dataDir, 'process')).catch(() => undefined);
+    if (instances !== undefined) await rm(instances, { recursive: true, force: true });
+  }
   await rm(directory, { recursive: true, force: true });
 });
 

@@ -3,22 +3,17 @@ import { once } from 'node:events';
 import { type SandboxId, SOCKET_PROTOCOL, type SocketNotice, type SocketRequest } from '@torpor/protocol';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { WebSocket } from 'ws';
-import { type RoutesAlone, routesAlone } from '../testing/routes-alone.ts';
 import { type TestServer, testServer } from '../testing/test-server.ts';
-import { attachTerminal } from './terminal.ts';
 
 let server: TestServer;
-let routes: RoutesAlone;
+let url: string;
 let id: SandboxId;
 beforeAll(async () => {
   server = await testServer({ settings: { heartbeatMs: 100 } });
-  routes = await routesAlone(server, attachTerminal);
+  url = await server.listen();
   id = await server.create();
 });
-afterAll(async () => {
-  await routes.stop();
-  await server.dispose();
-});
+afterAll(() => server.dispose());
 const clients: WebSocket[] = [];
 afterEach(() => {
   for (const client of clients.splice(0)) client.terminate();
@@ -39,7 +34,7 @@ function talk(path: string, options: { readonly key?: string; readonly asProtoco
   const { key = server.keys.default, asProtocol = false } = options;
   const protocols = asProtocol ? [SOCKET_PROTOCOL, `torpor.key.${key}`] : [SOCKET_PROTOCOL];
   const headers = asProtocol ? {} : { authorization: `Bearer ${key}` };
-  const socket = new WebSocket(`${routes.url.replace('http', 'ws')}${path}`, protocols, { headers });
+  const socket = new WebSocket(`${url.replace('http', 'ws')}${path}`, protocols, { headers });
   clients.push(socket);
   const notices: SocketNotice[] = [];
   const chunks: Buffer[] = [];
@@ -241,6 +236,17 @@ describe('the door', () => {
     }
   });
 
+  it('leaves a request id with the caller and in the log (R102)', async () => {
+    const conversation = talk(`/v1/sandboxes/${id}/terminal?command=true`);
+    const [response] = await once(conversation.socket, 'upgrade');
+    const requestId = response.headers['x-request-id'];
+    expect(requestId).toMatch(/^req_[a-z0-9]{20}$/);
+    await conversation.closed();
+    await expect
+      .poll(() => server.log.filter((line) => line.includes(requestId)).join())
+      .toContain('"status":101');
+  });
+
   it('shows another organisation nothing (R104)', async () => {
     const conversation = await opened(talk(`/v1/sandboxes/${id}/exec`, { key: server.keys.other }));
     conversation.tell({ exec: { command: 'true' } });
@@ -255,7 +261,7 @@ describe('the door', () => {
 
   it('answers a plain GET with what it wants instead', async () => {
     const headers = { authorization: `Bearer ${server.keys.default}` };
-    const response = await fetch(`${routes.url}/v1/sandboxes/${id}/terminal`, { headers });
+    const response = await fetch(`${url}/v1/sandboxes/${id}/terminal`, { headers });
     expect(response.status).toBe(400);
     expect(await response.text()).toContain('WebSocket');
   });
@@ -266,14 +272,11 @@ describe('the door', () => {
   });
 
   it('closes with the server: terminals at once, with a word', async () => {
-    const alone = await routesAlone(server, attachTerminal);
-    const socket = new WebSocket(
-      `${alone.url.replace('http', 'ws')}/v1/sandboxes/${id}/terminal`,
-      [SOCKET_PROTOCOL],
-      {
-        headers: { authorization: `Bearer ${server.keys.default}` },
-      },
-    );
+    const ending = await testServer();
+    const sandboxId = await ending.create();
+    const address = `${(await ending.listen()).replace('http', 'ws')}/v1/sandboxes/${sandboxId}/terminal`;
+    const headers = { authorization: `Bearer ${ending.keys.default}` };
+    const socket = new WebSocket(address, [SOCKET_PROTOCOL], { headers });
     clients.push(socket);
     const notices: SocketNotice[] = [];
     socket.on('message', (data: Buffer, isBinary) => {
@@ -281,9 +284,9 @@ describe('the door', () => {
     });
     await once(socket, 'message');
     const closed = once(socket, 'close');
-    await alone.stop();
+    await ending.dispose();
     await closed;
     expect(notices.at(-1)).toMatchObject({ error: { code: 'unreachable' } });
-    expect(server.parts.engine.leases.count(id)).toBe(0);
+    expect(ending.parts.engine.leases.count(sandboxId)).toBe(0);
   });
 });

@@ -15,6 +15,7 @@ import type { FastifyRequest } from 'fastify';
 import { errors, sandboxParams } from './http/route-schema.ts';
 import type { RoutesApp } from './http/routes-app.ts';
 import type { RouteParts } from './parts.ts';
+import { fromAgent } from './sandbox/agent-failure.ts';
 import { startRequest } from './sandbox/command.ts';
 import { LiveSocket } from './sockets/live-socket.ts';
 import { type Plan, runSession } from './sockets/process-session.ts';
@@ -114,17 +115,36 @@ async function session(
   id: SandboxId,
   planned: () => Promise<Plan>,
 ): Promise<void> {
-  const { metrics } = parts;
+  const { metrics, stopping } = parts;
   metrics.streams.inc();
   try {
     await runSession(parts, request, live, id, await request.bound.run(planned));
   } catch (thrown) {
-    const error = TorporError.from(thrown);
+    const isOurs = thrown instanceof TorporError;
+    const error = stopping.aborted && !isOurs ? serverStops() : fromAgent(thrown, id);
+    request.facts.errorCode = error.code;
     live.notice({ error: { ...error.toBody(), requestId: request.id } });
   } finally {
     live.end();
     metrics.streams.dec();
+    logEnd(parts, request);
   }
+}
+
+function serverStops(): TorporError {
+  return new TorporError('unreachable', 'The server is stopping.', { retryAfterMs: 1_000 });
+}
+
+/** A request that became a socket has no answer, and so none of the usual lines in the log. */
+function logEnd({ log, clock }: RouteParts, request: FastifyRequest): void {
+  const { id: requestId, method, facts, identity } = request;
+  const route = request.routeOptions.url ?? 'unknown';
+  const durationMs = Math.round(clock.monotonic() - request.startedAt);
+  const { org, subject, keyId } = identity;
+  log.info(
+    { event: 'request', requestId, method, route, status: 101, durationMs, org, subject, keyId, ...facts },
+    `${method} ${route} 101`,
+  );
 }
 
 /** A terminal is somebody's to watch: it ends when the server begins to stop. */

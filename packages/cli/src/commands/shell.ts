@@ -31,10 +31,8 @@ export const define: Define = (command, act) => {
         });
       }
       const id = await sandboxOf(cli, sandbox);
-      const { columns: cols, rows } = io.stdout;
       const wanted: TerminalOptions = given({
-        cols,
-        rows,
+        ...sizeOf(io),
         cwd,
         user,
         command: words.length > 0 ? shellLine(words) : undefined,
@@ -45,10 +43,19 @@ export const define: Define = (command, act) => {
   );
 };
 
+/** A terminal that does not know its size says nought. */
+function sizeOf({ stdout: { columns, rows } }: Io): { readonly cols?: number; readonly rows?: number } {
+  return columns > 0 && rows > 0 ? { cols: columns, rows } : {};
+}
+
 /** From here until it ends every key is the sandbox's, Ctrl-C too. */
-async function joined({ stdin, stdout }: Io, socket: ProcessSocket): Promise<number> {
+async function joined(io: Io, socket: ProcessSocket): Promise<number> {
+  const { stdin, stdout } = io;
   const onInput = (bytes: Buffer) => void socket.write(bytes);
-  const onResize = () => socket.resize(stdout.columns, stdout.rows);
+  const onResize = () => {
+    const { cols, rows } = sizeOf(io);
+    if (cols !== undefined && rows !== undefined) socket.resize(cols, rows);
+  };
   stdin.setRawMode(true);
   stdin.on('data', onInput);
   stdout.on('resize', onResize);

@@ -5,7 +5,7 @@
  * A change of content, mode or name changes a file's ctime, and nobody but the system can set that.
  */
 import type { BigIntStats } from 'node:fs';
-import { readFile, rename, rm, writeFile } from 'node:fs/promises';
+import { readFile, rename, rm, statfs, writeFile } from 'node:fs/promises';
 import type { CheckpointId } from '@torpor/protocol';
 import { writing } from './storage-failure.ts';
 import type { TreePath } from './tree-walk.ts';
@@ -30,6 +30,17 @@ export function liveMark({ ino, size, mtimeNs, ctimeNs }: BigIntStats): string {
 /** Without the ctime, which changes each time another checkpoint shares the file. */
 export function sealedMark({ dev, ino, size, mtimeNs }: BigIntStats): string {
   return `${dev} ${ino} ${size} ${mtimeNs}`;
+}
+
+/** By their magic numbers: ext2 to ext4, XFS, Btrfs, F2FS. */
+const NOTICING = new Set([0xef53, 0x58465342, 0x9123683e, 0xf2f52010]);
+
+/**
+ * Whether the file system here is known to change a file's times when it is written through a mapping.
+ * Some, tmpfs for one, never do: there no file may be taken for unchanged.
+ */
+export async function noticesWrites(path: string): Promise<boolean> {
+  return NOTICING.has((await statfs(path)).type);
 }
 
 export async function writeBaseline(

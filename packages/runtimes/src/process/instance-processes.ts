@@ -75,6 +75,6 @@ export function parentsFirst(members: readonly ProcessFacts[]): ProcessFacts[] {
   };
   return members
     .map((facts) => ({ facts, depth: depthOf(facts) }))
-    .sort((a, b) => a.depth - b.depth)
+    .sort((a, b) => a.depth - b.depth || a.facts.pid - b.facts.pid)
     .map(({ facts }) => facts);
 }

@@ -49,7 +49,7 @@ describe('the processes of an instance', () => {
     ];
     const marks: HostProcesses['marks'] = async ({ pid }) =>
       pid === 40 ? [`TORPOR_INSTANCE=${sandboxId}/2`] : [];
-    expect(await pids(processes, { marks })).toEqual([50, 40, 42, 43]);
+    expect(await pids(processes, { marks })).toEqual([40, 50, 42, 43]);
   });
 
   it('are those of its user, whichever of its ids that is, and the agent that is known by name', async () => {

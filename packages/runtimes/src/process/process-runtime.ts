@@ -19,7 +19,7 @@ import type {
   StartSpec,
 } from '@torpor/engine';
 import { type Capabilities, type CheckpointId, type SandboxId, TorporError } from '@torpor/protocol';
-import { dropBaseline, readBaseline, writeBaseline } from './baseline.ts';
+import { dropBaseline, noticesWrites, readBaseline, writeBaseline } from './baseline.ts';
 import { needsOf, openContent, workspaceIn, writeRecord } from './checkpoint-content.ts';
 import { freeze, thaw } from './freeze.ts';
 import { agentState, crowdOf, crowdUpTo, type Ground, liveInstance } from './ground.ts';
@@ -155,10 +155,10 @@ export class ProcessRuntime implements Runtime {
       if (state !== 'frozen') throw new TorporError('conflict', 'Only a frozen instance can be captured.');
       await stopAll(crowd, signal);
       const paths = this.#ground.directory.paths(instance);
-      // Without it a later write through a mapping might go unnoticed; then nothing is concluded from now.
+      // Without it a later write through a mapping might go unnoticed, and nothing is concluded from now.
       const synced = await syncFileSystem(paths.home, signal);
       const next = await capture(paths.home, staging, await readBaseline(paths.baseline), signal);
-      if (synced) await writeBaseline(paths.captured, next);
+      if (synced && (await noticesWrites(paths.directory))) await writeBaseline(paths.captured, next);
       return captured(null);
     });
   }

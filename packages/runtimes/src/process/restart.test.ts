@@ -1,15 +1,12 @@
-import { execFile, spawn } from 'node:child_process';
+import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdir, readdir, writeFile } from 'node:fs/promises';
+import { mkdir, readdir, rename, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { promisify } from 'node:util';
 import { listedInstances, NO_SPEC, newInstance, unhurried } from '@torpor/engine/testing';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { agentBundle } from '../../testing/agent-bundle.ts';
 import { httpService, pageOf } from '../../testing/http-service.ts';
 import { makeProcessWorld, type ProcessWorld, processesKnowing } from '../../testing/process-world.ts';
-
-const run = promisify(execFile);
 
 let world: ProcessWorld;
 
@@ -72,11 +69,9 @@ describe('a server that was killed', () => {
 
   it('in the middle of a removal leaves nothing that the next one does not remove', async () => {
     const left = join(world.instancesDir, '.removing/sbx_x.1.y');
-    await mkdir(left);
-    await run('sh', [
-      '-c',
-      `cd '${left}' && for i in $(seq 400); do mkdir aaaaaaaaaaaaaaa; cd aaaaaaaaaaaaaaa; done`,
-    ]);
+    const deep = 'long-name/'.repeat(300);
+    for (const part of ['one', 'two']) await mkdir(join(left, part, deep), { recursive: true });
+    await rename(join(left, 'two'), join(left, 'one', deep, 'two'));
     await mkdir(join(left, 'closed'), { mode: 0o000 });
     await mkdir(join(world.instancesDir, newInstance().sandboxId));
     await world.reopen();

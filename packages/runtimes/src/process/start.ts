@@ -1,10 +1,10 @@
 /** Starting an instance: a place of its own, its files, its agent, its services. */
 import { randomBytes } from 'node:crypto';
-import { chown, mkdir, rename } from 'node:fs/promises';
+import { chmod, chown, mkdir, rename } from 'node:fs/promises';
 import type { Instance, SealedCheckpoint, Started, StartSpec } from '@torpor/engine';
 import { type Network, TorporError } from '@torpor/protocol';
 import { setUpAgent, spawnAgent } from './agent-process.ts';
-import { writeBaseline } from './baseline.ts';
+import { noticesWrites, writeBaseline } from './baseline.ts';
 import { isTemplate, openContent } from './checkpoint-content.ts';
 import { chooseFreePort } from './free-port.ts';
 import { crowdUpTo, type Ground } from './ground.ts';
@@ -103,9 +103,13 @@ async function makeHome(
 ): Promise<void> {
   await writing(paths.run, async () => {
     await mkdir(paths.run, { mode: 0o700 });
-    if (user !== null) await chown(paths.run, user, user);
+    if (user === null) return;
+    await chown(paths.run, user, user);
+    // Nobody else comes in here, whatever modes the sandbox gives to its home.
+    await chown(paths.directory, process.getuid?.() ?? 0, user);
+    await chmod(paths.directory, 0o710);
   });
   const baseline = await materialise(from, paths.unfinishedHome, user, signal);
-  await writeBaseline(paths.baseline, baseline);
+  if (await noticesWrites(paths.directory)) await writeBaseline(paths.baseline, baseline);
   await rename(paths.unfinishedHome, paths.home);
 }

@@ -196,6 +196,16 @@ describe('a sealed workspace', () => {
     expect(await files.readFile(join(workspaceIn(first.content), 'edited'), 'utf8')).toBe('as it was');
   });
 
+  it('is no ground for sharing a file that had only just changed, since it might change again unseen', async () => {
+    await write('old', 'text');
+    await expect
+      .poll(async () => Date.now() - (await files.stat(join(home, 'old'))).ctimeMs)
+      .toBeGreaterThan(200);
+    await write('young', 'text');
+    const { next } = await captured();
+    expect([...next.files.keys()]).toEqual(['old']);
+  });
+
   it('does not take over a file of the one before it that was changed there', async () => {
     await write('a', 'good');
     const first = await captured();

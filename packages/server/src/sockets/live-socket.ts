@@ -74,7 +74,7 @@ export class LiveSocket {
       });
     }
     const next = this.incoming.shift();
-    if (next !== undefined && 'bytes' in next) this.untaken -= next.bytes.length;
+    if (next !== undefined) this.untaken -= weightOf(next);
     if (this.untaken <= MAX_UNTAKEN_BYTES) this.socket.resume();
     return next;
   }
@@ -114,13 +114,18 @@ export class LiveSocket {
 
   private push(incoming: Incoming): void {
     this.incoming.push(incoming);
-    if ('bytes' in incoming) this.untaken += incoming.bytes.length;
+    this.untaken += weightOf(incoming);
     if (this.untaken > MAX_UNTAKEN_BYTES) {
       this.heldBack = true;
       this.socket.pause();
     }
     this.wakeReader();
   }
+}
+
+/** A request counts too: many of them fill the memory as well as bytes do. */
+function weightOf(incoming: Incoming): number {
+  return 'bytes' in incoming ? incoming.bytes.length : 256;
 }
 
 function parse(text: string): SocketRequest | undefined {

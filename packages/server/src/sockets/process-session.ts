@@ -1,23 +1,15 @@
 /** A process in a sandbox for as long as a socket is open: its output goes out, what comes in is its input. */
-import type { MessageInitShape } from '@bufbuild/protobuf';
 import type { Clock } from '@torpor/engine';
-import {
-  type AgentClient,
-  asUser,
-  type ProcessEvent_DataEvent,
-  Signal,
-  type StartRequestSchema,
-} from '@torpor/envd';
+import { type AgentClient, asUser, type ProcessEvent_DataEvent, Signal } from '@torpor/envd';
 import { OUTPUT_CHANNELS, type SandboxId, TorporError } from '@torpor/protocol';
 import type { FastifyRequest } from 'fastify';
 import type { RouteParts } from '../parts.ts';
-import { fromAgent } from '../sandbox/agent-failure.ts';
-import { awakeFor } from '../sandbox/awake.ts';
+import { type Awake, awakeFor } from '../sandbox/awake.ts';
 import { endOf } from '../sandbox/command-end.ts';
 import type { Incoming, LiveSocket } from './live-socket.ts';
 
 export interface Plan {
-  readonly process: NonNullable<MessageInitShape<typeof StartRequestSchema>['process']>;
+  readonly process: NonNullable<Parameters<AgentClient['process']['start']>[0]['process']>;
   /** Absent: pipes. */
   readonly terminal?: { readonly cols: number; readonly rows: number };
   readonly user?: string | undefined;
@@ -27,8 +19,11 @@ export interface Plan {
 }
 
 const KILL_MS = 3_000;
+const AGENT_GRACE_MS = 5_000;
+const START_TRIES = 5;
+const START_MS = 200;
 
-/** Says everything there is to say on the socket, failures too; the caller only closes it. */
+/** Wakes the sandbox, and lets the process and the socket talk until one of them ends. */
 export async function runSession(
   parts: RouteParts,
   request: FastifyRequest,
@@ -36,17 +31,12 @@ export async function runSession(
   id: SandboxId,
   plan: Plan,
 ): Promise<void> {
+  const inside = await awakeFor(parts, request, id);
+  request.bound.release();
   try {
-    const inside = await awakeFor(parts, request, id);
-    request.bound.release();
-    try {
-      await converse(parts, request.id, live, inside.agent, inside.autoResumed, plan);
-    } finally {
-      inside.release();
-    }
-  } catch (thrown) {
-    const error = plan.until.aborted ? stopped() : fromAgent(thrown, id);
-    live.notice({ error: { ...error.toBody(), requestId: request.id } });
+    await converse(parts, request.id, live, inside, plan);
+  } finally {
+    inside.release();
   }
 }
 
@@ -54,26 +44,20 @@ async function converse(
   { clock }: RouteParts,
   tag: string,
   live: LiveSocket,
-  agent: AgentClient,
-  autoResumed: boolean,
+  { agent, autoResumed }: Awake,
   plan: Plan,
 ): Promise<void> {
   const began = clock.monotonic();
-  const signal = AbortSignal.any([live.closed, plan.until]);
   const over = new AbortController();
   const limit = timeLimit(clock, plan.timeoutMs, over.signal, () => kill(agent, tag));
-  const start = {
-    process: plan.process,
-    tag,
-    stdin: true,
-    ...(plan.terminal === undefined ? {} : { pty: { size: plan.terminal } }),
-  };
+  let started = false;
   let ended = false;
   try {
-    const headers = plan.user === undefined ? {} : { headers: asUser(plan.user) };
-    for await (const { event } of agent.process.start(start, { signal, ...headers })) {
+    const signal = AbortSignal.any([live.closed, plan.until]);
+    for await (const { event } of agent.process.start(startOf(plan, tag), callOf(plan, signal))) {
       const happened = event?.event;
       if (happened?.case === 'start') {
+        started = true;
         live.notice({ started: { pid: happened.value.pid, autoResumed } });
         void feed(live, agent, tag, plan);
       } else if (happened?.case === 'data') await passOn(live, happened.value);
@@ -87,11 +71,33 @@ async function converse(
     if (!ended) throw new TorporError('unreachable', 'The sandbox was cut off while the process ran.');
   } finally {
     over.abort();
-    if (!ended) await kill(agent, tag);
+    // A start that nobody has heard of yet may still be on its way.
+    for (let tries = started ? 1 : START_TRIES; !ended && tries > 0; tries--) {
+      if (await kill(agent, tag)) break;
+      if (tries > 1) await clock.sleep(START_MS);
+    }
   }
 }
 
-function timeLimit(clock: Clock, ms: number | undefined, over: AbortSignal, onPassed: () => Promise<void>) {
+function startOf({ process, terminal }: Plan, tag: string) {
+  return { process, tag, stdin: true, ...(terminal === undefined ? {} : { pty: { size: terminal } }) };
+}
+
+/** The agent's own limit comes after ours and is for the case that the server dies. */
+function callOf({ user, timeoutMs }: Plan, signal: AbortSignal) {
+  return {
+    signal,
+    ...(user === undefined ? {} : { headers: asUser(user) }),
+    ...(timeoutMs === undefined ? {} : { timeoutMs: timeoutMs + AGENT_GRACE_MS }),
+  };
+}
+
+function timeLimit(
+  clock: Clock,
+  ms: number | undefined,
+  over: AbortSignal,
+  onPassed: () => Promise<unknown>,
+) {
   const limit = { passed: false };
   if (ms === undefined) return limit;
   clock.sleep(ms, over).then(
@@ -142,10 +148,13 @@ async function take(
   return undefined;
 }
 
-/** With everything in its group. What cannot be reached cannot be killed, and is not waited for. */
-async function kill(agent: AgentClient, tag: string): Promise<void> {
+/** With everything in its group; whether there was something to kill. What cannot be reached is not waited for. */
+async function kill(agent: AgentClient, tag: string): Promise<boolean> {
   const request = { process: selected(tag), signal: Signal.SIGKILL };
-  await agent.process.sendSignal(request, { timeoutMs: KILL_MS }).catch(() => {});
+  return agent.process.sendSignal(request, { timeoutMs: KILL_MS }).then(
+    () => true,
+    () => false,
+  );
 }
 
 function selected(tag: string) {
@@ -156,8 +165,4 @@ function tooLong(ms: number): TorporError {
   return new TorporError('timeout', `The command was killed after ${ms / 1_000} s.`, {
     hint: 'Give it more time with "timeoutSeconds".',
   });
-}
-
-function stopped(): TorporError {
-  return new TorporError('unreachable', 'The server is stopping.', { retryAfterMs: 1_000 });
 }

@@ -28,6 +28,11 @@ const sockets = new WebSocketServer({
   handleProtocols: (offered) => (offered.has(SOCKET_PROTOCOL) ? SOCKET_PROTOCOL : false),
 });
 
+const requestIds = new WeakMap<IncomingMessage, string>();
+sockets.on('headers', (lines, request) => {
+  lines.push(`X-Request-Id: ${requestIds.get(request)}`);
+});
+
 /**
  * Every upgrade goes to its route as a GET; a route that opens no socket answers it like any other request.
  * `isElsewhere` tells those that another listener takes.
@@ -73,9 +78,12 @@ export function openDoor(request: FastifyRequest, reply: FastifyReply): Promise<
   if (door === undefined) {
     throw new TorporError('invalid_request', 'This address takes only WebSockets.', {
       hint: 'Ask for an upgrade: "Connection: Upgrade", "Upgrade: websocket".',
+      // How a client whose socket was refused learns that nothing else was wrong.
+      details: { upgrade: 'websocket' },
     });
   }
   doors.delete(request.raw);
+  requestIds.set(request.raw, request.id);
   reply.hijack();
   return new Promise((resolve, reject) => {
     door.socket.once('close', () => reject(new TorporError('timeout', 'The caller went away.')));
