@@ -49,6 +49,7 @@ async function bench(name: string, db: Database, size: number, before: number): 
     report: () => {},
     serverId: `bench-${size}`,
     alone: true,
+    home: 'home',
   });
   await engine.start({ rounds: false });
   await fill(db, size - before);

@@ -104,7 +104,13 @@ function faultAt(point: FaultPoint): Record<string, string> {
 
 async function dies(server: TorporProcess, request: Promise<unknown>): Promise<void> {
   request.catch(() => {});
-  const outcome = await Promise.race([server.ended, request.then(() => 'answered' as const, () => server.ended)]);
+  const outcome = await Promise.race([
+    server.ended,
+    request.then(
+      () => 'answered' as const,
+      () => server.ended,
+    ),
+  ]);
   // After the last commit the answer may be on its way when the server dies.
   const signal = outcome === 'answered' ? await server.ended : outcome;
   if (signal !== 'SIGKILL') throw new Error(`The server ended by ${signal}.`);

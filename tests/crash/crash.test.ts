@@ -29,7 +29,11 @@ describe('a server that is killed', () => {
     expect(FAULT_POINTS).toEqual(expect.arrayContaining([...TIGHTEST]));
   });
 
-  it.each(TIGHTEST)('at %s loses nothing and leaves nothing (R85, R112)', { timeout: 60_000 }, async (point) => {
-    await crashAt(point, dataDir);
-  });
+  it.each(TIGHTEST)(
+    'at %s loses nothing and leaves nothing (R85, R112)',
+    { timeout: 60_000 },
+    async (point) => {
+      await crashAt(point, dataDir);
+    },
+  );
 });

@@ -18,11 +18,17 @@ export interface TorporProcess {
 
 /** Starts on the data directory and resolves when it says that it is ready. */
 export async function startTorpor(dataDir: string, env: Record<string, string> = {}): Promise<TorporProcess> {
-  const child = spawn(process.execPath, [BIN, 'up', '--port', '0', '--data-dir', dataDir, '--runtime', 'process'], {
-    env: { ...process.env, TORPOR_API_KEY: API_KEY, ...env },
-    stdio: ['ignore', 'pipe', 'pipe'],
-  });
-  const ended = once(child, 'exit').then(([code, signal]) => (signal ?? code) as NodeJS.Signals | number | null);
+  const child = spawn(
+    process.execPath,
+    [BIN, 'up', '--port', '0', '--data-dir', dataDir, '--runtime', 'process'],
+    {
+      env: { ...process.env, TORPOR_API_KEY: API_KEY, ...env },
+      stdio: ['ignore', 'pipe', 'pipe'],
+    },
+  );
+  const ended = once(child, 'exit').then(
+    ([code, signal]) => (signal ?? code) as NodeJS.Signals | number | null,
+  );
   const url = await untilReady(child, ended);
   return {
     torpor: new Torpor({ url, apiKey: API_KEY }),

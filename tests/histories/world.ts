@@ -83,6 +83,7 @@ export class HistoryWorld {
       report: () => {},
       serverId: `server-${index}-${++this.started}`,
       alone: this.databases.length === 1,
+      home: 'home',
     });
     const server = { engine, wire };
     this.servers[index] = server;

@@ -3,6 +3,7 @@ import { CommanderError } from 'commander';
 import { guardCommand } from './arguments.ts';
 import { buildCommand, type Outcome } from './build-command.ts';
 import type { CommandEntry } from './command-table.ts';
+import { EXIT } from './exit-codes.ts';
 import { CliError } from './failure.ts';
 import type { Io } from './io.ts';
 
@@ -27,7 +28,12 @@ export async function runCommand(
     await command.parseAsync(args, { from: 'user' });
   } catch (thrown) {
     if (!(thrown instanceof CommanderError)) throw thrown;
-    if (thrown.exitCode === 0) return 0;
+    if (thrown.exitCode === 0) return EXIT.ok;
+    // One that has only subcommands was called without any.
+    if (thrown.code === 'commander.help') {
+      command.outputHelp();
+      return EXIT.invalid;
+    }
     throw refused(thrown, entry.name);
   }
   return outcome.exitCode;

@@ -66,6 +66,12 @@ describe('help', () => {
     }
   });
 
+  it('is what a command with only subcommands says', async () => {
+    const { code, stdout } = await torporInside(['files']);
+    expect(code).toBe(10);
+    expect(stdout).toContain('put');
+  });
+
   it('offers what was meant', async () => {
     const { code, stderr } = await torporInside(['puase', 'web']);
     expect(code).toBe(10);

@@ -38,6 +38,10 @@ export interface Context {
   readonly serverId: string;
   /** No other server can be at work on this database: the lock of the data directory is ours. */
   readonly alone: boolean;
+  /** The id of the data directory whose sandboxes and checkpoints these are. */
+  readonly home: string;
+  /** Fires when the engine stops; rounds end between two items. */
+  readonly stopping: AbortSignal;
 }
 
 export function runtimeOf(ctx: Context, sandbox: { readonly runtime: string }): Runtime {

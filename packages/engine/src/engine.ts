@@ -35,14 +35,21 @@ import { type Cursor, followEvents, readEvents } from './ledger/read.ts';
 import { refusal } from './lifecycle.ts';
 import { type Caller, Desk } from './operations/desk.ts';
 import { forgetExpiredKeys } from './operations/idempotency.ts';
-import { findOpenOperation, findOperation, listOperations } from './operations/operation.ts';
+import {
+  findOpenOperation,
+  findOperation,
+  listOperations,
+  type Operation,
+  openOperationsOf,
+  phasesOf,
+} from './operations/operation.ts';
 import type { Address, AgentAddress, Instance, Runtime } from './ports/runtime.ts';
 import { getSandbox, listSandboxes, type SandboxFilter } from './sandbox.ts';
 import { ensureTemplate, listTemplates, type TemplateRow } from './templates.ts';
 import { audit, type Disagreement } from './upkeep/audit.ts';
 import { collect, scrub } from './upkeep/collector.ts';
 import { type Round, reconcile } from './upkeep/reconciler.ts';
-import { buryOthers, forgetDeadServers, heartbeat, sayGoodbye } from './upkeep/servers.ts';
+import { buryOthers, claimHome, forgetDeadServers, heartbeat, sayGoodbye } from './upkeep/servers.ts';
 import { Sweeper } from './upkeep/sweeper.ts';
 import { create } from './verbs/create.ts';
 import { fork } from './verbs/fork.ts';
@@ -60,8 +67,11 @@ export interface Page<T> {
   readonly nextCursor: string | null;
 }
 
+/** Reading a checkpoint whole costs a disk's time; a round takes a few. */
+const SCRUBBED_AT_ONCE = 2;
+
 /** What the engine is given; everything else of its context it makes itself. */
-export type EngineParts = Omit<Context, 'background'>;
+export type EngineParts = Omit<Context, 'background' | 'stopping'>;
 
 export class Engine {
   readonly leases: Leases;
@@ -70,10 +80,12 @@ export class Engine {
   private readonly desk: Desk;
   private readonly sweeper: Sweeper;
   private readonly stopping = new AbortController();
+  private readonly leaving = new AbortController();
+  private comparing: Promise<Round> | undefined;
   private rounds: Promise<void>[] = [];
 
   constructor(parts: EngineParts) {
-    this.ctx = { ...parts, background: new Background(parts.report) };
+    this.ctx = { ...parts, background: new Background(parts.report), stopping: this.stopping.signal };
     this.notices = new Notices(parts.clock, parts.settings.noticeAtLeastEveryMs);
     this.desk = new Desk(this.ctx, this.notices);
     this.leases = new Leases(this.ctx);
@@ -83,16 +95,22 @@ export class Engine {
   /** Joins the database and makes true again whatever a crash left behind; then the rounds begin. */
   async start(options: { readonly rounds: boolean } = { rounds: true }): Promise<Round> {
     const { ctx } = this;
+    const { settings } = ctx;
+    await claimHome(ctx);
     await heartbeat(ctx);
     await buryOthers(ctx);
+    // From the first moment to the last: as long as it works on something, others must know.
+    if (options.rounds)
+      this.every(settings.serverLeaseMs / 3, 'heartbeat', () => heartbeat(ctx), this.leaving.signal);
     await this.notices.start(ctx.db);
     for (const runtime of ctx.runtimes.values()) await ensureTemplate(ctx, runtime, 'base');
     const round = await this.reconcile();
     if (options.rounds) {
-      const { sweepEveryMs, reconcileEveryMs, serverLeaseMs } = ctx.settings;
-      this.every(serverLeaseMs / 3, 'heartbeat', () => heartbeat(ctx));
-      this.every(sweepEveryMs, 'sweep', () => this.sweeper.round());
-      this.every(reconcileEveryMs, 'reconcile', () => this.reconcile().then(() => scrub(ctx, 1)));
+      this.every(settings.activityEveryMs / 2, 'activity', () => this.leases.flush());
+      this.every(settings.sweepEveryMs, 'sweep', () => this.sweeper.round());
+      this.every(settings.reconcileEveryMs, 'reconcile', () => this.compare());
+      this.every(settings.collectEveryMs, 'collect', () => collect(ctx));
+      this.every(settings.reconcileEveryMs, 'scrub', () => scrub(ctx, SCRUBBED_AT_ONCE));
     }
     return round;
   }
@@ -103,6 +121,7 @@ export class Engine {
     await Promise.all(this.rounds);
     await this.desk.idle();
     await this.ctx.background.idle();
+    this.leaving.abort();
     await sayGoodbye(this.ctx);
     await this.notices.stop();
   }
@@ -117,7 +136,7 @@ export class Engine {
     return {
       sandbox: await this.view(id, caller.org),
       checkpoint: await this.checkpoint(caller.org, checkpointId),
-      operation: operation === null ? null : viewOperation(operation),
+      operation: operation === null ? null : await this.viewOperation(operation),
     };
   }
 
@@ -164,15 +183,21 @@ export class Engine {
   /** A running sandbox is looked at while the caller waits, within a short bound. */
   async get(org: string, id: SandboxId): Promise<SandboxView> {
     const sandbox = await getSandbox(this.ctx.db, id, org);
-    const view = await this.view(id, org);
-    if (sandbox.state !== 'running') return view;
+    if (sandbox.state !== 'running') return this.view(id, org);
     const found = await observe(this.ctx, sandbox);
-    return { ...view, evidence: found.is, observedAt: this.ctx.clock.now() };
+    const view = await this.view(id, org);
+    // It may have become something else while we looked; then what was seen says nothing about it.
+    const same = view.state === 'running' && view.generation === sandbox.generation;
+    return same ? { ...view, evidence: found.is, observedAt: this.ctx.clock.now() } : view;
   }
 
   async list(filter: SandboxFilter, cursor: string, limit: number): Promise<Page<SandboxView>> {
     const sandboxes = await listSandboxes(this.ctx.db, filter, cursor, limit);
-    const items = sandboxes.map((sandbox) => viewSandbox(sandbox, null));
+    const open = await openOperationsOf(
+      this.ctx.db,
+      sandboxes.map(({ id }) => id),
+    );
+    const items = sandboxes.map((sandbox) => viewSandbox(sandbox, open.get(sandbox.id) ?? null));
     return { items, nextCursor: items.length < limit ? null : (items.at(-1)?.id ?? null) };
   }
 
@@ -206,16 +231,18 @@ export class Engine {
     if (operation === undefined || operation.org !== org) {
       throw new TorporError('not_found', `There is no operation ${id}.`, { operationId: id });
     }
-    return viewOperation(operation);
+    return this.viewOperation(operation);
   }
 
+  /** Newest first. */
   async operations(
     org: string,
     sandboxId: SandboxId | undefined,
-    cursor: string,
+    before: OperationId | undefined,
     limit: number,
   ): Promise<Page<OperationView>> {
-    const items = (await listOperations(this.ctx.db, org, sandboxId, cursor, limit)).map(viewOperation);
+    const found = await listOperations(this.ctx.db, org, sandboxId, before, limit);
+    const items = await Promise.all(found.map((operation) => this.viewOperation(operation)));
     return { items, nextCursor: items.length < limit ? null : (items.at(-1)?.id ?? null) };
   }
 
@@ -253,10 +280,10 @@ export class Engine {
     return listTemplates(this.ctx.db);
   }
 
-  /** One round of making what is so and what is written agree. */
+  /** One whole round of making what is so and what is written agree. */
   async reconcile(): Promise<Round> {
     const { ctx } = this;
-    const round = await reconcile(ctx, this.desk);
+    const round = await this.compare();
     await collect(ctx);
     await ctx.db.transaction((tx) => forgetExpiredKeys(tx, ctx.clock.now()));
     await forgetDeadServers(ctx);
@@ -285,8 +312,7 @@ export class Engine {
   ): Promise<T> {
     const sandbox = await getSandbox(this.ctx.db, id, org);
     if (sandbox.state !== 'running') {
-      const transient = sandbox.state === 'paused' ? 'conflict' : refusal(sandbox.state);
-      throw new TorporError(transient, `The sandbox is ${sandbox.state}.`, { sandboxId: id });
+      throw new TorporError(refusal(sandbox.state), `The sandbox is ${sandbox.state}.`, { sandboxId: id });
     }
     const instance = { sandboxId: id, generation: sandbox.generation };
     const runtime = runtimeOf(this.ctx, sandbox);
@@ -301,6 +327,18 @@ export class Engine {
     return viewSandbox(sandbox, open?.id ?? null);
   }
 
+  /** Never twice at once: the second would only run into the first. */
+  private compare(): Promise<Round> {
+    this.comparing ??= reconcile(this.ctx, this.desk).finally(() => {
+      this.comparing = undefined;
+    });
+    return this.comparing;
+  }
+
+  private async viewOperation(operation: Operation): Promise<OperationView> {
+    return viewOperation(operation, await phasesOf(this.ctx.db, operation));
+  }
+
   private async viewCheckpoint(checkpoint: Checkpoint): Promise<CheckpointView> {
     return viewCheckpoint(checkpoint, await namesOf(this.ctx.db, checkpoint.id));
   }
@@ -309,8 +347,7 @@ export class Engine {
     return { sandbox: await this.view(id, org), source, lost: [...lost] };
   }
 
-  private every(ms: number, what: string, work: () => Promise<unknown>): void {
-    const { signal } = this.stopping;
+  private every(ms: number, what: string, work: () => Promise<unknown>, signal = this.stopping.signal): void {
     const loop = async () => {
       while (!signal.aborted) {
         await this.ctx.clock.sleep(ms, signal).catch(() => {});
@@ -318,6 +355,7 @@ export class Engine {
         await work().catch((thrown: unknown) => this.ctx.report(`${what} failed`, { error: thrown }));
       }
     };
-    this.rounds.push(loop());
+    const running = loop();
+    if (signal === this.stopping.signal) this.rounds.push(running);
   }
 }

@@ -12,27 +12,36 @@ import { SANDBOX_COLUMNS, type Sandbox, toSandbox } from './sandbox.ts';
 /** Marks a sandbox as used just now. Later is never made earlier. */
 export async function touch(tx: Transaction, id: SandboxId, now: number): Promise<void> {
   await tx.query(
-    `INSERT INTO sandbox_activity (sandbox_id, active_at) VALUES ($1, $2)
-     ON CONFLICT (sandbox_id) DO UPDATE SET active_at = excluded.active_at
+    `INSERT INTO sandbox_activity (sandbox_id, active_at, idle_at)
+     SELECT id, CAST($2 AS {integer}),
+       CASE WHEN on_idle = 'keep' THEN NULL ELSE CAST($2 AS {integer}) + idle_ms END
+     FROM sandboxes WHERE id = $1 AND state NOT IN ('paused', 'killing', 'killed', 'failed', 'lost')
+     ON CONFLICT (sandbox_id) DO UPDATE SET active_at = excluded.active_at, idle_at = excluded.idle_at
      WHERE sandbox_activity.active_at < excluded.active_at`,
     [id, now],
   );
 }
 
-export async function lastActive(db: Queryable, id: SandboxId): Promise<number | null> {
-  const [row] = await db.query<{ active_at: number }>(
-    'SELECT active_at FROM sandbox_activity WHERE sandbox_id = $1',
+/** What does not run is not idle either. */
+export async function forgetActivity(tx: Transaction, id: SandboxId): Promise<void> {
+  await tx.query('DELETE FROM sandbox_activity WHERE sandbox_id = $1', [id]);
+}
+
+/** When a sandbox may be treated as idle; null when it may not. */
+export async function idleAt(db: Queryable, id: SandboxId): Promise<number | null> {
+  const [row] = await db.query<{ idle_at: number | null }>(
+    'SELECT idle_at FROM sandbox_activity WHERE sandbox_id = $1',
     [id],
   );
-  return row?.active_at ?? null;
+  return row?.idle_at ?? null;
 }
 
 /** Running sandboxes nobody has used for as long as they allow, in pages by id. */
 export async function listIdle(db: Queryable, now: number, after: string, limit: number): Promise<Sandbox[]> {
   const columns = SANDBOX_COLUMNS.split(',').map((column) => `s.${column.trim()}`);
   const rows = await db.query(
-    `SELECT ${columns.join(', ')} FROM sandboxes s JOIN sandbox_activity a ON a.sandbox_id = s.id
-     WHERE s.state = 'running' AND s.on_idle <> 'keep' AND a.active_at + s.idle_ms <= $1 AND s.id > $2
+    `SELECT ${columns.join(', ')} FROM sandbox_activity a JOIN sandboxes s ON s.id = a.sandbox_id
+     WHERE a.idle_at IS NOT NULL AND a.idle_at <= $1 AND s.state = 'running' AND s.id > $2
      ORDER BY s.id LIMIT $3`,
     [now, after, limit],
   );
@@ -81,15 +90,16 @@ export class Leases {
     if (this.ctx.clock.monotonic() - this.flushedAt < this.ctx.settings.activityEveryMs) return;
     this.flushedAt = this.ctx.clock.monotonic();
     const ids = new Set([...this.held.keys(), ...this.used]);
+    if (ids.size === 0) return;
     this.used.clear();
     const now = this.ctx.clock.now();
-    for (const id of ids) {
-      await this.ctx.db
-        .transaction((tx) => touch(tx, id, now))
-        .catch((thrown: unknown) => {
-          this.used.add(id);
-          this.ctx.report('activity not written', { sandboxId: id, error: thrown });
-        });
+    try {
+      await this.ctx.db.transaction(async (tx) => {
+        for (const id of ids) await touch(tx, id, now);
+      });
+    } catch (thrown) {
+      for (const id of ids) this.used.add(id);
+      this.ctx.report('activity not written', { sandboxes: ids.size, error: thrown });
     }
   }
 }

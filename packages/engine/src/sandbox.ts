@@ -113,6 +113,12 @@ export async function lockSandbox(tx: Transaction, id: SandboxId): Promise<Sandb
   return toSandbox(row);
 }
 
+/** The sandbox a checkpoint belongs to, for an event of its own; undefined for a template's. */
+export async function lockOwner(tx: Transaction, id: SandboxId | null): Promise<Sandbox | undefined> {
+  if (id === null || (await findSandbox(tx, id)) === undefined) return undefined;
+  return lockSandbox(tx, id);
+}
+
 export async function insertSandbox(tx: Transaction, sandbox: Sandbox): Promise<void> {
   await tx.query(
     `INSERT INTO sandboxes (id, org, name, runtime, template, config, metadata, timeout_ms, on_timeout, idle_ms,
@@ -200,7 +206,8 @@ export async function listSandboxes(
   if (filter.states !== undefined) conditions.push(`state IN (${filter.states.map(mark).join(', ')})`);
   for (const [key, value] of Object.entries(filter.metadata ?? {})) {
     conditions.push(
-      `id IN (SELECT sandbox_id FROM sandbox_metadata WHERE key = ${mark(key)} AND value = ${mark(value)})`,
+      `id IN (SELECT sandbox_id FROM sandbox_metadata
+         WHERE sandbox_metadata.org = sandboxes.org AND key = ${mark(key)} AND value = ${mark(value)})`,
     );
   }
   const rows = await db.query(

@@ -18,6 +18,10 @@ export interface Settings {
   readonly noticeAtLeastEveryMs: number;
   /** Rows read at once by the reconciler and the sweeps. */
   readonly pageSize: number;
+  /** How many sandboxes a round works on at once. */
+  readonly hands: number;
+  /** How often checkpoints that nothing refers to are looked for, which reads all of them. */
+  readonly collectEveryMs: number;
   readonly idempotencyMs: number;
   /** How many checkpoints before the present one a sandbox keeps, beside those that have a name. */
   readonly keepPrevious: number;
@@ -41,6 +45,8 @@ export const DEFAULT_SETTINGS: Settings = {
   activityEveryMs: 10_000,
   noticeAtLeastEveryMs: 5_000,
   pageSize: 100,
+  hands: 8,
+  collectEveryMs: 300_000,
   idempotencyMs: 24 * 3_600_000,
   keepPrevious: 1,
   expiryNoticeMs: 24 * 3_600_000,

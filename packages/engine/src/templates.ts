@@ -105,7 +105,7 @@ async function insertTemplate(
   sealed: Parameters<typeof markSealed>[2],
 ): Promise<boolean> {
   if ((await findTemplate(tx, runtime, name)) !== undefined) return false;
-  await markSealed(tx, id, sealed, { recovered: false, expiresAt: null }, now);
+  await markSealed(tx, id, sealed, { recovered: false, kept: false, expiresAt: null }, now);
   const rows = await tx.query(
     `INSERT INTO templates (runtime, name, checkpoint_id, created_at) VALUES ($1, $2, $3, $4)
      ON CONFLICT (runtime, name) DO NOTHING RETURNING name`,

@@ -66,7 +66,7 @@ export function viewCheckpoint(checkpoint: Checkpoint, names: readonly string[])
   };
 }
 
-export function viewOperation(operation: Operation): OperationView {
+export function viewOperation(operation: Operation, phases: OperationView['phases']): OperationView {
   const { id, sandboxId, kind, phase, startedAt, deadlineAt, endedAt, outcome, error } = operation;
-  return { id, sandboxId, kind, phase, startedAt, deadlineAt, endedAt, outcome, error };
+  return { id, sandboxId, kind, phase, phases, startedAt, deadlineAt, endedAt, outcome, error };
 }

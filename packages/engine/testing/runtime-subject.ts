@@ -1,10 +1,11 @@
 /** A runtime as the contract suite holds it: with a store, a program inside, and the accidents from outside. */
 import { randomBytes } from 'node:crypto';
-import { type CheckpointId, makeId, type SandboxId } from '@torpor/protocol';
+import { type Capabilities, type CheckpointId, makeId, type SandboxId } from '@torpor/protocol';
 import type { CheckpointStore, Staging } from '../src/ports/checkpoint-store.ts';
 import type {
   Captured,
   Instance,
+  Observation,
   Runtime,
   SealedCheckpoint,
   Started,
@@ -53,6 +54,30 @@ export function newInstance(generation = 1): Instance {
 
 export function nextOf({ sandboxId, generation }: Instance): Instance {
   return { sandboxId, generation: generation + 1 };
+}
+
+/** What a test of the contract works with. Both are new for each test. */
+export class RuntimeBench {
+  subject!: RuntimeUnderTest;
+  template!: SealedCheckpoint;
+
+  get can(): Capabilities {
+    return this.subject.runtime.capabilities();
+  }
+
+  /** An instance that runs; a new one from the template unless told otherwise. */
+  async started(
+    from = this.template,
+    use: 'memory' | 'files' = 'files',
+    instance = newInstance(),
+  ): Promise<Instance> {
+    await startFrom(this.subject, instance, from, use);
+    return instance;
+  }
+
+  observed(instance: Instance, runtime: Runtime = this.subject.runtime): Promise<Observation> {
+    return runtime.observe(instance, unhurried);
+  }
 }
 
 type Ground = Pick<RuntimeUnderTest, 'runtime' | 'store'>;

@@ -60,6 +60,7 @@ export async function makeWorld(kind: DatabaseKind, options: WorldOptions = {}):
       report: (what, facts) => reported.push({ what, facts }),
       serverId: `server-${++servers}`,
       alone: false,
+      home: 'home',
     };
     return { ...base, ...options.parts?.(base) };
   };

@@ -98,6 +98,7 @@ export const operationViewSchema = z
     sandboxId: idSchema('sbx'),
     kind: operationKindSchema,
     phase: z.string().nullable(),
+    phases: z.array(z.object({ phase: z.string(), at: z.number().int() })),
     startedAt: z.number().int(),
     deadlineAt: z.number().int(),
     endedAt: z.number().int().nullable(),

@@ -31,7 +31,7 @@ export async function pageOf(runtime: Runtime, instance: Instance, port: number)
   return JSON.parse(await get(address)) as Page;
 }
 
-export function get(address: Address): Promise<string> {
+function get(address: Address): Promise<string> {
   return new Promise((resolve, reject) => {
     const asked = request({ ...address, agent: false }, (response) => {
       let text = '';

@@ -68,6 +68,7 @@ export function operationView(more: Partial<OperationView> = {}): OperationView 
     sandboxId: SANDBOX_ID,
     kind: 'pause',
     phase: null,
+    phases: [],
     startedAt: 1_000,
     deadlineAt: 2_000,
     endedAt: 1_500,

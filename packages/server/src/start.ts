@@ -77,6 +77,7 @@ export async function startServer(config: ServerConfig, options: StartOptions): 
     report: reportTo(options.log, metrics),
     serverId,
     alone: config.database === undefined,
+    home: directory.id,
   });
   begun.defer(await watchLedger({ db, serverId, log: options.log, metrics }));
   begun.defer(() => stopEngine(engine, options.log));

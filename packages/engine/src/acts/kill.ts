@@ -1,6 +1,7 @@
 /** Ending a sandbox: everything it runs is destroyed, then it is `killed`. */
 import { TorporError } from '@torpor/protocol';
 import { type Context, runtimeOf, take } from '../context.ts';
+import { forgetActivity } from '../idleness.ts';
 import { commit, type Held, pass } from '../operations/held.ts';
 import { endOperation, FenceLost } from '../operations/operation.ts';
 import type { Sandbox } from '../sandbox.ts';
@@ -30,10 +31,11 @@ export async function kill(ctx: Context, held: Held, sandbox: Sandbox): Promise<
     await commit(ctx, operation, (tx) =>
       endOperation(tx, operation, ctx.clock.now(), { outcome: 'failed', error }),
     );
-    return;
+    return openDoor(ctx, sandbox.id);
   }
   await commit(ctx, operation, async (tx, locked) => {
     const now = ctx.clock.now();
+    await forgetActivity(tx, locked.id);
     await endOperation(tx, operation, now, { outcome: 'succeeded', result: {} });
     const change = { endsAt: null, evidence: 'ledger', observedAt: now } as const;
     const head = { operationId: operation.id, baseId: null, checkpointId: null, change };

@@ -11,6 +11,7 @@ import {
   type Sealed,
 } from '../checkpoints/checkpoint.ts';
 import { type Context, runtimeOf, take } from '../context.ts';
+import { forgetActivity } from '../idleness.ts';
 import { commit, type Held } from '../operations/held.ts';
 import { endOperation, FenceLost, type Operation } from '../operations/operation.ts';
 import type { Transaction } from '../ports/database.ts';
@@ -32,17 +33,25 @@ export async function recover(ctx: Context, held: Held, sandbox: Sandbox, found:
     } catch (thrown) {
       if (thrown instanceof FenceLost) throw thrown;
       // The files were seen, so nothing is given up: the next round looks again and tries again.
-      return putOff(ctx, operation, TorporError.from(thrown));
+      await putOff(ctx, operation, TorporError.from(thrown));
+      return openDoor(ctx, sandbox.id);
     }
   }
   await commit(ctx, operation, async (tx, locked) => {
     const now = ctx.clock.now();
+    await forgetActivity(tx, locked.id);
     const outcome = {
       outcome: 'succeeded',
       result: { checkpointId: salvaged?.id ?? locked.checkpointId },
     } as const;
     if (salvaged !== null) {
-      await markSealed(tx, salvaged.id, salvaged.sealed, { recovered: true, expiresAt: null }, now);
+      await markSealed(
+        tx,
+        salvaged.id,
+        salvaged.sealed,
+        { recovered: true, kept: false, expiresAt: null },
+        now,
+      );
       await end(ctx, tx, operation, outcome);
       await stepRecovered(ctx, tx, locked, operation, found, salvaged.id, ['processes', 'connections']);
       return;

@@ -14,8 +14,9 @@ import {
   type Sealed,
 } from '../checkpoints/checkpoint.ts';
 import { type Context, note, runtimeOf, take } from '../context.ts';
+import { forgetActivity } from '../idleness.ts';
 import { commit, commitForSure, type Held, pass, phase, Undecided } from '../operations/held.ts';
-import { endOperation, FenceLost, type Operation } from '../operations/operation.ts';
+import { endOperation, FenceLost, type Operation, proveOurs } from '../operations/operation.ts';
 import type { Staging } from '../ports/checkpoint-store.ts';
 import type { Transaction } from '../ports/database.ts';
 import type { Instance, Runtime } from '../ports/runtime.ts';
@@ -28,14 +29,14 @@ export interface SealPlan {
   readonly checkpointId: CheckpointId;
   readonly mode: 'memory' | 'files';
   readonly reason: Reason;
-  /** `pause` leaves the sandbox paused; `continue` lets the same processes go on. */
-  readonly afterwards: 'pause' | 'continue';
+  /** `pause` leaves it paused; `continue` lets the same processes go on; `start` pauses it for a start to follow. */
+  readonly afterwards: 'pause' | 'continue' | 'start';
+  /** Asked for as a checkpoint: it stays until somebody deletes it or it expires. */
+  readonly kept: boolean;
   readonly name: string | null;
   readonly expiresAt: number | null;
   /** What else becomes true with the checkpoint, in the same transaction, before its event. */
   readonly also?: (tx: Transaction, sandbox: Sandbox, operation: Operation) => Promise<void>;
-  /** Whether the operation is over with this. */
-  readonly last: boolean;
 }
 
 /** The row of a checkpoint that is about to be written; part of the transaction that accepts the operation. */
@@ -76,15 +77,32 @@ export async function seal(ctx: Context, held: Held, sandbox: Sandbox, plan: Sea
     const durationMs = Math.round(ctx.clock.monotonic() - began);
     await commitSealed(ctx, operation, plan, sealed, durationMs);
   } catch (thrown) {
-    if (thrown instanceof FenceLost || thrown instanceof Undecided) throw thrown;
-    await undoSeal(ctx, operation, sandbox, TorporError.from(thrown));
-    throw new SealFailed();
+    if (!(thrown instanceof FenceLost || thrown instanceof Undecided)) {
+      await undoSeal(ctx, operation, sandbox, TorporError.from(thrown));
+      throw new SealFailed();
+    }
+    // Somebody else settles it; our own door is of no use to them.
+    await openDoor(ctx, sandbox.id);
+    throw thrown;
   }
   await pass(ctx, operation, 'seal-committed');
-  if (plan.afterwards === 'continue') await thaw(ctx, { ...sandbox, checkpointId: plan.checkpointId });
-  await pass(ctx, operation, 'seal-thawed');
+  if (plan.afterwards === 'continue') await goOn(ctx, operation, sandbox, plan.checkpointId);
   // What is to run again at once keeps its door closed until it does.
-  if (plan.last) await openDoor(ctx, sandbox.id);
+  if (plan.afterwards !== 'start') await openDoor(ctx, sandbox.id);
+}
+
+/** Lets a sandbox go on that was sealed in place; only then is the operation over and the next one let in. */
+export async function goOn(
+  ctx: Context,
+  operation: Operation,
+  sandbox: Sandbox,
+  checkpointId: CheckpointId,
+): Promise<void> {
+  await thaw(ctx, { ...sandbox, checkpointId });
+  await pass(ctx, operation, 'seal-thawed');
+  await commit(ctx, operation, (tx) =>
+    endOperation(tx, operation, ctx.clock.now(), { outcome: 'succeeded', result: { checkpointId } }),
+  );
 }
 
 /** The seal failed, the sandbox runs again and the operation has ended with the cause. */
@@ -111,6 +129,8 @@ async function quieten(ctx: Context, held: Held, runtime: Runtime, instance: Ins
   );
   await call('Writing dirty data back', (own) => runtime.presync(instance, own));
   await pass(ctx, operation, 'seal-synced');
+  // A freeze that comes after somebody else undid this operation would stop a sandbox nobody thaws.
+  await proveOurs(ctx.db, operation);
   await call('Freezing', (own) => runtime.freeze(instance, own));
   await phase(ctx, operation, 'frozen');
   await pass(ctx, operation, 'seal-frozen');
@@ -203,18 +223,29 @@ async function commitSealed(
     operation,
     async (tx, sandbox) => {
       const now = ctx.clock.now();
-      await markSealed(tx, checkpointId, sealed, { recovered: false, expiresAt: plan.expiresAt }, now);
+      await markSealed(
+        tx,
+        checkpointId,
+        sealed,
+        { recovered: false, kept: plan.kept, expiresAt: plan.expiresAt },
+        now,
+      );
       await plan.also?.(tx, sandbox, operation);
-      if (plan.last)
-        await endOperation(tx, operation, now, { outcome: 'succeeded', result: { checkpointId } });
       const head = { operationId: operation.id, checkpointId, baseId: checkpointId };
       const data = { ...about, parentId: sandbox.baseId };
       if (plan.afterwards === 'continue') {
-        await take(ctx, tx, sandbox, 'snapshotted', 'checkpoint.sealed', { ...data, name: plan.name }, head);
-      } else {
-        const change = { endsAt: null, lost, reason: null, evidence: 'ledger', observedAt: now } as const;
-        await take(ctx, tx, sandbox, 'sealed', 'sandbox.paused', { ...data, lost }, { ...head, change });
+        const sealedData = { ...data, name: plan.name };
+        await take(ctx, tx, sandbox, 'snapshotted', 'checkpoint.sealed', sealedData, head);
+        return;
       }
+      // A life that goes on at once ends when it was to end anyway.
+      const endsAt = plan.afterwards === 'start' ? sandbox.endsAt : null;
+      const change = { endsAt, lost, reason: null, evidence: 'ledger', observedAt: now } as const;
+      await forgetActivity(tx, sandbox.id);
+      if (plan.afterwards === 'pause') {
+        await endOperation(tx, operation, now, { outcome: 'succeeded', result: { checkpointId } });
+      }
+      await take(ctx, tx, sandbox, 'sealed', 'sandbox.paused', { ...data, lost }, { ...head, change });
     },
     async (tx) => (await findCheckpoint(tx, checkpointId))?.state === 'sealed',
   );
@@ -230,6 +261,8 @@ export async function undoSeal(
   sandbox: Sandbox,
   error: TorporError,
 ): Promise<void> {
+  // A thaw that comes too late would let processes run in the middle of somebody else's seal.
+  await proveOurs(ctx.db, operation);
   const thawed = await thaw(ctx, sandbox);
   await openDoor(ctx, sandbox.id);
   await commit(ctx, operation, async (tx, locked) => {

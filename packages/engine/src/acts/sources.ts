@@ -22,8 +22,7 @@ const LONGEST_CHAIN = 64;
 
 export async function sourcesOf(ctx: Context, sandbox: Sandbox, operation: Operation): Promise<Source[]> {
   const wanted = await wantedCheckpoint(ctx, sandbox, operation);
-  const policy =
-    (operation.request['fallback'] as readonly Fallback[] | undefined) ?? sandbox.config.fallback;
+  const policy = policyOf(sandbox, operation);
   if (sandbox.state === 'creating') {
     const kind = wanted.sandboxId === null ? 'template' : undefined;
     return waysToUse(wanted, policy, [], kind);
@@ -53,6 +52,22 @@ export async function sourcesOf(ctx: Context, sandbox: Sandbox, operation: Opera
     sources.push(...waysToUse(template, ['files'], ['files', 'processes'], 'template'));
   }
   return sources;
+}
+
+/** A fork's request speaks of its children; what it says is not meant for the source. */
+function policyOf(sandbox: Sandbox, operation: Operation): readonly Fallback[] {
+  const asked = operation.kind === 'fork' ? undefined : operation.request['fallback'];
+  return (asked as readonly Fallback[] | undefined) ?? sandbox.config.fallback;
+}
+
+/** Whether a sandbox of this runtime may be started from the checkpoint at another's wish than its own pause. */
+export function requireStartable(checkpoint: Checkpoint, runtime: string): void {
+  if (checkpoint.replayable && checkpoint.runtime === runtime) return;
+  throw new TorporError(
+    'capability_unsupported',
+    `The sandbox cannot be started from checkpoint ${checkpoint.id}.`,
+    { checkpointId: checkpoint.id },
+  );
 }
 
 async function wantedCheckpoint(ctx: Context, sandbox: Sandbox, operation: Operation): Promise<Checkpoint> {

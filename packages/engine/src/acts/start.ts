@@ -10,7 +10,7 @@ import { inspectCheckpoint, provesDamage, recordHealth } from '../checkpoints/so
 import { type Context, note, runtimeOf, take } from '../context.ts';
 import { touch } from '../idleness.ts';
 import { commit, commitForSure, type Held, pass, Undecided } from '../operations/held.ts';
-import { endOperation, FenceLost, type Operation, setPhase } from '../operations/operation.ts';
+import { endOperation, FenceLost, findOperation, type Operation, setPhase } from '../operations/operation.ts';
 import type { Transaction } from '../ports/database.ts';
 import type { Instance, Started } from '../ports/runtime.ts';
 import type { Sandbox } from '../sandbox.ts';
@@ -48,6 +48,9 @@ export async function start(ctx: Context, held: Held, claimed: Sandbox): Promise
         break;
       } catch (thrown) {
         if (thrown instanceof FenceLost || thrown instanceof Undecided) throw thrown;
+        // Its only copy may be what was just started: that is looked at later, and destroyed on no doubt.
+        if (!source.checkpoint.replayable)
+          throw new Undecided('The start may have used its checkpoint up.', { cause: thrown });
         await clear(
           ctx,
           { operation, signal: new AbortController().signal },
@@ -64,7 +67,10 @@ export async function start(ctx: Context, held: Held, claimed: Sandbox): Promise
     }
     if (!started) throw firstFault ?? nothingToStartFrom(sandbox);
   } catch (thrown) {
-    if (thrown instanceof FenceLost || thrown instanceof Undecided) throw thrown;
+    if (thrown instanceof FenceLost || thrown instanceof Undecided) {
+      await openDoor(ctx, sandbox.id);
+      throw thrown;
+    }
     await giveUp(ctx, operation, sandbox, TorporError.from(thrown));
   }
   if (started) await pass(ctx, operation, 'start-committed');
@@ -78,11 +84,20 @@ export async function start(ctx: Context, held: Held, claimed: Sandbox): Promise
 export async function adopt(ctx: Context, held: Held, sandbox: Sandbox): Promise<void> {
   const found = await observe(ctx, sandbox);
   if (found.is === 'unknown') throw new Error(`The start of ${sandbox.id} cannot be judged: ${found.why}`);
-  const [source] = found.is === 'running' ? await sourcesOf(ctx, sandbox, held.operation) : [];
-  if (source === undefined) return start(ctx, held, sandbox);
+  if (found.is === 'gone') {
+    // A generation is started once; the next try is a new one.
+    const again = await commit(ctx, held.operation, (tx, locked) => {
+      const data = { kind: held.operation.kind, phase: 'starting again', detail: found.why };
+      const head = { operationId: held.operation.id, generation: locked.generation + 1 };
+      return note(ctx, tx, locked, 'operation.phase', data, head);
+    });
+    return start(ctx, held, again);
+  }
+  const [source] = await sourcesOf(ctx, sandbox, held.operation);
+  if (source === undefined) throw nothingToStartFrom(sandbox);
   const { memory } = source.checkpoint.parts;
   const started: Started = memory ? { kind: 'memory', lost: [] } : { kind: 'files', lost: ['processes'] };
-  await commitStarted(ctx, held.operation, source, started, sandbox.generation, 0);
+  await commitStarted(ctx, held.operation, source, started, 0);
   await openDoor(ctx, sandbox.id);
 }
 
@@ -159,14 +174,7 @@ async function startFrom(ctx: Context, held: Held, sandbox: Sandbox, source: Sou
   }
   await pass(ctx, operation, 'start-observed');
   signal.throwIfAborted();
-  await commitStarted(
-    ctx,
-    operation,
-    source,
-    started,
-    instance.generation,
-    Math.round(ctx.clock.monotonic() - began),
-  );
+  await commitStarted(ctx, operation, source, started, Math.round(ctx.clock.monotonic() - began));
 }
 
 /** One transaction: the sandbox runs, its new lifetime is set, the event says what it came from. */
@@ -175,7 +183,6 @@ async function commitStarted(
   operation: Operation,
   source: Source,
   started: Started,
-  generation: number,
   durationMs: number,
 ): Promise<void> {
   const { checkpoint } = source;
@@ -186,14 +193,12 @@ async function commitStarted(
     operation,
     async (tx, sandbox) => {
       const now = ctx.clock.now();
-      const seconds = operation.request['timeoutSeconds'] as number | undefined;
-      const lifetime = seconds === undefined ? sandbox.timeoutMs : seconds * 1_000;
-      const endsAt = lifetime === null ? null : now + lifetime;
+      const endsAt = newEnd(operation, sandbox, now);
       const result = { source: { checkpointId: checkpoint.id, kind }, lost };
       await touch(tx, sandbox.id, now);
       await endOperation(tx, operation, now, {
         outcome: 'succeeded',
-        result: operation.kind === 'snapshot' ? { ...result, checkpointId: checkpoint.id } : result,
+        result: { ...result, checkpointId: checkpoint.id },
       });
       const after = await take(
         ctx,
@@ -214,8 +219,19 @@ async function commitStarted(
       // The provider used it up; from here on it is not there for anybody.
       if (!checkpoint.replayable) await consume(ctx, tx, after, checkpoint.id);
     },
-    async (_, sandbox) => sandbox.state === 'running' && sandbox.generation === generation,
+    async (tx) => (await findOperation(tx, operation.id))?.outcome === 'succeeded',
   );
+}
+
+/**
+ * The new lifetime. A resume starts the one that was asked for, or the configured one; whoever was only
+ * sealed for a moment keeps the end it had.
+ */
+function newEnd(operation: Operation, sandbox: Sandbox, now: number): number | null {
+  const asked = operation.kind === 'resume' ? operation.request['timeoutSeconds'] : undefined;
+  if (typeof asked === 'number') return now + asked * 1_000;
+  if (sandbox.endsAt !== null) return sandbox.endsAt;
+  return sandbox.timeoutMs === null ? null : now + sandbox.timeoutMs;
 }
 
 async function consume(
@@ -257,7 +273,16 @@ async function giveUp(
     const failed = nothingLeft
       ? new TorporError('lost', `Nothing usable is left: ${message}`, { cause: error })
       : error;
-    await endOperation(tx, operation, now, { outcome: 'failed', error: failed });
+    // What a snapshot or a fork was asked for is there, sealed and committed; only its source sleeps now.
+    const done = operation.kind === 'snapshot' || operation.kind === 'fork';
+    await endOperation(
+      tx,
+      operation,
+      now,
+      done
+        ? { outcome: 'succeeded', result: { checkpointId: locked.checkpointId } }
+        : { outcome: 'failed', error: failed },
+    );
     if (nothingLeft) {
       const reason = `no usable checkpoint is left: ${message}`;
       const change = { reason, lost: ['processes', 'files'], evidence: 'ledger', observedAt: now } as const;
@@ -267,7 +292,7 @@ async function giveUp(
     }
     const event = locked.state === 'creating' ? 'sandbox.failed' : 'sandbox.resume_failed';
     const reason = locked.state === 'creating' ? message : locked.reason;
-    const change = { reason, evidence: 'ledger', observedAt: now } as const;
+    const change = { reason, endsAt: null, evidence: 'ledger', observedAt: now } as const;
     await take(ctx, tx, locked, 'start_failed', event, { error: { code, message } }, { ...ids, change });
   });
 }

@@ -140,13 +140,14 @@ export async function markSealed(
   tx: Transaction,
   id: CheckpointId,
   sealed: Sealed,
-  extra: { readonly recovered: boolean; readonly expiresAt: number | null },
+  extra: { readonly recovered: boolean; readonly kept: boolean; readonly expiresAt: number | null },
   now: number,
 ): Promise<void> {
   const { captured } = sealed;
   await tx.query(
     `UPDATE checkpoints SET state = 'sealed', sealed = 1, has_files = $2, has_memory = $3, needs = $4, external = $5,
-       replayable = $6, recovered = $7, location = $8, bytes = $9, health = 'ok', sealed_at = $10, expires_at = $11
+       replayable = $6, recovered = $7, location = $8, bytes = $9, health = 'ok', sealed_at = $10, expires_at = $11,
+       kept = $12
      WHERE id = $1 AND state = 'writing'`,
     [
       id,
@@ -160,6 +161,7 @@ export async function markSealed(
       sealed.bytes,
       now,
       extra.expiresAt,
+      extra.kept ? 1 : 0,
     ],
   );
   for (const other of captured.standsOn) {
@@ -167,13 +169,18 @@ export async function markSealed(
   }
 }
 
-/** Gives it up. Foreign keys refuse this for one that anything refers to. The bytes are removed afterwards. */
-export async function markDeleted(tx: Transaction, id: CheckpointId, now: number): Promise<void> {
+/**
+ * Gives it up, and says whether that is news. Foreign keys refuse this for one that anything refers to. The
+ * bytes are removed afterwards.
+ */
+export async function markDeleted(tx: Transaction, id: CheckpointId, now: number): Promise<boolean> {
   await tx.query('DELETE FROM checkpoint_stands_on WHERE checkpoint_id = $1', [id]);
-  await tx.query("UPDATE checkpoints SET state = 'deleted', sealed = 0, deleted_at = $2 WHERE id = $1", [
-    id,
-    now,
-  ]);
+  const rows = await tx.query(
+    `UPDATE checkpoints SET state = 'deleted', sealed = 0, deleted_at = $2
+     WHERE id = $1 AND state <> 'deleted' RETURNING id`,
+    [id, now],
+  );
+  return rows.length > 0;
 }
 
 /** What an unfinished operation was writing. */
@@ -183,6 +190,15 @@ export async function findWriting(db: Queryable, operationId: OperationId): Prom
     [operationId],
   );
   return rows.map(toCheckpoint);
+}
+
+/** What an operation has sealed, if it came that far. */
+export async function findSealedBy(db: Queryable, operationId: OperationId): Promise<Checkpoint | undefined> {
+  const [row] = await db.query(
+    `SELECT ${CHECKPOINT_COLUMNS} FROM checkpoints WHERE operation_id = $1 AND state = 'sealed'`,
+    [operationId],
+  );
+  return row === undefined ? undefined : toCheckpoint(row);
 }
 
 export async function refuseTakenName(tx: Transaction, sandboxId: SandboxId, name: string): Promise<void> {

@@ -7,8 +7,8 @@
  */
 import { type CheckpointId, type EventData, type SandboxId, TorporError } from '@torpor/protocol';
 import { type Context, note, runtimeOf } from '../context.ts';
-import { ConstraintViolation, type Queryable, type Transaction } from '../ports/database.ts';
-import { findSandbox, lockSandbox } from '../sandbox.ts';
+import { ConstraintViolation, type Queryable } from '../ports/database.ts';
+import { lockOwner } from '../sandbox.ts';
 import { within } from '../within.ts';
 import {
   CHECKPOINT_COLUMNS,
@@ -38,7 +38,7 @@ export async function listCollectable(
 ): Promise<Checkpoint[]> {
   const rows = await db.query(
     `SELECT ${CHECKPOINT_COLUMNS} FROM checkpoints c
-     WHERE c.state = 'sealed' AND c.expires_at IS NULL AND c.id > $2 AND ${UNREFERENCED} AND ${UNNAMED}
+     WHERE c.state = 'sealed' AND c.kept = 0 AND c.expires_at IS NULL AND c.id > $2 AND ${UNREFERENCED} AND ${UNNAMED}
        AND (
          NOT EXISTS (
            SELECT 1 FROM sandboxes s
@@ -70,8 +70,8 @@ export async function giveUp(
       const owner = await lockOwner(tx, checkpoint.sandboxId);
       if (why !== 'unreferenced')
         await tx.query('DELETE FROM checkpoint_names WHERE checkpoint_id = $1', [id]);
-      await markDeleted(tx, id, ctx.clock.now());
-      if (owner === undefined) return;
+      const news = await markDeleted(tx, id, ctx.clock.now());
+      if (owner === undefined || !news) return;
       await note(ctx, tx, owner, 'checkpoint.deleted', { checkpointId: id, why }, { operationId: null });
     });
     return true;
@@ -80,11 +80,6 @@ export async function giveUp(
     if (thrown instanceof ConstraintViolation) return false;
     throw thrown;
   }
-}
-
-async function lockOwner(tx: Transaction, id: SandboxId | null) {
-  if (id === null || (await findSandbox(tx, id)) === undefined) return undefined;
-  return lockSandbox(tx, id);
 }
 
 /** On request: refused, with who needs it, when anything does. */
@@ -181,12 +176,11 @@ export async function announceExpiry(ctx: Context, checkpoint: Checkpoint): Prom
   });
 }
 
-/** Sealed longest ago without anybody having read its contents since. */
+/** Those that nobody has tried to read for longest. */
 export async function listToScrub(db: Queryable, before: number, limit: number): Promise<Checkpoint[]> {
   const rows = await db.query(
     `SELECT ${CHECKPOINT_COLUMNS} FROM checkpoints
-     WHERE state = 'sealed' AND (verified_at IS NULL OR verified_at <= $1)
-     ORDER BY COALESCE(verified_at, 0), id LIMIT $2`,
+     WHERE state = 'sealed' AND scrubbed_at <= $1 ORDER BY scrubbed_at, id LIMIT $2`,
     [before, limit],
   );
   return rows.map(toCheckpoint);

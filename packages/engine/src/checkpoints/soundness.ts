@@ -3,7 +3,7 @@ import { type CheckpointHealth, type ErrorCode, TorporError } from '@torpor/prot
 import type { Context } from '../context.ts';
 import { note, runtimeOf } from '../context.ts';
 import type { MemoryVerdict } from '../ports/runtime.ts';
-import { findSandbox, lockSandbox } from '../sandbox.ts';
+import { lockOwner } from '../sandbox.ts';
 import { within } from '../within.ts';
 import { type Checkpoint, forRuntime } from './checkpoint.ts';
 
@@ -54,16 +54,13 @@ export async function recordHealth(
   verifiedAt: number | null,
 ): Promise<void> {
   await ctx.db.transaction(async (tx) => {
-    const owner =
-      checkpoint.sandboxId === null || (await findSandbox(tx, checkpoint.sandboxId)) === undefined
-        ? undefined
-        : await lockSandbox(tx, checkpoint.sandboxId);
-    await tx.query(
-      `UPDATE checkpoints SET health = $2, health_code = $3, health_detail = $4,
-         verified_at = COALESCE($5, verified_at) WHERE id = $1 AND state = 'sealed'`,
-      [checkpoint.id, health, error?.code ?? null, error?.message ?? null, verifiedAt],
+    const owner = await lockOwner(tx, checkpoint.sandboxId);
+    const rows = await tx.query(
+      `UPDATE checkpoints SET health = $2, health_code = $3, health_detail = $4, scrubbed_at = $6,
+         verified_at = COALESCE($5, verified_at) WHERE id = $1 AND state = 'sealed' RETURNING id`,
+      [checkpoint.id, health, error?.code ?? null, error?.message ?? null, verifiedAt, ctx.clock.now()],
     );
-    if (owner === undefined || checkpoint.health === health) return;
+    if (owner === undefined || rows.length === 0 || checkpoint.health === health) return;
     await note(
       ctx,
       tx,

@@ -8,6 +8,7 @@
  * The kernel also frees the lock when this process closes *any* handle of its own on `lock.db`, so no other
  * code may open that file, not even to copy it.
  */
+import { randomBytes } from 'node:crypto';
 import { mkdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
 import { hostname } from 'node:os';
 import { join } from 'node:path';
@@ -19,6 +20,8 @@ import { sqliteError } from './sqlite-error.ts';
 
 export interface DataDirectory {
   readonly path: string;
+  /** Which directory this is, wherever it is mounted. */
+  readonly id: string;
   /** Lets the next process have it. Ending the process does so too. */
   release(): Promise<void>;
 }
@@ -32,16 +35,19 @@ interface Holder {
 export async function claimDataDirectory(path: string, clock: Clock = systemClock): Promise<DataDirectory> {
   await makeDirectory(path);
   const lock = await takeLock(path);
+  let id: string;
   try {
     // After the lock, so that the file never names somebody who did not get it; it also proves that the
     // directory can be written, which SQLite does not when `lock.db` is there already.
     await writeHolder(path, { pid: process.pid, host: hostname(), startedAt: clock.now() });
+    id = await homeOf(path);
   } catch (thrown) {
     lock.close();
     throw fileError(thrown, path);
   }
   return {
     path,
+    id,
     release: async () => {
       if (!lock.isOpen) return;
       await rm(holderFile(path), { force: true }).catch(() => undefined);
@@ -115,4 +121,19 @@ function isAlive(pid: number): boolean {
     // Somebody else's process may not be signalled, and is alive.
     return thrown instanceof Error && 'code' in thrown && thrown.code === 'EPERM';
   }
+}
+
+/** Made with the directory and kept in it: by this a database knows whose sandboxes it speaks of. */
+async function homeOf(path: string): Promise<string> {
+  const file = join(path, 'home');
+  const known = await readFile(file, 'utf8').catch((thrown: NodeJS.ErrnoException) => {
+    if (thrown.code === 'ENOENT') return '';
+    throw thrown;
+  });
+  if (known !== '') return known.trim();
+  const id = randomBytes(16).toString('hex');
+  // Whole or not at all: a second server must never read half of it.
+  await writeFile(`${file}.new`, `${id}\n`, { mode: 0o600, flush: true });
+  await rename(`${file}.new`, file);
+  return id;
 }

@@ -98,7 +98,7 @@ describe.each(databaseKinds)('operations on %s', (kind) => {
     letGo();
     expect(await killing).toMatchObject({ state: 'killed' });
     expect(await pausing).toMatchObject({ code: 'killed' });
-    expect(await engine.operations('org', id, '', 10)).toMatchObject({
+    expect(await engine.operations('org', id, undefined, 10)).toMatchObject({
       items: expect.arrayContaining([expect.objectContaining({ kind: 'pause', outcome: 'superseded' })]),
     });
   });
@@ -108,7 +108,7 @@ describe.each(databaseKinds)('operations on %s', (kind) => {
     await engine.pause(caller, id);
     const answers = await Promise.all(Array.from({ length: 20 }, () => engine.resume(caller, id)));
     expect(new Set(answers.map((answer) => answer.sandbox.generation))).toEqual(new Set([2]));
-    const { items } = await engine.operations('org', id, '', 100);
+    const { items } = await engine.operations('org', id, undefined, 100);
     expect(items.filter((operation) => operation.kind === 'resume')).toHaveLength(1);
   });
 

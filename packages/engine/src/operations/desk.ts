@@ -20,6 +20,7 @@ import { canonical, findByKey, hashBody, type Key, rememberKey } from './idempot
 import {
   endOperation,
   FenceLost,
+  findLastDone,
   findOpenOperation,
   findOperation,
   insertOperation,
@@ -44,13 +45,19 @@ export interface Ask {
 }
 
 /** What the lock on the sandbox allows an accepted operation to write together with its own row. */
-export type Admit = (tx: Transaction, sandbox: Sandbox, operation: Operation) => Promise<void>;
+export type Admit = (
+  tx: Transaction,
+  sandbox: Sandbox,
+  operation: Operation,
+  superseded: Operation | undefined,
+) => Promise<void>;
 
 /** Drives an operation to its end, which it writes itself. */
 export type Drive = (held: Held) => Promise<void>;
 
 export type Accepted =
-  | { readonly is: 'accepted' | 'joined'; readonly operationId: OperationId }
+  /** `replayed` is the answer to a key that was used before, however long ago. */
+  | { readonly is: 'accepted' | 'joined' | 'replayed'; readonly operationId: OperationId }
   | { readonly is: 'already'; readonly sandbox: Sandbox };
 
 interface Driven {
@@ -62,8 +69,6 @@ export class Desk {
   private readonly ctx: Context;
   private readonly growth: Growth;
   private readonly driven = new Map<OperationId, Driven>();
-  /** Drafted here and about to be driven: not orphans, although nobody drives them yet. */
-  private readonly drafted = new Set<OperationId>();
 
   constructor(ctx: Context, growth: Growth) {
     this.ctx = ctx;
@@ -73,10 +78,8 @@ export class Desk {
   /** A new operation row; not yet written. */
   draft(ask: Omit<Ask, 'kind'> & { readonly kind: OperationKind }): Operation {
     const now = this.ctx.clock.now();
-    const id = this.ctx.ids.next('op');
-    this.drafted.add(id);
     return {
-      id,
+      id: this.ctx.ids.next('op'),
       org: ask.caller.org,
       sandboxId: ask.sandboxId,
       parentId: null,
@@ -101,23 +104,26 @@ export class Desk {
     let operation: Operation | undefined;
     const accepted = await this.once(async (tx): Promise<Accepted> => {
       superseded = undefined;
-      if (operation !== undefined) this.dismiss(operation.id);
       operation = undefined;
       const key = keyOf(ask, ask.sandboxId);
       const known = key === undefined ? undefined : await findByKey(tx, key, this.ctx.clock.now());
-      if (known !== undefined) return { is: 'joined', operationId: known };
+      if (known !== undefined) return { is: 'replayed', operationId: known };
 
       const sandbox = await lockSandbox(tx, ask.sandboxId);
       if (sandbox.org !== ask.caller.org) throw noSuchSandbox(ask.sandboxId);
+      const decision = decide(sandbox.state, ask.kind);
       const open = await findOpenOperation(tx, sandbox.id);
-      if (open !== undefined && !(ask.kind === 'kill' && open.kind !== 'kill')) {
+      // A sandbox that runs is running, also while it is being snapshotted.
+      const already = decision.kind === 'already' && (open === undefined || ask.kind === 'resume');
+      if (already) {
+        if (key !== undefined) await this.rememberAlready(tx, ask, key);
+        return { is: 'already', sandbox };
+      }
+      if (open !== undefined && !supersedes(ask, open)) {
         if (!isTwin(open, ask)) throw transitioning(open);
         if (key !== undefined) await rememberKey(tx, key, open.id, this.keyExpiry());
         return { is: 'joined', operationId: open.id };
       }
-
-      const decision = decide(sandbox.state, ask.kind);
-      if (decision.kind === 'already') return { is: 'already', sandbox };
       if (decision.kind === 'refused') throw refused(sandbox, decision.code, ask.kind);
       if (open !== undefined) {
         superseded = open;
@@ -129,11 +135,8 @@ export class Desk {
       operation = this.draft(ask);
       await insertOperation(tx, operation);
       if (key !== undefined) await rememberKey(tx, key, operation.id, this.keyExpiry());
-      await admit(tx, sandbox, operation);
+      await admit(tx, sandbox, operation, superseded);
       return { is: 'accepted', operationId: operation.id };
-    }).catch((thrown: unknown) => {
-      if (operation !== undefined) this.dismiss(operation.id);
-      throw thrown;
     });
     if (operation !== undefined) {
       // The driver of what was superseded must be out of the way before anything is destroyed under it.
@@ -163,12 +166,21 @@ export class Desk {
       operation = await insert(tx);
       if (key !== undefined) await rememberKey(tx, key, operation.id, this.keyExpiry());
       return operation.id;
-    }).catch((thrown: unknown) => {
-      if (operation !== undefined) this.dismiss(operation.id);
-      throw thrown;
     });
     if (operation !== undefined) this.drive(operation, drive);
     return id;
+  }
+
+  /** What this very request made when it was asked before; looked at before anything else can refuse it. */
+  async replay(
+    caller: Caller,
+    kind: string,
+    thing: SandboxId | '',
+    request: unknown,
+  ): Promise<OperationId | undefined> {
+    const key = keyOf({ caller, request, kind }, thing);
+    if (key === undefined) return undefined;
+    return this.ctx.db.transaction((tx) => findByKey(tx, key, this.ctx.clock.now()));
   }
 
   /** Drives an operation that is ours; used for new ones and for those taken over. */
@@ -197,16 +209,10 @@ export class Desk {
         this.driven.delete(operation.id);
       });
     this.driven.set(operation.id, { done, controller });
-    this.drafted.delete(operation.id);
-  }
-
-  /** Lets go of a draft that came to nothing. */
-  dismiss(id: OperationId): void {
-    this.drafted.delete(id);
   }
 
   isDriving(id: OperationId): boolean {
-    return this.driven.has(id) || this.drafted.has(id);
+    return this.driven.has(id);
   }
 
   /** Waits until nothing is being driven here any more. */
@@ -214,17 +220,21 @@ export class Desk {
     while (this.driven.size > 0) await Promise.all([...this.driven.values()].map((driven) => driven.done));
   }
 
-  /** The operation once it has ended, whoever drives it; throws its error when it failed. */
-  async finished(id: OperationId, signal?: AbortSignal): Promise<Operation> {
-    const never = new AbortController().signal;
+  /**
+   * The operation once it has ended, whoever drives it; throws its error when it failed. One that was
+   * driven here and had to be left open is not waited for: the reconciler, who may be asking, ends it later.
+   */
+  async finished(id: OperationId, signal: AbortSignal = new AbortController().signal): Promise<Operation> {
     for (;;) {
-      const grown = this.growth.next(signal ?? never);
-      await this.driven.get(id)?.done;
+      const grown = this.growth.next(signal);
+      const here = this.driven.get(id);
+      if (here !== undefined) await Promise.race([here.done, aborted(signal)]);
       const operation = await findOperation(this.ctx.db, id);
       if (operation === undefined) throw new TorporError('not_found', `There is no operation ${id}.`);
       if (operation.outcome === 'succeeded') return operation;
       if (operation.endedAt !== null) throw outcomeError(operation);
-      if (signal?.aborted) throw stillUnderWay(operation);
+      const leftOpen = here !== undefined && !this.isDriving(id);
+      if (signal.aborted || leftOpen) throw stillUnderWay(operation);
       await grown;
     }
   }
@@ -233,6 +243,12 @@ export class Desk {
     const driven = this.driven.get(id);
     driven?.controller.abort(new FenceLost(id));
     await driven?.done;
+  }
+
+  /** The next request under this key gets the operation that made the wish true, whatever has become of it. */
+  private async rememberAlready(tx: Transaction, ask: Ask, key: Key): Promise<void> {
+    const done = await findLastDone(tx, ask.sandboxId, MADE_TRUE_BY[ask.kind] ?? []);
+    if (done !== undefined) await rememberKey(tx, key, done.id, this.keyExpiry());
   }
 
   private keyExpiry(): number {
@@ -260,8 +276,24 @@ function keyOf(
     : { org, route: `${ask.kind} ${thing}`, key, bodyHash: hashBody(ask.request) };
 }
 
-/** Two requests are the same when they would do the same; when to end the new life is settled afterwards. */
+/** Which operations make a wish true that may be asked for again. */
+const MADE_TRUE_BY: Readonly<Partial<Record<OperationKind, readonly OperationKind[]>>> = {
+  pause: ['pause', 'recover'],
+  resume: ['create', 'resume', 'rollback'],
+  kill: ['kill'],
+};
+
+/** Somebody's kill ends whatever is under way; a policy waits for its turn. */
+function supersedes(ask: Ask, open: Operation): boolean {
+  return ask.kind === 'kill' && ask.reason === 'request' && open.kind !== 'kill';
+}
+
+/**
+ * Two requests are the same when they would do the same; when to end the new life is settled afterwards.
+ * Two forks never are: each caller wants children of its own.
+ */
 function isTwin(open: Operation, ask: Ask): boolean {
+  if (ask.kind === 'fork') return false;
   const essence = ({ timeoutSeconds: _, ...rest }: Readonly<Record<string, unknown>>) => canonical(rest);
   return open.kind === ask.kind && essence(open.request) === essence(ask.request);
 }
@@ -287,5 +319,12 @@ function stillUnderWay(operation: Operation): TorporError {
     sandboxId: operation.sandboxId,
     operationId: operation.id,
     details: { phase: operation.phase },
+  });
+}
+
+function aborted(signal: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    if (signal.aborted) resolve();
+    else signal.addEventListener('abort', () => resolve(), { once: true });
   });
 }

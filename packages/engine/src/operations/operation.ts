@@ -126,19 +126,38 @@ export async function findLastDone(
   return row === undefined ? undefined : toOperation(row);
 }
 
+/** Newest first, from behind the one named. */
 export async function listOperations(
   db: Queryable,
   org: string,
   sandboxId: SandboxId | undefined,
-  after: string,
+  before: OperationId | undefined,
   limit: number,
 ): Promise<Operation[]> {
+  const last = before === undefined ? undefined : await findOperation(db, before);
+  const params = [org, last?.startedAt ?? Number.MAX_SAFE_INTEGER, last?.id ?? '', limit];
   const rows = await db.query(
     `SELECT ${COLUMNS} FROM operations
-     WHERE org = $1 AND ($2 = '' OR sandbox_id = $2) AND id > $3 ORDER BY id LIMIT $4`,
-    [org, sandboxId ?? '', after, limit],
+     WHERE org = $1 ${sandboxId === undefined ? '' : 'AND sandbox_id = $5'}
+       AND (started_at < $2 OR (started_at = $2 AND id < $3))
+     ORDER BY started_at DESC, id DESC LIMIT $4`,
+    sandboxId === undefined ? params : [...params, sandboxId],
   );
   return rows.map(toOperation);
+}
+
+/** Which of these sandboxes have an operation under way. */
+export async function openOperationsOf(
+  db: Queryable,
+  sandboxIds: readonly SandboxId[],
+): Promise<Map<SandboxId, OperationId>> {
+  if (sandboxIds.length === 0) return new Map();
+  const marks = sandboxIds.map((_, i) => `$${i + 1}`).join(', ');
+  const rows = await db.query<{ id: OperationId; sandbox_id: SandboxId }>(
+    `SELECT id, sandbox_id FROM operations WHERE ended_at IS NULL AND sandbox_id IN (${marks})`,
+    sandboxIds,
+  );
+  return new Map(rows.map((row) => [row.sandbox_id, row.id]));
 }
 
 /**
@@ -146,7 +165,12 @@ export async function listOperations(
  * whoever ends or takes over an operation locks that row too, so the answer holds until the commit.
  */
 export async function holdFence(tx: Transaction, operation: Operation): Promise<void> {
-  const [row] = await tx.query(
+  await proveOurs(tx, operation);
+}
+
+/** For what is done outside of a transaction: at this moment it is ours. */
+export async function proveOurs(db: Queryable, operation: Operation): Promise<void> {
+  const [row] = await db.query(
     'SELECT id FROM operations WHERE id = $1 AND fence = $2 AND ended_at IS NULL',
     [operation.id, operation.fence],
   );
@@ -186,20 +210,24 @@ export async function endOperation(
   tx.notify('ledger');
 }
 
-/** Open operations whose server has stopped saying that it lives, or that this server has let go of. */
+/**
+ * Open operations whose server has stopped saying that it lives, or that this server has let go of. Its own
+ * newest ones are left out: they were accepted a moment ago and are about to be driven.
+ */
 export async function listOrphaned(
   db: Queryable,
   now: number,
-  serverId: string,
+  server: { readonly id: string; readonly leaseMs: number },
   after: string,
   limit: number,
 ): Promise<Operation[]> {
   const rows = await db.query(
     `SELECT ${COLUMNS} FROM operations
-     WHERE ended_at IS NULL AND id > $3
-       AND (owner = $2 OR NOT EXISTS (SELECT 1 FROM servers WHERE servers.id = owner AND lease_until > $1))
-     ORDER BY id LIMIT $4`,
-    [now, serverId, after, limit],
+     WHERE ended_at IS NULL AND id > $4
+       AND ((owner = $2 AND started_at <= $3)
+         OR NOT EXISTS (SELECT 1 FROM servers WHERE servers.id = owner AND lease_until > $1))
+     ORDER BY id LIMIT $5`,
+    [now, server.id, now - server.leaseMs, after, limit],
   );
   return rows.map(toOperation);
 }
@@ -225,4 +253,19 @@ export function outcomeError(operation: Operation): TorporError {
   const body = operation.error;
   if (body === null) return new TorporError('internal', `Operation ${operation.id} ended without a word.`);
   return TorporError.fromBody(body).with({ operationId: operation.id, sandboxId: operation.sandboxId });
+}
+
+export interface Phase {
+  readonly phase: string;
+  readonly at: number;
+}
+
+/** How far it came, as the ledger tells it. */
+export async function phasesOf(db: Queryable, operation: Operation): Promise<Phase[]> {
+  const rows = await db.query<{ data: string; at: number }>(
+    `SELECT data, at FROM events
+     WHERE sandbox_id = $1 AND operation_id = $2 AND type = 'operation.phase' ORDER BY seq`,
+    [operation.sandboxId, operation.id],
+  );
+  return rows.map(({ data, at }) => ({ phase: (JSON.parse(data) as { phase: string }).phase, at }));
 }

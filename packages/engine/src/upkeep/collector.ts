@@ -1,6 +1,6 @@
 /** One round of keeping the checkpoints in order: unfinished, unreferenced, expiring, removable, unread. */
 
-import { findCheckpoint } from '../checkpoints/checkpoint.ts';
+import type { CheckpointId } from '@torpor/protocol';
 import {
   announceExpiry,
   giveUp,
@@ -14,6 +14,9 @@ import {
 } from '../checkpoints/retention.ts';
 import { verifyCheckpoint } from '../checkpoints/soundness.ts';
 import type { Context } from '../context.ts';
+import type { StoredCheckpoint } from '../ports/checkpoint-store.ts';
+import type { Queryable } from '../ports/database.ts';
+import { within } from '../within.ts';
 import { inPages } from './pages.ts';
 
 export async function collect(ctx: Context): Promise<void> {
@@ -25,6 +28,7 @@ export async function collect(ctx: Context): Promise<void> {
     act: (item: T) => Promise<unknown>,
   ) => {
     for await (const item of items) {
+      if (ctx.stopping.aborted) return;
       await act(item).catch((thrown: unknown) =>
         ctx.report(`${what} failed`, { id: item.id, error: thrown }),
       );
@@ -55,17 +59,34 @@ export async function collect(ctx: Context): Promise<void> {
 
 /** Bytes whose row says that they are gone, or that no row explains: what a stale owner wrote too late. */
 async function sweepStore(ctx: Context): Promise<void> {
-  for await (const stored of ctx.store.list()) {
-    const row = await findCheckpoint(ctx.db, stored.id);
-    const wanted = row !== undefined && row.state !== 'deleted';
-    if (wanted && stored.state !== 'removing') continue;
-    if (wanted && row.state === 'sealed') continue;
-    await ctx.store
-      .remove(stored.id)
-      .catch((thrown: unknown) =>
-        ctx.report('removing stray bytes failed', { id: stored.id, error: thrown }),
+  const { callMs, pageSize } = ctx.settings;
+  const stored: StoredCheckpoint[] = [];
+  await within(ctx.clock, callMs, 'Listing the store', async () => {
+    for await (const one of ctx.store.list()) stored.push(one);
+  });
+  for (let i = 0; i < stored.length && !ctx.stopping.aborted; i += pageSize) {
+    const some = stored.slice(i, i + pageSize);
+    const wanted = await listWanted(ctx.db, some);
+    for (const { id, state } of some) {
+      if (wanted.get(id) === 'sealed' || (wanted.has(id) && state !== 'removing')) continue;
+      await within(ctx.clock, callMs, 'Removing stray bytes', () => ctx.store.remove(id)).catch(
+        (thrown: unknown) => ctx.report('removing stray bytes failed', { id, error: thrown }),
       );
+    }
   }
+}
+
+/** The states of those that a row wants. */
+async function listWanted(
+  db: Queryable,
+  stored: readonly StoredCheckpoint[],
+): Promise<Map<CheckpointId, string>> {
+  const marks = stored.map((_, i) => `$${i + 1}`).join(', ');
+  const rows = await db.query<{ id: CheckpointId; state: string }>(
+    `SELECT id, state FROM checkpoints WHERE state <> 'deleted' AND id IN (${marks})`,
+    stored.map(({ id }) => id),
+  );
+  return new Map(rows.map(({ id, state }) => [id, state]));
 }
 
 /** Reads the contents of a few checkpoints that nobody has read for long. */

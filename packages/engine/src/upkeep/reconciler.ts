@@ -13,7 +13,7 @@ import type { Instance, Runtime } from '../ports/runtime.ts';
 import { findSandbox, listSandboxes, lockSandbox, type Sandbox } from '../sandbox.ts';
 import { kill } from '../verbs/kill.ts';
 import { within } from '../within.ts';
-import { inPages } from './pages.ts';
+import { inPages, withHands } from './pages.ts';
 import { takeUp } from './take-up.ts';
 
 /** What a round did, for metrics and for `fsck`. */
@@ -34,31 +34,32 @@ export async function reconcile(ctx: Context, desk: Desk): Promise<Round> {
 
 /** Finishes or rolls back every operation whose server is gone, or that this server had to let go of. */
 async function takeUpOrphans(ctx: Context, desk: Desk, round: Round): Promise<void> {
+  const server = { id: ctx.serverId, leaseMs: ctx.settings.serverLeaseMs };
   const orphans = inPages(
-    (after, limit) => listOrphaned(ctx.db, ctx.clock.now(), ctx.serverId, after, limit),
+    (after, limit) => listOrphaned(ctx.db, ctx.clock.now(), server, after, limit),
     ctx.settings.pageSize,
   );
-  const ended: Promise<unknown>[] = [];
-  for await (const operation of orphans) {
-    if (desk.isDriving(operation.id)) continue;
+  await withHands(orphans, ctx.settings.hands, ctx.stopping, async (operation) => {
+    if (desk.isDriving(operation.id)) return;
     await guarded(ctx, round, operation.sandboxId, async () => {
       await takeUp(ctx, desk, operation);
       round.takenUp++;
-      ended.push(desk.finished(operation.id, AbortSignal.timeout(ctx.settings.operationMs)).catch(() => {}));
+      // What it ended as is the operation's own to say; here it only matters that it has.
+      await desk.finished(operation.id, ctx.stopping).catch(() => {});
     });
-  }
-  await Promise.all(ended);
+  });
 }
 
 async function compareSandboxes(ctx: Context, desk: Desk, round: Round): Promise<void> {
-  const states = ['running', 'paused', 'killing'] as const;
+  // A paused sandbox's leftovers are found by listing what the runtime has, not by asking for each.
+  const states = ['running', 'killing'] as const;
   const live = inPages(
     (after, limit) => listSandboxes(ctx.db, { states }, after, limit),
     ctx.settings.pageSize,
   );
-  for await (const sandbox of live) {
-    await guarded(ctx, round, sandbox.id, () => compare(ctx, desk, sandbox, round));
-  }
+  await withHands(live, ctx.settings.hands, ctx.stopping, (sandbox) =>
+    guarded(ctx, round, sandbox.id, () => compare(ctx, desk, sandbox, round)),
+  );
 }
 
 async function compare(ctx: Context, desk: Desk, sandbox: Sandbox, round: Round): Promise<void> {
@@ -68,8 +69,6 @@ async function compare(ctx: Context, desk: Desk, sandbox: Sandbox, round: Round)
     round.repaired++;
     return;
   }
-  // A paused sandbox's leftovers are found by listing what the runtime has, not by asking for each.
-  if (sandbox.state === 'paused') return;
   const found = await observe(ctx, sandbox);
   if (found.is === 'unknown') {
     round.unknown++;
@@ -113,9 +112,9 @@ async function repairByOperation(ctx: Context, desk: Desk, sandbox: Sandbox): Pr
     await insertOperation(tx, operation);
     return locked;
   });
-  if (claimed === undefined) return desk.dismiss(operation.id);
+  if (claimed === undefined) return;
   desk.drive(operation, (held) => repair(ctx, held, claimed));
-  await desk.finished(operation.id);
+  await desk.finished(operation.id, ctx.stopping);
 }
 
 /**
@@ -130,6 +129,7 @@ async function destroyStrays(ctx: Context, runtime: Runtime, round: Round): Prom
     }),
   );
   for (const instance of instances) {
+    if (ctx.stopping.aborted) return;
     await guarded(ctx, round, instance.sandboxId, async () => {
       const sandbox = await findSandbox(ctx.db, instance.sandboxId);
       const upTo = strayUpTo(sandbox, instance);

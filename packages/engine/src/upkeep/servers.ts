@@ -1,4 +1,5 @@
 /** The servers that share a database, each kept alive by a heartbeat. */
+import { TorporError } from '@torpor/protocol';
 import type { Context } from '../context.ts';
 
 /** Says that this server lives. Its operations are nobody else's for as long as the lease. */
@@ -28,4 +29,21 @@ export async function sayGoodbye(ctx: Context): Promise<void> {
 export async function forgetDeadServers(ctx: Context): Promise<void> {
   const before = ctx.clock.now() - 10 * ctx.settings.serverLeaseMs;
   await ctx.db.transaction((tx) => tx.query('DELETE FROM servers WHERE lease_until < $1', [before]));
+}
+
+/** Whoever has another data directory would see none of these sandboxes, and must not touch them. */
+export async function claimHome(ctx: Context): Promise<void> {
+  const home = await ctx.db.transaction(async (tx) => {
+    await tx.query('INSERT INTO home (one, id) VALUES (1, $1) ON CONFLICT (one) DO NOTHING', [ctx.home]);
+    const [row] = await tx.query<{ id: string }>('SELECT id FROM home WHERE one = 1');
+    return row?.id;
+  });
+  if (home === ctx.home) return;
+  throw new TorporError(
+    'in_use',
+    `This database belongs to another data directory (${home}, not ${ctx.home}).`,
+    {
+      hint: 'Give the server the data directory that this database was made with, or a database of its own.',
+    },
+  );
 }

@@ -5,12 +5,13 @@
  */
 import { type SandboxId, TorporError } from '@torpor/protocol';
 import type { Context } from '../context.ts';
-import { type Leases, lastActive, listIdle } from '../idleness.ts';
+import { idleAt, type Leases, listIdle } from '../idleness.ts';
 import type { Desk } from '../operations/desk.ts';
+import type { Queryable } from '../ports/database.ts';
 import { SANDBOX_COLUMNS, type Sandbox, toSandbox } from '../sandbox.ts';
 import { kill } from '../verbs/kill.ts';
 import { type Guard, pause } from '../verbs/pause.ts';
-import { inPages } from './pages.ts';
+import { inPages, withHands } from './pages.ts';
 
 /** The cause was gone when it was looked at under the lock; nothing was done. */
 class NotDue extends Error {
@@ -34,25 +35,29 @@ export class Sweeper {
   }
 
   async round(): Promise<void> {
-    await this.leases.flush();
     if (this.clockJumped()) return;
     const { ctx } = this;
     const now = ctx.clock.now();
-    const { pageSize } = ctx.settings;
-    for (const sandbox of await listDue(ctx, now, pageSize)) {
-      await this.end(sandbox, 'timeout', sandbox.onTimeout, (_, locked) => {
+    const { pageSize, hands } = ctx.settings;
+    this.forgetPatience();
+    const due = inPages((after, limit) => listDue(ctx.db, now, after, limit), pageSize);
+    await withHands(due, hands, ctx.stopping, (sandbox) =>
+      this.end(sandbox, 'timeout', sandbox.onTimeout, (_, locked) => {
+        if (!isSameRun(sandbox, locked)) throw new NotDue();
         if (locked.endsAt === null || locked.endsAt > ctx.clock.now()) throw new NotDue();
-      });
-    }
-    for await (const sandbox of inPages((after, limit) => listIdle(ctx.db, now, after, limit), pageSize)) {
-      if (sandbox.onIdle === 'keep' || this.leases.isUsed(sandbox.id)) continue;
+      }),
+    );
+    // Another server's leases show in the rows only after a while.
+    const idleSince = now - (ctx.alone ? 0 : 2 * ctx.settings.activityEveryMs);
+    const idle = inPages((after, limit) => listIdle(ctx.db, idleSince, after, limit), pageSize);
+    await withHands(idle, hands, ctx.stopping, async (sandbox) => {
+      if (sandbox.onIdle === 'keep' || this.leases.isUsed(sandbox.id)) return;
       await this.end(sandbox, 'idle', sandbox.onIdle, async (tx, locked) => {
-        const active = await lastActive(tx, locked.id);
-        const used =
-          this.leases.isUsed(locked.id) || active === null || active + locked.idleMs > ctx.clock.now();
-        if (used) throw new NotDue();
+        const at = await idleAt(tx, locked.id);
+        const used = this.leases.isUsed(locked.id) || at === null || at > idleSince;
+        if (used || !isSameRun(sandbox, locked)) throw new NotDue();
       });
-    }
+    });
   }
 
   private async end(
@@ -78,6 +83,13 @@ export class Sweeper {
     }
   }
 
+  private forgetPatience(): void {
+    const now = this.ctx.clock.monotonic();
+    for (const [id, { until, waitMs }] of this.patience) {
+      if (until + 2 * waitMs < now) this.patience.delete(id);
+    }
+  }
+
   /** After a jump of the wall clock one round is left out: deadlines are judged by a clock that has settled. */
   private clockJumped(): boolean {
     const now = { wall: this.ctx.clock.now(), monotonic: this.ctx.clock.monotonic() };
@@ -91,11 +103,16 @@ export class Sweeper {
   }
 }
 
-async function listDue(ctx: Context, now: number, limit: number): Promise<Sandbox[]> {
-  const rows = await ctx.db.query(
+/** What was seen running and is to be ended must still be that very run. */
+function isSameRun(seen: Sandbox, locked: Sandbox): boolean {
+  return locked.state === 'running' && locked.generation === seen.generation;
+}
+
+async function listDue(db: Queryable, now: number, after: string, limit: number): Promise<Sandbox[]> {
+  const rows = await db.query(
     `SELECT ${SANDBOX_COLUMNS} FROM sandboxes
-     WHERE state = 'running' AND ends_at IS NOT NULL AND ends_at <= $1 ORDER BY ends_at LIMIT $2`,
-    [now, limit],
+     WHERE state = 'running' AND ends_at <= $1 AND id > $2 ORDER BY id LIMIT $3`,
+    [now, after, limit],
   );
   return rows.map(toSandbox);
 }

@@ -3,13 +3,14 @@
  * what to do; the operation's own request says with what.
  */
 import { TorporError } from '@torpor/protocol';
+import { openDoor } from '../acts/door.ts';
 import { kill } from '../acts/kill.ts';
 import { observe } from '../acts/observe.ts';
 import { recover } from '../acts/recover.ts';
 import { repair } from '../acts/repair.ts';
-import { undoSeal } from '../acts/seal.ts';
+import { goOn, undoSeal } from '../acts/seal.ts';
 import { adopt, start } from '../acts/start.ts';
-import { findCheckpoint } from '../checkpoints/checkpoint.ts';
+import { findCheckpoint, findSealedBy } from '../checkpoints/checkpoint.ts';
 import { type Context, note } from '../context.ts';
 import type { Desk } from '../operations/desk.ts';
 import type { Held } from '../operations/held.ts';
@@ -64,8 +65,16 @@ async function goOnFrom(ctx: Context, held: Held, sandbox: Sandbox): Promise<voi
   }
 }
 
-/** Before the commit of a seal there is only one way: back, unless the instance is proved gone. */
+/**
+ * Before the commit of a seal there is only one way: back, unless the instance is proved gone. After the
+ * commit of one in place there is only the thaw left to do.
+ */
 async function rollBack(ctx: Context, held: Held, sandbox: Sandbox): Promise<void> {
+  const sealed = await findSealedBy(ctx.db, held.operation.id);
+  if (sandbox.state === 'running' && sealed !== undefined) {
+    await goOn(ctx, held.operation, sandbox, sealed.id);
+    return openDoor(ctx, sandbox.id);
+  }
   const found = await observe(ctx, sandbox);
   if (found.is === 'gone') return recover(ctx, held, sandbox, found);
   const error = new TorporError(

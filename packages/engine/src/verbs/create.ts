@@ -5,7 +5,7 @@ import { type Checkpoint, getSealed } from '../checkpoints/checkpoint.ts';
 import { type Context, note, requirePause, runtimeOf } from '../context.ts';
 import type { Caller, Desk } from '../operations/desk.ts';
 import { insertOperation, type Operation } from '../operations/operation.ts';
-import type { Transaction } from '../ports/database.ts';
+import { ConstraintViolation, type Transaction } from '../ports/database.ts';
 import type { Runtime } from '../ports/runtime.ts';
 import { insertSandbox, type Sandbox } from '../sandbox.ts';
 import { templateCheckpoint } from '../templates.ts';
@@ -16,24 +16,37 @@ export async function create(
   caller: Caller,
   request: CreateRequest,
 ): Promise<{ readonly sandboxId: SandboxId; readonly operation: Operation }> {
+  const replayed = await desk.replay(caller, 'create', '', request);
+  if (replayed !== undefined) return answer(await desk.finished(replayed, caller.signal));
   const base = await baseOf(ctx, caller.org, request);
   const runtime = runtimeOf(ctx, base);
   const template = request.from === undefined ? (request.template ?? 'base') : null;
   const sandbox = draft(ctx, caller.org, runtime, template, request);
   const birth: Birth = { sandbox, base, operation: draftCreate(desk, sandbox, request) };
   let born: Sandbox | undefined;
-  const id = await desk.acceptNew(
-    caller,
-    'create',
-    request,
-    async (tx) => {
-      born = await insertBirth(ctx, tx, birth);
-      return birth.operation;
-    },
-    (held) => start(ctx, held, born ?? sandbox),
-  );
-  const operation = await desk.finished(id, caller.signal);
+  const id = await desk
+    .acceptNew(
+      caller,
+      'create',
+      request,
+      async (tx) => {
+        born = await insertBirth(ctx, tx, birth);
+        return birth.operation;
+      },
+      (held) => start(ctx, held, born ?? sandbox),
+    )
+    .catch((thrown: unknown) => {
+      throw thrown instanceof ConstraintViolation ? goneMeanwhile(base) : thrown;
+    });
+  return answer(await desk.finished(id, caller.signal));
+}
+
+function answer(operation: Operation): { readonly sandboxId: SandboxId; readonly operation: Operation } {
   return { sandboxId: operation.sandboxId, operation };
+}
+
+function goneMeanwhile({ id }: Checkpoint): TorporError {
+  return new TorporError('expired', `Checkpoint ${id} was deleted.`, { checkpointId: id });
 }
 
 /** A sandbox about to be born: its row, what it starts from, and the operation that starts it. */
@@ -53,7 +66,7 @@ export function draftCreate(desk: Desk, sandbox: Sandbox, request: CreateRequest
 
 export async function insertBirth(ctx: Context, tx: Transaction, birth: Birth): Promise<Sandbox> {
   const { sandbox, base, operation } = birth;
-  if (sandbox.name !== null) await refuseTakenName(tx, sandbox.org, sandbox.name);
+  if (sandbox.name !== null) await refuseTakenSandboxName(tx, sandbox.org, sandbox.name);
   await insertSandbox(tx, sandbox);
   await insertOperation(tx, operation);
   const { template, runtime } = sandbox;
@@ -61,7 +74,7 @@ export async function insertBirth(ctx: Context, tx: Transaction, birth: Birth): 
   return note(ctx, tx, sandbox, 'sandbox.created', { template, runtime }, head);
 }
 
-async function refuseTakenName(tx: Transaction, org: string, name: string): Promise<void> {
+export async function refuseTakenSandboxName(tx: Transaction, org: string, name: string): Promise<void> {
   const [taken] = await tx.query<{ id: string }>(
     `SELECT id FROM sandboxes WHERE org = $1 AND name = $2 AND state NOT IN ('killed', 'failed', 'lost')`,
     [org, name],
@@ -87,8 +100,7 @@ async function baseOf(ctx: Context, org: string, request: CreateRequest): Promis
       { checkpointId: base.id },
     );
   }
-  const { capabilities } = runtimeOf(ctx, base);
-  if (base.sandboxId !== null && !(base.replayable && capabilities().fork)) {
+  if (base.sandboxId !== null && !(base.replayable && runtimeOf(ctx, base).capabilities().fork)) {
     throw new TorporError(
       'capability_unsupported',
       `Checkpoint ${base.id} can only be resumed by its own sandbox.`,

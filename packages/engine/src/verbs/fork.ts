@@ -9,7 +9,7 @@ import { endOperation, listChildren, type Operation } from '../operations/operat
 import type { Transaction } from '../ports/database.ts';
 import type { Runtime } from '../ports/runtime.ts';
 import { getSandbox, type Sandbox } from '../sandbox.ts';
-import { draft, draftCreate, insertBirth } from './create.ts';
+import { draft, draftCreate, insertBirth, refuseTakenSandboxName } from './create.ts';
 import { unlessSealFails } from './pause.ts';
 import { claimSeal, sealAndStart } from './seal-and-start.ts';
 import { planSnapshot } from './snapshot.ts';
@@ -34,6 +34,7 @@ export async function fork(
   let births: Births = [];
   const plan: SealPlan = planSnapshot(ctx, runtime, {
     name: null,
+    kept: false,
     expiresAt: null,
     also: async (tx, sandbox, operation) => {
       births = await insertChildren(
@@ -51,6 +52,8 @@ export async function fork(
   const accepted = await desk.accept(
     { kind: 'fork', sandboxId, caller, request, reason: 'snapshot' },
     async (tx, sandbox, operation) => {
+      // Asked here as well, so that a name that is taken does not cost a freeze.
+      if (request.name !== undefined) await refuseTakenSandboxName(tx, sandbox.org, request.name);
       if (sandbox.state === 'paused' && sandbox.checkpointId !== null) {
         const from = { sandbox, operation };
         births = await insertChildren(ctx, desk, tx, from, sandbox.checkpointId, runtime, request);

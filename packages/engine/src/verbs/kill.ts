@@ -18,18 +18,13 @@ export async function kill(
   let claimed: Sandbox | undefined;
   const accepted = await desk.accept(
     { kind: 'kill', sandboxId, caller, request: {}, reason },
-    async (tx, sandbox, operation) => {
+    async (tx, sandbox, operation, superseded) => {
       await guard?.(tx, sandbox);
       if (sandbox.state === 'killing') {
         claimed = sandbox;
         return;
       }
-      const [before] = await tx.query<{ kind: Operation['kind'] }>(
-        `SELECT kind FROM operations WHERE sandbox_id = $1 AND outcome = 'superseded'
-         ORDER BY ended_at DESC LIMIT 1`,
-        [sandbox.id],
-      );
-      const data = { reason, superseded: before?.kind ?? null };
+      const data = { reason, superseded: superseded?.kind ?? null };
       claimed = await take(ctx, tx, sandbox, 'kill', 'sandbox.killing', data, { operationId: operation.id });
     },
     async (held) => {

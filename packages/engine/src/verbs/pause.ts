@@ -13,6 +13,7 @@ import { findLastDone, type Operation } from '../operations/operation.ts';
 import type { Transaction } from '../ports/database.ts';
 import type { Runtime } from '../ports/runtime.ts';
 import { getSandbox, type Sandbox } from '../sandbox.ts';
+import { within } from '../within.ts';
 
 /** Looks again under the lock whether the cause still holds; throws when it does not. */
 export type Guard = (tx: Transaction, sandbox: Sandbox) => void | Promise<void>;
@@ -52,9 +53,9 @@ export async function pause(
         mode,
         reason,
         afterwards: 'pause',
+        kept: false,
         name: null,
         expiresAt: null,
-        last: true,
       } as const;
       await unlessSealFails(async () => {
         await seal(ctx, held, sandbox, plan);
@@ -99,6 +100,8 @@ export async function unlessSealFails(work: () => Promise<void>): Promise<void> 
 function retire(ctx: Context, sandbox: Sandbox): void {
   const upTo = { sandboxId: sandbox.id, generation: sandbox.generation };
   ctx.background.run(`destroying the paused instance of ${sandbox.id}`, () =>
-    runtimeOf(ctx, sandbox).destroy(upTo, AbortSignal.timeout(ctx.settings.callMs)),
+    within(ctx.clock, ctx.settings.callMs, 'Destroying', (signal) =>
+      runtimeOf(ctx, sandbox).destroy(upTo, signal),
+    ),
   );
 }

@@ -1,11 +1,20 @@
 /** Resume: a paused sandbox runs again. */
-import type { CheckpointId, Loss, Reason, ResumeRequest, SandboxId, SourceKind } from '@torpor/protocol';
+import type {
+  CheckpointId,
+  EventData,
+  Loss,
+  Reason,
+  ResumeRequest,
+  SandboxId,
+  SourceKind,
+} from '@torpor/protocol';
 import { TorporError } from '@torpor/protocol';
+import { requireStartable } from '../acts/sources.ts';
 import { start } from '../acts/start.ts';
 import { getSealed } from '../checkpoints/checkpoint.ts';
 import { type Context, take } from '../context.ts';
 import type { Caller, Desk } from '../operations/desk.ts';
-import { findLastDone, type Operation } from '../operations/operation.ts';
+import type { Operation } from '../operations/operation.ts';
 import type { Transaction } from '../ports/database.ts';
 import { getSandbox, type Sandbox } from '../sandbox.ts';
 import { extendLifetime } from './lifetime.ts';
@@ -45,8 +54,10 @@ export async function resume(
   sandboxId: SandboxId,
   request: ResumeRequest,
 ): Promise<Resumed> {
-  const { org } = await getSandbox(ctx.db, sandboxId, caller.org);
-  if (request.from !== undefined) await getSealed(ctx.db, request.from, org);
+  const { org, runtime } = await getSandbox(ctx.db, sandboxId, caller.org);
+  const replayed = await desk.replay(caller, 'resume', sandboxId, request);
+  if (replayed !== undefined) return answer(sandboxId, await desk.finished(replayed, caller.signal));
+  if (request.from !== undefined) requireStartable(await getSealed(ctx.db, request.from, org), runtime);
   let claimed: Sandbox | undefined;
   const accepted = await desk.accept(
     { kind: 'resume', sandboxId, caller, request, reason: 'request' },
@@ -65,15 +76,25 @@ export async function resume(
       });
     }
     await extendLifetime(ctx, accepted.sandbox.id, request.timeoutSeconds);
-    const operation = await findLastDone(ctx.db, sandboxId, ['create', 'resume', 'rollback', 'snapshot']);
-    return { ...sourceOf(operation), sandboxId, operation: null };
+    return { ...(await lastStart(ctx, sandboxId)), sandboxId, operation: null };
   }
   const operation = await desk.finished(accepted.operationId, caller.signal);
   if (accepted.is === 'joined') await extendLifetime(ctx, sandboxId, request.timeoutSeconds);
-  return { ...sourceOf(operation), sandboxId, operation };
+  return answer(sandboxId, operation);
 }
 
-function sourceOf(operation: Operation | undefined): Pick<Resumed, 'source' | 'lost'> {
-  const result = (operation?.result ?? {}) as Partial<Pick<Resumed, 'source' | 'lost'>>;
-  return { source: result.source ?? { checkpointId: null, kind: 'template' }, lost: result.lost ?? [] };
+function answer(sandboxId: SandboxId, operation: Operation): Resumed {
+  return { ...(operation.result as unknown as Pick<Resumed, 'source' | 'lost'>), sandboxId, operation };
+}
+
+/** What a running sandbox was last started from, as its ledger tells it. */
+async function lastStart(ctx: Context, id: SandboxId): Promise<Pick<Resumed, 'source' | 'lost'>> {
+  const [row] = await ctx.db.query<{ data: string }>(
+    `SELECT data FROM events WHERE sandbox_id = $1 AND type IN ('sandbox.started', 'sandbox.resumed')
+     ORDER BY seq DESC LIMIT 1`,
+    [id],
+  );
+  if (row === undefined) throw new TorporError('internal', `Sandbox ${id} runs and was never started.`);
+  const { source, lost } = JSON.parse(row.data) as EventData<'sandbox.resumed'>;
+  return { source, lost };
 }

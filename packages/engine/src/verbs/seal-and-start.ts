@@ -2,13 +2,14 @@
  * What snapshot, fork and rollback share: seal a running sandbox and have it running afterwards, either
  * in place or, where the runtime cannot do that or another checkpoint is wanted, by a pause and a start.
  */
-import type { Reason } from '@torpor/protocol';
+import { type Reason, TorporError } from '@torpor/protocol';
+import { openDoor } from '../acts/door.ts';
 import { reserve, type SealPlan, seal } from '../acts/seal.ts';
 import { start } from '../acts/start.ts';
 import { type Context, take } from '../context.ts';
 import { commit, type Held } from '../operations/held.ts';
-import type { Operation } from '../operations/operation.ts';
-import type { Transaction } from '../ports/database.ts';
+import { endOperation, FenceLost, type Operation } from '../operations/operation.ts';
+import { ConstraintViolation, type Transaction } from '../ports/database.ts';
 import type { Sandbox } from '../sandbox.ts';
 import { stepResuming } from './resume.ts';
 
@@ -33,13 +34,33 @@ export async function sealAndStart(
   plan: SealPlan,
 ): Promise<void> {
   await seal(ctx, held, sandbox, plan);
-  if (plan.afterwards === 'pause') await startPaused(ctx, held, plan.reason);
+  if (plan.afterwards === 'start') await startPaused(ctx, held, plan.reason);
 }
 
 /** Goes on to the start; also for an operation whose server died between the two. */
 export async function startPaused(ctx: Context, held: Held, reason: Reason): Promise<void> {
-  const resuming = await commit(ctx, held.operation, (tx, paused) =>
-    stepResuming(ctx, tx, paused, held.operation, reason),
-  );
+  const { operation } = held;
+  let resuming: Sandbox;
+  try {
+    resuming = await commit(ctx, operation, (tx, paused) => stepResuming(ctx, tx, paused, operation, reason));
+  } catch (thrown) {
+    if (thrown instanceof FenceLost) throw thrown;
+    await stayPaused(ctx, operation, thrown);
+    return openDoor(ctx, operation.sandboxId);
+  }
   await start(ctx, held, resuming);
+}
+
+/** The checkpoint to start from may have gone while the sandbox was being sealed; it stays where it is then. */
+async function stayPaused(ctx: Context, operation: Operation, thrown: unknown): Promise<void> {
+  const error =
+    thrown instanceof ConstraintViolation
+      ? new TorporError(
+          'expired',
+          'The checkpoint to go back to was deleted meanwhile; the sandbox is paused.',
+        )
+      : TorporError.from(thrown);
+  await commit(ctx, operation, (tx) =>
+    endOperation(tx, operation, ctx.clock.now(), { outcome: 'failed', error }),
+  );
 }

@@ -1,5 +1,5 @@
 /** Snapshot: a checkpoint of a sandbox that goes on as it was. */
-import type { CheckpointId, SandboxId, SnapshotRequest } from '@torpor/protocol';
+import { type CheckpointId, type SandboxId, type SnapshotRequest, TorporError } from '@torpor/protocol';
 import type { SealPlan } from '../acts/seal.ts';
 import { nameCheckpoint, refuseTakenName } from '../checkpoints/checkpoint.ts';
 import { type Context, note, runtimeOf } from '../context.ts';
@@ -24,13 +24,14 @@ export async function snapshot(
   const { expiresInSeconds } = request;
   const plan = planSnapshot(ctx, runtime, {
     name,
+    kept: true,
     expiresAt: expiresInSeconds === undefined ? null : ctx.clock.now() + expiresInSeconds * 1_000,
   });
   let claimed: Sandbox | undefined;
   const accepted = await desk.accept(
     { kind: 'snapshot', sandboxId, caller, request, reason: 'snapshot' },
     async (tx, sandbox, operation) => {
-      if (sandbox.state === 'paused') return nameAttached(ctx, tx, sandbox, operation, name);
+      if (sandbox.state === 'paused') return keepAttached(ctx, tx, sandbox, operation, plan);
       // Asked here as well, so that a name that is taken does not cost a freeze.
       if (name !== null) await refuseTakenName(tx, sandbox.id, name);
       claimed = await claimSeal(ctx, tx, sandbox, operation, plan);
@@ -49,16 +50,22 @@ export async function snapshot(
 export function planSnapshot(
   ctx: Context,
   runtime: Runtime,
-  wanted: Pick<SealPlan, 'name' | 'expiresAt' | 'also'>,
+  wanted: Pick<SealPlan, 'name' | 'kept' | 'expiresAt' | 'also'>,
 ): SealPlan {
-  const inPlace = runtime.capabilities().snapshotWhileRunning;
+  const { snapshotWhileRunning: inPlace, replayable } = runtime.capabilities();
+  if (!inPlace && !replayable) {
+    throw new TorporError(
+      'capability_unsupported',
+      `The runtime "${runtime.name}" uses a checkpoint up when the sandbox goes on, so it cannot keep one.`,
+    );
+  }
   const checkpointId = ctx.ids.next('ckpt');
   return {
     checkpointId,
     mode: sealMode(runtime, undefined, 'be snapshotted'),
     reason: 'snapshot',
-    afterwards: inPlace ? 'continue' : 'pause',
-    last: inPlace,
+    afterwards: inPlace ? 'continue' : 'start',
+    kept: wanted.kept,
     name: wanted.name,
     expiresAt: wanted.expiresAt,
     also: async (tx, sandbox, operation) => {
@@ -69,17 +76,21 @@ export function planSnapshot(
   };
 }
 
-/** A paused sandbox has its checkpoint already; it only gets the name. */
-async function nameAttached(
+/** A paused sandbox has its checkpoint already; it is kept, and gets the name. */
+async function keepAttached(
   ctx: Context,
   tx: Transaction,
   sandbox: Sandbox,
   operation: Operation,
-  name: string | null,
+  { name, expiresAt }: SealPlan,
 ): Promise<void> {
   const checkpointId = sandbox.checkpointId;
   if (checkpointId === null) throw new Error('A paused sandbox has no checkpoint.');
   const now = ctx.clock.now();
+  await tx.query(
+    'UPDATE checkpoints SET kept = 1, expires_at = $2, expiry_announced_at = NULL WHERE id = $1',
+    [checkpointId, expiresAt],
+  );
   if (name !== null) await nameCheckpoint(tx, sandbox.id, checkpointId, name, now);
   await endOperation(tx, operation, now, { outcome: 'succeeded', result: { checkpointId } });
   if (name !== null) {

@@ -29,7 +29,7 @@ const HANDED_ON = ['PATH', 'LANG', 'LC_ALL', 'TZ'] as const;
 const TAIL_BYTES = 2_000;
 const LOOK_EVERY_MS = 15;
 
-export function instanceMark({ sandboxId, generation }: Instance): string {
+function instanceMark({ sandboxId, generation }: Instance): string {
   return `${sandboxId}/${generation}`;
 }
 

@@ -7,7 +7,6 @@
 import type { BigIntStats } from 'node:fs';
 import { readFile, rename, rm, statfs, writeFile } from 'node:fs/promises';
 import type { CheckpointId } from '@torpor/protocol';
-import { writing } from './storage-failure.ts';
 import type { TreePath } from './tree-walk.ts';
 
 export interface Baseline {
@@ -43,15 +42,18 @@ export async function noticesWrites(path: string): Promise<boolean> {
   return NOTICING.has((await statfs(path)).type);
 }
 
+/** Never fails: a sandbox must not stay frozen because there was no room for something it can do without. */
 export async function writeBaseline(
   path: string,
   { checkpointId, workspace, files }: Baseline,
 ): Promise<void> {
   const rows = Array.from(files, ([file, { live, sealed }]) => [file, live, sealed]);
-  await writing(path, async () => {
+  try {
     await writeFile(`${path}.new`, JSON.stringify({ checkpointId, workspace, files: rows }), { mode: 0o600 });
     await rename(`${path}.new`, path);
-  });
+  } catch {
+    await rm(`${path}.new`, { force: true }).catch(() => {});
+  }
 }
 
 /** Without a baseline every file counts as changed, which costs space and loses nothing. */
@@ -73,5 +75,5 @@ export async function readBaseline(path: string): Promise<Baseline | undefined> 
 }
 
 export async function dropBaseline(path: string): Promise<void> {
-  await rm(path, { force: true });
+  await rm(path, { force: true }).catch(() => {});
 }

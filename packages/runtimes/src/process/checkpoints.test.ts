@@ -1,4 +1,4 @@
-import { stat } from 'node:fs/promises';
+import { mkdir, rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { SealedCheckpoint } from '@torpor/engine';
 import { failureOf, nextOf, paused, sealed, unhurried } from '@torpor/engine/testing';
@@ -52,6 +52,17 @@ describe('checkpoints', () => {
     const edited = new Set(await Promise.all(checkpoints.map((one) => content(one, 'edited'))));
     expect([same.size, edited.size]).toEqual([1, 3]);
     expect(same).not.toContain(await inodeOf(join(world.home(next), 'same')));
+  });
+
+  it('do not keep the sandbox frozen when what is remembered of them cannot be written', async () => {
+    const instance = await world.started();
+    const checkpoint = await sealed(world, instance);
+    const remembered = join(world.home(instance), '../baseline.json');
+    await rm(remembered, { force: true });
+    await mkdir(join(remembered, 'in the way'), { recursive: true });
+    await world.runtime.thaw(instance, checkpoint.id, unhurried);
+    expect(await world.runtime.observe(instance, unhurried)).toEqual({ is: 'running' });
+    await world.runtime.thaw(instance, checkpoint.id, unhurried);
   });
 
   it('are refused when another runtime made them', async () => {

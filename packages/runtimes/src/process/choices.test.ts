@@ -2,7 +2,7 @@ import { type AddressInfo, createServer } from 'node:net';
 import { describe, expect, it } from 'vitest';
 import { chooseFreePort } from './free-port.ts';
 import type { HostProcesses, ProcessFacts } from './host-processes.ts';
-import { chooseUser } from './sandbox-users.ts';
+import { availableUsers, chooseUser } from './sandbox-users.ts';
 
 describe('the user of an instance', () => {
   const host = {
@@ -22,6 +22,23 @@ describe('the user of an instance', () => {
   it('is refused when all are taken', async () => {
     const taken = new Set([700, 702, 703]);
     await expect(chooseUser(range, taken, host, inOrder())).rejects.toMatchObject({ code: 'capacity' });
+  });
+});
+
+describe('the users that can be given away', () => {
+  const wanted = { first: 700_000, count: 1_000_000 };
+
+  it('are the usual ones on a machine of one’s own', () => {
+    expect(availableUsers('         0          0 4294967295\n', wanted)).toEqual(wanted);
+  });
+
+  it('are from the upper end of what a container has, below the very last', () => {
+    expect(availableUsers('0 1000 1\n1 100000 65536\n', wanted)).toEqual({ first: 49_153, count: 8_192 });
+  });
+
+  it('are none where root stands for one ordinary user, or nothing is known', () => {
+    expect(availableUsers('0 1000 1\n', wanted)).toBeNull();
+    expect(availableUsers('', wanted)).toBeNull();
   });
 });
 

@@ -1,7 +1,7 @@
 /** Freezing an instance and letting it go on, so that jobs its user had stopped stay stopped. */
 import { readFile, rename, rm, writeFile } from 'node:fs/promises';
 import type { Instance } from '@torpor/engine';
-import { type Ground, type LiveInstance, liveInstance } from './ground.ts';
+import { type Ground, liveInstance } from './ground.ts';
 import { isSameProcess, type ProcessFacts } from './host-processes.ts';
 import { continueAll, stopAll } from './process-signals.ts';
 import { writing } from './storage-failure.ts';
@@ -9,19 +9,18 @@ import { writing } from './storage-failure.ts';
 type Named = Pick<ProcessFacts, 'pid' | 'startedAt'>;
 
 /** Resolves when nothing of the instance moves any more. */
-export async function freeze(ground: Ground, instance: Instance, signal: AbortSignal): Promise<LiveInstance> {
-  const live = await liveInstance(ground, instance);
+export async function freeze(ground: Ground, instance: Instance, signal: AbortSignal): Promise<void> {
+  const { state, crowd } = await liveInstance(ground, instance);
   const { frozen } = ground.directory.paths(instance);
   // The agent is stopped first: while it runs nobody was stopped by us. Written before anybody is.
-  if (live.state === 'running') {
-    const stopped = (await live.crowd.find()).filter(({ state }) => state === 'stopped');
+  if (state === 'running') {
+    const stopped = (await crowd.find()).filter((facts) => facts.state === 'stopped');
     await writing(frozen, async () => {
       await writeFile(`${frozen}.new`, JSON.stringify(stopped), { mode: 0o600 });
       await rename(`${frozen}.new`, frozen);
     });
   }
-  await stopAll(live.crowd, signal);
-  return live;
+  await stopAll(crowd, signal);
 }
 
 /** A running instance is left alone. */

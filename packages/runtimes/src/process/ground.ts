@@ -21,9 +21,9 @@ export interface Ground {
   readonly sealedPath: ((id: CheckpointId) => string) | null;
 }
 
-export type AgentState = 'running' | 'frozen' | 'gone';
+type AgentState = 'running' | 'frozen' | 'gone';
 
-export interface LiveInstance {
+interface LiveInstance {
   readonly record: InstanceRecord;
   readonly state: Exclude<AgentState, 'gone'>;
   readonly crowd: Crowd;

@@ -24,8 +24,11 @@ const READS_AT_ONCE = 32;
 
 /** Everything alive that belongs, parents before their children. */
 export async function processesOf(host: HostProcesses, belonging: Belonging): Promise<ProcessFacts[]> {
-  // The kernel's own have no session, and an agent is started in one of its own.
-  const all = (await host.all()).filter(({ pid, session }) => pid !== process.pid && session !== 0);
+  const everybody = await host.all();
+  // An agent is started in a session of its own: nothing of ours is in the server's, nor in none, where the
+  // kernel's own are. Whoever is mistaken here would end the server and the terminal it was started from.
+  const ownSession = everybody.find(({ pid }) => pid === process.pid)?.session;
+  const all = everybody.filter(({ session }) => session !== 0 && session !== ownSession);
   const found = new Map<number, ProcessFacts>();
   await forEachBounded(all, READS_AT_ONCE, async (facts) => {
     if (await belongs(host, belonging, facts)) found.set(facts.pid, facts);
@@ -65,7 +68,7 @@ function addKin(found: Map<number, ProcessFacts>, all: readonly ProcessFacts[]):
   }
 }
 
-export function parentsFirst(members: readonly ProcessFacts[]): ProcessFacts[] {
+function parentsFirst(members: readonly ProcessFacts[]): ProcessFacts[] {
   const parents = new Map(members.map(({ pid, parent }) => [pid, parent]));
   const depthOf = ({ pid }: ProcessFacts) => {
     let depth = 0;

@@ -62,9 +62,9 @@ describe('the processes of an instance', () => {
     expect(await pids(processes, { users }, { users: [700_000], agents })).toEqual([11, 12]);
   });
 
-  it('are never the kernel’s, nor our own, nor the dead', async () => {
+  it('are never the kernel’s, nor the server or its neighbours, nor the dead', async () => {
     const dead: ProcessFacts = { ...facts(11, 1, 11), state: 'dead' };
-    const processes = [facts(10, 2, 0), dead, facts(process.pid, 1, 12)];
+    const processes = [facts(10, 2, 0), dead, facts(process.pid, 1, 12), facts(13, 1, 12)];
     const marks: HostProcesses['marks'] = async () => [`TORPOR_INSTANCE=${sandboxId}/2`];
     expect(await pids(processes, { marks })).toEqual([]);
   });

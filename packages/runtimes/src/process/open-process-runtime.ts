@@ -1,6 +1,6 @@
 /** Opens the process runtime over a data directory. */
 import { createHash } from 'node:crypto';
-import { mkdir, realpath, symlink } from 'node:fs/promises';
+import { mkdir, readFile, realpath, symlink } from 'node:fs/promises';
 import { join } from 'node:path';
 import { type Clock, type Runtime, systemClock } from '@torpor/engine';
 import type { CheckpointId } from '@torpor/protocol';
@@ -9,7 +9,7 @@ import { hostProcesses } from './host-processes.ts';
 import { InstanceDirectory } from './instance-directory.ts';
 import { ProcessRuntime } from './process-runtime.ts';
 import { AGENT_SCRIPT, reachableProgram } from './reachable-program.ts';
-import { DEFAULT_USERS, type UserRange } from './sandbox-users.ts';
+import { availableUsers, type UserRange } from './sandbox-users.ts';
 import { errnoOf, writing } from './storage-failure.ts';
 
 export interface ProcessRuntimeOptions {
@@ -35,8 +35,7 @@ const OUTSIDE = '/var/lib/torpor/process';
 
 export async function processRuntime(options: ProcessRuntimeOptions): Promise<Runtime> {
   const { dataDir, agentDir, clock = systemClock, node = process.execPath } = options;
-  const isRoot = process.getuid?.() === 0;
-  const users = options.users === undefined && isRoot ? DEFAULT_USERS : (options.users ?? null);
+  const users = options.users === undefined ? await usualUsers() : options.users;
   await writing(dataDir, () => mkdir(dataDir, { recursive: true, mode: 0o700 }));
   const root = options.instancesDir ?? (await usualPlace(dataDir, users !== null));
   const directory = new InstanceDirectory(root, { shared: users !== null });
@@ -47,6 +46,11 @@ export async function processRuntime(options: ProcessRuntimeOptions): Promise<Ru
       : await reachableProgram(node, agentDir, join(root, '.program'));
   const { sealedPath = null } = options;
   return new ProcessRuntime({ directory, host: hostProcesses(), clock, program, users, sealedPath });
+}
+
+async function usualUsers(): Promise<UserRange | null> {
+  if (process.getuid?.() !== 0) return null;
+  return availableUsers(await readFile('/proc/self/uid_map', 'utf8').catch(() => ''));
 }
 
 async function usualPlace(dataDir: string, isShared: boolean): Promise<string> {

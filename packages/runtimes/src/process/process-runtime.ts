@@ -138,9 +138,7 @@ export class ProcessRuntime implements Runtime {
   }
 
   freeze(instance: Instance, signal: AbortSignal): Promise<void> {
-    return this.#turn(instance, signal, async () => {
-      await freeze(this.#ground, instance, signal);
-    });
+    return this.#turn(instance, signal, () => freeze(this.#ground, instance, signal));
   }
 
   capture(

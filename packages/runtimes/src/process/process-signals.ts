@@ -99,6 +99,7 @@ async function killUser(user: number): Promise<void> {
     stdio: 'ignore',
     cwd: '/',
     env: {},
+    detached: true,
   });
   await once(child, 'close').catch(() => {});
 }

@@ -22,7 +22,7 @@ export async function reachableProgram(node: string, agentDir: string, shelf: st
 }
 
 /** Whether any user may read and enter it and enter everything above it. */
-export async function isReachable(path: string): Promise<boolean> {
+async function isReachable(path: string): Promise<boolean> {
   const wanted = OTHERS_READ | OTHERS_ENTER;
   if (((await stat(path)).mode & wanted) !== wanted) return false;
   for (let at = dirname(path); ; at = dirname(at)) {

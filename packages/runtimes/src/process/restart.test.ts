@@ -34,7 +34,12 @@ async function otherServer(instance: ReturnType<typeof newInstance>): Promise<{ 
   const child = spawn(process.execPath, ['--input-type=module', '-e', script], {
     stdio: ['ignore', 'pipe', 'inherit'],
   });
-  for await (const line of child.stdout.setEncoding('utf8')) if (String(line).includes('started')) break;
+  let said = '';
+  for await (const text of child.stdout.setEncoding('utf8')) {
+    said += text;
+    if (said.includes('started')) break;
+  }
+  if (!said.includes('started')) throw new Error('The other server did not start the instance.');
   return {
     kill: async () => {
       child.kill('SIGKILL');

@@ -21,7 +21,7 @@ const LONGEST_LOOK_MS = 200;
 const ANSWER_MS = 10_000;
 
 /** The tag by which the agent knows a service's process. */
-export function serviceTag(name: string): string {
+function serviceTag(name: string): string {
   return `service:${name}`;
 }
 

@@ -1,7 +1,7 @@
 /** Starting an instance: a place of its own, its files, its agent, its services. */
 import { randomBytes } from 'node:crypto';
 import { chmod, chown, mkdir, rename } from 'node:fs/promises';
-import type { Instance, SealedCheckpoint, Started, StartSpec } from '@torpor/engine';
+import type { Address, Instance, SealedCheckpoint, Started, StartSpec } from '@torpor/engine';
 import { type Network, TorporError } from '@torpor/protocol';
 import { setUpAgent, spawnAgent } from './agent-process.ts';
 import { noticesWrites, writeBaseline } from './baseline.ts';
@@ -27,7 +27,7 @@ export interface StartParts {
   /** Users and ports are chosen one start at a time. */
   readonly reserving: Turns<'reserve'>;
   /** Where a port of the instance can be dialled. */
-  readonly dial: (port: number) => ReturnType<Parameters<typeof startServices>[0]['dial']>;
+  readonly dial: (port: number) => Promise<Address | null>;
 }
 
 export async function startInstance(

@@ -7,9 +7,13 @@ const WHEN_WRITING: Readonly<Record<string, ErrorCode>> = {
   EROFS: 'storage_readonly',
 };
 
-/** Files that another user owns, and paths that were made longer than the kernel takes in one call. */
+/**
+ * Files that another user owns, paths that were made longer than the kernel takes in one call, and a
+ * workspace that was taken away as a whole.
+ */
 const WHEN_CAPTURING: Readonly<Record<string, ErrorCode>> = {
   ...WHEN_WRITING,
+  ENOENT: 'conflict',
   EACCES: 'conflict',
   EPERM: 'conflict',
   ENAMETOOLONG: 'conflict',

@@ -1,5 +1,5 @@
 /** Every operation that was accepted: how far it came, and how it ended. */
-import { operationViewSchema, pageSchema } from '@torpor/protocol';
+import { idSchema, operationViewSchema, pageSchema } from '@torpor/protocol';
 import { z } from 'zod';
 import { errors, json, operationParams, pageQuery, sandboxIdParam } from '../http/route-schema.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
@@ -13,14 +13,18 @@ export function operationRoutes(app: RoutesApp, { engine }: RouteParts): void {
     {
       schema: {
         operationId: 'listOperations',
-        summary: 'Operations, of one sandbox or of all',
+        summary: 'Operations, of one sandbox or of all, newest first',
         tags,
-        querystring: z.strictObject({ ...pageQuery, sandboxId: sandboxIdParam.optional() }),
+        querystring: z.strictObject({
+          ...pageQuery,
+          cursor: idSchema('op').optional(),
+          sandboxId: sandboxIdParam.optional(),
+        }),
         response: { 200: json('One page.', pageSchema(operationViewSchema)), ...errors() },
       },
     },
     async (request) => {
-      const { limit, cursor = '', sandboxId } = request.query;
+      const { limit, cursor, sandboxId } = request.query;
       return request.bound.run(() => engine.operations(request.identity.org, sandboxId, cursor, limit));
     },
   );

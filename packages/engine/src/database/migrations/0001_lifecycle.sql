@@ -22,6 +22,13 @@ INSERT INTO transitions (from_state, to_state) VALUES
   ('resuming', 'running'), ('resuming', 'paused'), ('resuming', 'killing'), ('resuming', 'lost'),
   ('killing', 'killed');
 
+-- The data directory whose sandboxes and checkpoints this database speaks of. A server that has another
+-- one would find nothing of them, and must not conclude anything from that.
+CREATE TABLE home (
+  one {integer} PRIMARY KEY CHECK (one = 1),
+  id TEXT NOT NULL
+) {strict};
+
 -- Servers that work on this database. An operation whose server's lease ran out is taken over.
 CREATE TABLE servers (
   id TEXT PRIMARY KEY,
@@ -50,12 +57,16 @@ CREATE TABLE checkpoints (
   external {integer} NOT NULL,
   replayable {integer} NOT NULL,
   recovered {integer} NOT NULL,
+  -- Asked for as such: it stays until it is deleted or expires, with or without a name.
+  kept {integer} NOT NULL DEFAULT 0,
   location TEXT,
   bytes {integer},
   health TEXT NOT NULL CHECK (health IN ('ok', 'damaged', 'unknown')),
   health_code TEXT,
   health_detail TEXT,
   verified_at {integer},
+  -- When somebody last tried to read all of it, with or without success.
+  scrubbed_at {integer} NOT NULL DEFAULT 0,
   created_at {integer} NOT NULL,
   sealed_at {integer},
   deleted_at {integer},
@@ -69,9 +80,11 @@ CREATE TABLE checkpoints (
 
 CREATE INDEX checkpoints_by_sandbox ON checkpoints (sandbox_id, seq);
 CREATE INDEX checkpoints_writing ON checkpoints (id) WHERE state = 'writing';
+CREATE INDEX checkpoints_by_operation ON checkpoints (operation_id);
 CREATE INDEX checkpoints_to_remove ON checkpoints (id) WHERE state = 'deleted' AND removed_at IS NULL;
 CREATE INDEX checkpoints_by_expiry ON checkpoints (expires_at) WHERE state = 'sealed' AND expires_at IS NOT NULL;
-CREATE INDEX checkpoints_by_verification ON checkpoints (verified_at) WHERE state = 'sealed';
+CREATE INDEX checkpoints_to_scrub ON checkpoints (scrubbed_at, id) WHERE state = 'sealed';
+CREATE INDEX checkpoints_sealed ON checkpoints (id) WHERE state = 'sealed';
 
 -- A checkpoint that stands on another keeps it: the other cannot stop being sealed.
 CREATE TABLE checkpoint_stands_on (
@@ -147,9 +160,9 @@ CREATE TABLE sandboxes (
   FOREIGN KEY (checkpoint_id, id, checkpoint_sealed) REFERENCES checkpoints (id, sandbox_id, sealed)
 ) {strict};
 
-CREATE INDEX sandboxes_by_org ON sandboxes (org, created_at, id);
+CREATE INDEX sandboxes_by_org ON sandboxes (org, id);
 CREATE INDEX sandboxes_by_state ON sandboxes (state, id);
-CREATE INDEX sandboxes_by_deadline ON sandboxes (ends_at) WHERE state = 'running' AND ends_at IS NOT NULL;
+CREATE INDEX sandboxes_by_deadline ON sandboxes (state, ends_at);
 CREATE INDEX sandboxes_by_base ON sandboxes (base_id);
 CREATE INDEX sandboxes_by_checkpoint ON sandboxes (checkpoint_id);
 -- A name is free again when its sandbox is gone.
@@ -165,10 +178,13 @@ CREATE TABLE sandbox_metadata (
 ) {strict};
 
 -- The coarse heartbeat of work that holds a sandbox awake; the leases themselves are counted in memory.
+-- Only running sandboxes have a row; `idle_at` is null for those that may be idle as long as they like.
 CREATE TABLE sandbox_activity (
   sandbox_id TEXT PRIMARY KEY REFERENCES sandboxes (id),
-  active_at {integer} NOT NULL
+  active_at {integer} NOT NULL,
+  idle_at {integer}
 ) {strict};
+CREATE INDEX sandbox_activity_by_idleness ON sandbox_activity (idle_at) WHERE idle_at IS NOT NULL;
 
 CREATE TABLE operations (
   id TEXT PRIMARY KEY,
@@ -195,9 +211,10 @@ CREATE TABLE operations (
 ) {strict};
 
 CREATE UNIQUE INDEX operations_one_at_a_time ON operations (sandbox_id) WHERE ended_at IS NULL;
-CREATE INDEX operations_open ON operations (owner, id) WHERE ended_at IS NULL;
+CREATE INDEX operations_open ON operations (id) WHERE ended_at IS NULL;
 CREATE INDEX operations_by_parent ON operations (parent_id) WHERE parent_id IS NOT NULL;
 CREATE INDEX operations_by_sandbox ON operations (sandbox_id, started_at, id);
+CREATE INDEX operations_by_org ON operations (org, started_at, id);
 
 CREATE TABLE idempotency_keys (
   org TEXT NOT NULL,
