@@ -67,8 +67,8 @@ export async function makeWorld(kind: DatabaseKind, options: WorldOptions = {}):
   const engines: Engine[] = [];
   const another = async (more: Partial<EngineParts> = {}) => {
     const engine = new Engine({ ...parts(), ...more });
-    engines.push(engine);
     await engine.start({ rounds: false });
+    engines.push(engine);
     return engine;
   };
   const engine = await another();

@@ -112,6 +112,33 @@ describe('a rollback', () => {
     expect(world.runtime.look(id)).toMatchObject({ files: { '/a': 'new' }, counter: 2 });
   });
 
+  it('keeps the end of a life that it interrupts for a moment', async () => {
+    const { id } = await engine.create(caller, { timeoutSeconds: 60 });
+    const kept = await engine.snapshot(caller, id);
+    const { endsAt } = await engine.resume(caller, id, { timeoutSeconds: 3_600 }).then((r) => r.sandbox);
+    const back = await engine.rollback(caller, id, { checkpointId: kept.id });
+    expect(back.sandbox.endsAt).toBe(endsAt);
+  });
+
+  it('whose checkpoint is deleted meanwhile leaves the sandbox paused, and ends', async () => {
+    const { id } = await engine.create(caller, {});
+    const kept = await engine.snapshot(caller, id);
+    await engine.pause(caller, id);
+    await engine.resume(caller, id);
+    const slow = await world.another({
+      faults: {
+        pass: async (point) => {
+          if (point === 'rollback.seal-frozen') await engine.deleteCheckpoint('org', kept.id);
+        },
+      },
+    });
+    await expect(slow.rollback(caller, id, { checkpointId: kept.id })).rejects.toMatchObject({
+      code: 'expired',
+    });
+    expect(await engine.get('org', id)).toMatchObject({ state: 'paused', operationId: null });
+    await expect(engine.resume(caller, id)).resolves.toMatchObject({ sandbox: { state: 'running' } });
+  });
+
   it('that fails leaves the sandbox paused where it was', async () => {
     const { id } = await engine.create(caller, {});
     const kept = await engine.snapshot(caller, id, { name: 'good' });

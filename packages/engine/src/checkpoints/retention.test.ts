@@ -40,6 +40,19 @@ describe.each(databaseKinds)('retention on %s', (kind) => {
     expect(await engine.checkpoint('org', oldest)).toMatchObject({ state: 'deleted' });
   });
 
+  it('keeps what was asked for as a checkpoint, with or without a name, until it is deleted', async () => {
+    const { id } = await engine.create(caller, {});
+    const asked = [await engine.snapshot(caller, id), await engine.snapshot(caller, id)];
+    await cycle(id);
+    await cycle(id);
+    await engine.kill(caller, id);
+    await engine.reconcile();
+    expect(await stored()).toEqual(expect.arrayContaining(asked.map((checkpoint) => checkpoint.id)));
+    for (const checkpoint of asked) await engine.deleteCheckpoint('org', checkpoint.id);
+    await engine.reconcile();
+    expect(await stored()).toHaveLength(1);
+  });
+
   it('never collects what a fork stands on, until the fork has moved on', async () => {
     const { id } = await engine.create(caller, {});
     const { checkpoint } = await engine.pause(caller, id);
@@ -104,6 +117,14 @@ describe.each(databaseKinds)('retention on %s', (kind) => {
     world.store.damage(checkpoint.id, 'corrupt');
     expect(await engine.verify('org', checkpoint.id)).toMatchObject({ health: 'damaged', state: 'sealed' });
     await engine.verify('org', checkpoint.id);
+    const { id: other } = await engine.create(caller, {});
+    const gone = await engine.snapshot(caller, other);
+    await cycle(other);
+    await engine.deleteCheckpoint('org', gone.id);
+    // What was deleted is neither well nor damaged any more.
+    await engine.verify('org', gone.id);
+    const said = await engine.events({ sandboxId: other, afterSeq: 0 }, 100);
+    expect(said.map((event) => event.type)).not.toContain('checkpoint.health');
     const news = (await engine.events({ sandboxId: id, afterSeq: 0 }, 100)).filter(
       (event) => event.type === 'checkpoint.health',
     );

@@ -112,6 +112,35 @@ describe.each(databaseKinds)('operations on %s', (kind) => {
     expect(items.filter((operation) => operation.kind === 'resume')).toHaveLength(1);
   });
 
+  it('gives two who fork at once children of their own', async () => {
+    const { id } = await engine.create(caller, {});
+    await engine.pause(caller, id);
+    const [a, b] = await Promise.all([engine.fork(caller, id), engine.fork(caller, id)]);
+    const ids = [...a, ...b].map((fork) => ('sandbox' in fork ? fork.sandbox.id : 'failed'));
+    expect(new Set(ids).size).toBe(2);
+  });
+
+  it('calls a sandbox running that is being snapshotted', async () => {
+    const { id } = await engine.create(caller, {});
+    hold('freeze');
+    const snapshot = engine.snapshot(caller, id);
+    await reached;
+    expect(await engine.resume(caller, id)).toMatchObject({ resumed: false, source: { kind: 'template' } });
+    letGo();
+    await snapshot;
+  });
+
+  it('repeats the answer of a create whose checkpoint was deleted since', async () => {
+    const { id } = await engine.create(caller, {});
+    const kept = await engine.snapshot(caller, id);
+    const keyed = { ...caller, idempotencyKey: 'from' };
+    const first = await engine.create(keyed, { from: kept.id });
+    await engine.kill(caller, first.id);
+    await engine.kill(caller, id);
+    await engine.deleteCheckpoint('org', kept.id);
+    expect((await engine.create(keyed, { from: kept.id })).id).toBe(first.id);
+  });
+
   it('repeats the answer for a repeated key, also for twins at once (R112)', async () => {
     const keyed = { ...caller, idempotencyKey: 'k1' };
     const answers = await Promise.all(

@@ -123,6 +123,13 @@ describe.each(databaseKinds)('the reconciler on %s', (kind) => {
     expect(states[3]).toBe('running');
   });
 
+  it('is not let near sandboxes of another data directory', async () => {
+    world = await makeWorld(kind);
+    const { id } = await world.engine.create(caller, {});
+    await expect(world.another({ home: 'elsewhere' })).rejects.toMatchObject({ code: 'in_use' });
+    expect((await world.engine.get('org', id)).state).toBe('running');
+  });
+
   it('destroys what no sandbox owns, and nothing else', async () => {
     world = await makeWorld(kind);
     const { engine, runtime } = world;

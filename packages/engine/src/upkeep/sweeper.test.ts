@@ -95,32 +95,50 @@ describe.each(databaseKinds)('idleness on %s', (kind) => {
   afterEach(() => world.dispose());
 
   it('pauses a sandbox nobody uses', async () => {
-    const { id } = await engine.create(caller, { idleSeconds: 120 });
+    const alone = await world.another({ alone: true });
+    const { id } = await alone.create(caller, { idleSeconds: 120 });
     world.clock.advance(119_000);
-    await engine.sweep();
+    await alone.sweep();
     expect((await engine.get('org', id)).state).toBe('running');
     world.clock.advance(1_000);
-    await engine.sweep();
+    await alone.sweep();
     expect((await engine.get('org', id)).state).toBe('paused');
   });
 
   it('is held off by a lease, on whichever server, and by nothing else', async () => {
-    const { id } = await engine.create(caller, { idleSeconds: 60 });
+    const { id } = await engine.create(caller, { idleSeconds: 5 });
     const other = await world.another();
     const release = other.leases.hold(id);
-    for (let minute = 0; minute < 5; minute++) {
-      world.clock.advance(59_000);
-      await other.sweep();
+    for (let i = 0; i < 10; i++) {
+      world.clock.advance(10_000);
+      await other.leases.flush();
       await engine.sweep();
     }
     expect((await engine.get('org', id)).state).toBe('running');
     release();
-    world.clock.advance(11_000);
-    await other.sweep();
-    world.clock.advance(61_000);
-    await other.sweep();
-    world.clock.advance(61_000);
+    await other.leases.flush();
+    world.clock.advance(60_000);
     await engine.sweep();
+    expect((await engine.get('org', id)).state).toBe('paused');
+  });
+
+  it('never ends a sandbox that went to sleep while it looked', async () => {
+    const { id } = await engine.create(caller, { idleSeconds: 60, onIdle: 'kill' });
+    world.clock.advance(120_000);
+    const original = world.db.query.bind(world.db);
+    let slept = false;
+    Object.assign(world.db, {
+      query: async (sql: string, params?: readonly (string | number | null)[]) => {
+        const rows = await original(sql, params);
+        if (!slept && sql.includes('a.idle_at <= $1')) {
+          slept = true;
+          await engine.pause(caller, id);
+        }
+        return rows;
+      },
+    });
+    await engine.sweep();
+    expect(slept).toBe(true);
     expect((await engine.get('org', id)).state).toBe('paused');
   });
 

@@ -5,7 +5,7 @@ import type { Instance } from '@torpor/engine';
 import { nextOf, paused, unhurried } from '@torpor/engine/testing';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { agentBundle } from '../../testing/agent-bundle.ts';
-import { makeProcessWorld, type ProcessWorld } from '../../testing/process-world.ts';
+import { makeProcessWorld, type ProcessWorld, processesKnowing } from '../../testing/process-world.ts';
 import { linuxProcesses } from './linux-processes.ts';
 import { reachableProgram } from './reachable-program.ts';
 
@@ -76,6 +76,23 @@ describe.skipIf(process.getuid?.() !== 0)('the process runtime as root', () => {
     expect(await state()).toBe('stopped');
     await world.runtime.destroy(instance, unhurried);
     expect([undefined, 'dead']).toContain(await state());
+  });
+
+  it('freezes and ends processes that multiply as fast as they can', async () => {
+    const instance = await world.started();
+    // Bounded in number by the kernel and in time by itself, should nobody end it.
+    const bomb = '[ $(date +%s) -lt $END ] || exit; echo >> rounds; sh ./bomb.sh & sh ./bomb.sh & wait';
+    await world.program.write(instance, 'bomb.sh', bomb);
+    const start =
+      'ulimit -u 100 && [ "$(ulimit -u)" = 100 ] && END=$(($(date +%s) + 20)) exec setsid sh ./bomb.sh';
+    await world.run(instance, `command -v bash && (bash -c '${start}' > /dev/null 2>&1 &)`);
+    await expect
+      .poll(async () => (await world.program.read(instance, 'rounds'))?.length ?? 0)
+      .toBeGreaterThan(100);
+    await world.runtime.freeze(instance, AbortSignal.timeout(15_000));
+    await world.runtime.thaw(instance, null, unhurried);
+    await world.runtime.destroy(instance, AbortSignal.timeout(15_000));
+    expect(await processesKnowing(world.home(instance))).toEqual([]);
   });
 
   it('does not use a user again while an instance has it, alive or dead', async () => {

@@ -12,8 +12,8 @@ export interface ProcessFacts {
   readonly state: ProcessState;
 }
 
-/** `dead` waits for its parent to notice. */
-export type ProcessState = 'moving' | 'stopped' | 'dead';
+/** `busy` is in the kernel, where signals do not reach it yet; `dead` waits for its parent to notice. */
+export type ProcessState = 'moving' | 'busy' | 'stopped' | 'dead';
 
 export interface Listener {
   readonly address: string;

@@ -89,6 +89,16 @@ describe.each(MODES)('the process runtime, $mode', ({ options }) => {
       await expect.poll(async () => Number(await world.program.read(instance, 'ticks'))).toBeGreaterThan(now);
     });
 
+    it('stands still, also when it starts others all the time and waits for them in the kernel', async () => {
+      const instance = await world.started();
+      await world.run(instance, `setsid sh -c 'while :; do /bin/true; done' > /dev/null 2>&1 &`);
+      for (let times = 0; times < 12; times++) {
+        await world.runtime.freeze(instance, AbortSignal.timeout(10_000));
+        expect(await statesOf(instance)).toEqual(new Set(['stopped']));
+        await world.runtime.thaw(instance, null, unhurried);
+      }
+    });
+
     it('that its user had stopped stays stopped when the sandbox goes on', async () => {
       const instance = await world.started();
       await world.run(instance, 'setsid sleep 1000 > /dev/null 2>&1 & echo $! > job; kill -STOP $!');

@@ -29,8 +29,12 @@ export async function processesOf(host: HostProcesses, belonging: Belonging): Pr
   // kernel's own are. Whoever is mistaken here would end the server and the terminal it was started from.
   const ownSession = everybody.find(({ pid }) => pid === process.pid)?.session;
   const all = everybody.filter(({ session }) => session !== 0 && session !== ownSession);
-  const found = new Map<number, ProcessFacts>();
-  await forEachBounded(all, READS_AT_ONCE, async (facts) => {
+  const agents = all.filter((facts) => belonging.agents.some((agent) => isSameProcess(facts, agent)));
+  const found = new Map(agents.map((facts) => [facts.pid, facts]));
+  // Kin of the agent need not be asked for their marks, which takes longer than everything else.
+  addKin(found, all);
+  const others = all.filter(({ pid }) => !found.has(pid));
+  await forEachBounded(others, READS_AT_ONCE, async (facts) => {
     if (await belongs(host, belonging, facts)) found.set(facts.pid, facts);
   });
   addKin(found, all);
@@ -38,7 +42,6 @@ export async function processesOf(host: HostProcesses, belonging: Belonging): Pr
 }
 
 async function belongs(host: HostProcesses, belonging: Belonging, facts: ProcessFacts): Promise<boolean> {
-  if (belonging.agents.some((agent) => isSameProcess(facts, agent))) return true;
   if (belonging.users.length > 0) {
     const users = await host.users(facts);
     if (users.some((user) => belonging.users.includes(user))) return true;

@@ -116,6 +116,7 @@ export function parseStat(line: string): (ProcessFacts & { readonly threads: num
 
 function parseState(letter: string): ProcessState {
   if (letter === 'T' || letter === 't') return 'stopped';
+  if (letter === 'D') return 'busy';
   return letter === 'Z' || letter === 'X' ? 'dead' : 'moving';
 }
 
@@ -127,8 +128,8 @@ function stateOfThreads(pid: number, ofFirst: ProcessState): ProcessState {
     const stat = parseStat(text(`/proc/${pid}/task/${thread}/stat`));
     if (stat !== undefined) states.add(stat.state);
   }
-  if (states.has('moving')) return 'moving';
-  return states.has('stopped') ? 'stopped' : ofFirst;
+  const order: readonly ProcessState[] = ['moving', 'busy', 'stopped'];
+  return order.find((state) => states.has(state)) ?? ofFirst;
 }
 
 function threadsOf(pid: number): string[] {

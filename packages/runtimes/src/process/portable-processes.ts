@@ -46,7 +46,13 @@ export function parseLine(line: string): ProcessFacts | undefined {
     // The process group stands in for the session, which `ps` does not show everywhere.
     session: Number(group),
     startedAt,
-    state: /^[Tt]/.test(state) ? 'stopped' : /^[ZX]/.test(state) ? 'dead' : 'moving',
+    state: /^[Tt]/.test(state)
+      ? 'stopped'
+      : /^[ZX]/.test(state)
+        ? 'dead'
+        : /^[DU]/.test(state)
+          ? 'busy'
+          : 'moving',
   };
 }
 

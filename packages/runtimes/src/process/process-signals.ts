@@ -30,13 +30,28 @@ const LONGEST_PAUSE_MS = 50;
 
 /** Resolves when nothing of the crowd moves any more. */
 export async function stopAll(crowd: Crowd, signal: AbortSignal): Promise<void> {
+  const stoppedBefore = new Set<number>();
   for (let quiet = 0, round = 0; quiet < QUIET_LOOKS; round++) {
     signal.throwIfAborted();
-    const moving = (await crowd.find()).filter(({ state }) => state === 'moving');
+    const members = await crowd.find();
+    if (round === 0) for (const { pid, state } of members) if (state === 'stopped') stoppedBefore.add(pid);
+    const moving = members.filter(({ state }) => state === 'moving' || state === 'busy');
     quiet = moving.length === 0 ? quiet + 1 : 0;
+    if (moving.length === 0) continue;
+    if (round >= PATIENT_ROUNDS) for (const user of crowd.users) await signalUser(user, 'STOP');
     for (const { pid } of moving) send(pid, 'SIGSTOP');
-    if (moving.length > 0) await pause(crowd.clock, round, signal);
+    for (const pid of holdingUp(members)) if (!stoppedBefore.has(pid)) send(pid, 'SIGCONT');
+    await pause(crowd.clock, round, signal);
   }
+}
+
+/**
+ * A process that starts another by `vfork` waits in the kernel until that one has become a program of its
+ * own. If the child was stopped before, both would stay as they are: it gets to go on a little.
+ */
+function holdingUp(members: readonly ProcessFacts[]): number[] {
+  const busy = new Set(members.filter(({ state }) => state === 'busy').map(({ pid }) => pid));
+  return members.filter(({ parent, state }) => state === 'stopped' && busy.has(parent)).map(({ pid }) => pid);
 }
 
 /**
@@ -73,8 +88,8 @@ export async function killAll(crowd: Crowd, signal: AbortSignal): Promise<void> 
     for (const facts of await crowd.find()) ending.set(facts.pid, facts);
     for (const facts of [...ending.values()]) if (!(await crowd.isThere(facts))) ending.delete(facts.pid);
     if (ending.size === 0) return;
+    for (const user of crowd.users) await signalUser(user, 'KILL');
     for (const name of ['SIGSTOP', 'SIGKILL'] as const) for (const pid of ending.keys()) send(pid, name);
-    if (round >= PATIENT_ROUNDS) for (const user of crowd.users) await killUser(user);
     await pause(crowd.clock, round, signal);
   }
 }
@@ -91,9 +106,9 @@ function send(pid: number, signal: NodeJS.Signals): void {
   }
 }
 
-/** The kernel signals all processes of a user in one step, between which nobody can be born. */
-async function killUser(user: number): Promise<void> {
-  const child = spawn('/bin/sh', ['-c', 'kill -KILL -1'], {
+/** The kernel signals all processes of a user in one step, in which nobody can be born. */
+async function signalUser(user: number, name: 'STOP' | 'KILL'): Promise<void> {
+  const child = spawn('/bin/sh', ['-c', `kill -${name} -1`], {
     uid: user,
     gid: user,
     stdio: 'ignore',
@@ -101,6 +116,7 @@ async function killUser(user: number): Promise<void> {
     env: {},
     detached: true,
   });
+  // When there is no room for even one process more, the signals one by one have to do.
   await once(child, 'close').catch(() => {});
 }
 
