@@ -127,13 +127,13 @@ async function leavesNothing(torpor: Torpor, dataDir: string, point: string): Pr
   for await (const { id, kind, outcome } of torpor.operations.list()) {
     if (outcome === null) throw new Error(`After ${point} the ${kind} ${id} is open.`);
   }
-  const named: CheckpointId[] = [];
+  const kept: CheckpointId[] = [];
   for await (const { id } of torpor.sandboxes.list()) {
     const { items } = await torpor.sandboxes.checkpoints(id);
-    named.push(...items.filter(({ names }) => names.length > 0).map((checkpoint) => checkpoint.id));
+    kept.push(...items.map((checkpoint) => checkpoint.id));
     await torpor.sandboxes.kill(id);
   }
-  for (const id of named) await torpor.checkpoints.delete(id);
+  for (const id of kept) await torpor.checkpoints.delete(id);
   await torpor.fsck();
   const { stdout } = await run('ps', ['-eo', 'pid,args']);
   const left = stdout.split('\n').filter((line) => line.includes(dataDir) && line.includes('agent'));

@@ -224,6 +224,8 @@ export class Player {
       if (sandbox.lost.includes('files')) {
         if (!truth.mayLoseFiles) throw new Error(`${id} lost files without cause.`);
         truth.files = null;
+        // It went back to an earlier moment, and its processes with it.
+        truth.counter = null;
       }
       if (sandbox.lost.includes('processes')) truth.counter = null;
       if (truth.files === null) truth.files = new Map(Object.entries(held.files));
@@ -332,22 +334,19 @@ export class Player {
     const rows = await db.query<{ id: SandboxId }>('SELECT id FROM sandboxes WHERE org = $1', [this.org]);
     for (const { id } of rows) this.track(server, server.engine.kill({ org: this.org }, id));
     await this.settle();
-    const named = await db.query<{ checkpoint_id: CheckpointId }>(
-      'SELECT checkpoint_id FROM checkpoint_names',
+    const kept = await db.query<{ id: CheckpointId }>(
+      `SELECT id FROM checkpoints WHERE org = $1 AND state = 'sealed'
+         AND (kept = 1 OR id IN (SELECT checkpoint_id FROM checkpoint_names))`,
+      [this.org],
     );
-    for (const { checkpoint_id: id } of named) {
-      this.track(
-        server,
-        server.engine.deleteCheckpoint(this.org, id).catch(() => {}),
-      );
-    }
+    for (const { id } of kept) this.track(server, server.engine.deleteCheckpoint(this.org, id));
     await this.settle();
     this.track(server, server.engine.reconcile());
     await this.settle();
     for await (const instance of runtime.list()) throw new Error(`${JSON.stringify(instance)} is left.`);
-    const kept = [];
-    for await (const stored of store.list()) kept.push(stored);
-    if (kept.length !== 1) throw new Error(`The store keeps ${JSON.stringify(kept)}.`);
+    const left = [];
+    for await (const stored of store.list()) left.push(stored);
+    if (left.length !== 1) throw new Error(`The store keeps ${JSON.stringify(left)}.`);
     const undecided = await db.query(
       "SELECT id, state FROM checkpoints WHERE state = 'writing' OR (state = 'deleted' AND removed_at IS NULL)",
     );
