@@ -12,14 +12,15 @@ import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
-import { startTorpor } from '../tests/crash/torpor-process.ts';
+import { makeDataDir, startTorpor } from '../tests/crash/torpor-process.ts';
 import { row, time } from './measure.ts';
 
 const run = promisify(execFile);
 const ROUNDS = 7;
 
 async function bench(dir: string, files: number): Promise<void> {
-  const server = await startTorpor(join(dir, `data-${files}`), { TORPOR_LOG_LEVEL: 'error' });
+  const dataDir = await makeDataDir();
+  const server = await startTorpor(dataDir.path, { TORPOR_LOG_LEVEL: 'error' });
   const { sandboxes } = server.torpor;
   try {
     const source = join(dir, `tree-${files}`);
@@ -70,6 +71,7 @@ async function bench(dir: string, files: number): Promise<void> {
     }
   } finally {
     await server.kill('SIGTERM');
+    await dataDir.remove();
   }
 }
 

@@ -1,9 +1,7 @@
-import { mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import { FAULT_POINTS, type FaultPoint } from '@torpor/engine';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { crashAt } from './campaign.ts';
+import { makeDataDir } from './torpor-process.ts';
 
 /** The short form: one point of each kind of operation, the tightest. `npm run test:crash` is the long one. */
 const TIGHTEST: readonly FaultPoint[] = [
@@ -18,11 +16,11 @@ const TIGHTEST: readonly FaultPoint[] = [
 ];
 
 describe('a server that is killed', () => {
-  let dataDir: string;
+  let dataDir: Awaited<ReturnType<typeof makeDataDir>>;
   beforeEach(async () => {
-    dataDir = await mkdtemp(join(tmpdir(), 'torpor-crash-'));
+    dataDir = await makeDataDir();
   });
-  afterEach(() => rm(dataDir, { recursive: true }));
+  afterEach(() => dataDir.remove());
 
   it('has at least thirty named places to die at', () => {
     expect(new Set(FAULT_POINTS).size).toBeGreaterThanOrEqual(30);
@@ -33,7 +31,7 @@ describe('a server that is killed', () => {
     'at %s loses nothing and leaves nothing (R85, R112)',
     { timeout: 60_000 },
     async (point) => {
-      await crashAt(point, dataDir);
+      await crashAt(point, dataDir.path);
     },
   );
 });

@@ -1,6 +1,8 @@
 /** A real Torpor in a process of its own, that can be killed for real. */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { mkdtemp, realpath, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { Torpor } from '@torpor/sdk';
@@ -56,4 +58,17 @@ async function untilReady(child: ChildProcess, ended: Promise<unknown>): Promise
   const url = await Promise.race([ready, ended.then(() => undefined)]);
   if (url === undefined) throw new Error(`Torpor did not start:\n${said.slice(-20).join('\n')}`);
   return url;
+}
+
+/** A data directory for a test, with what root's sandboxes keep outside of it. */
+export async function makeDataDir(): Promise<{ readonly path: string; remove(): Promise<void> }> {
+  const path = await mkdtemp(join(tmpdir(), 'torpor-data-'));
+  return {
+    path,
+    remove: async () => {
+      const ground = await realpath(join(path, 'process')).catch(() => path);
+      await rm(ground, { recursive: true, force: true });
+      await rm(path, { recursive: true, force: true });
+    },
+  };
 }

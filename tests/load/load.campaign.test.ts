@@ -1,19 +1,17 @@
-import { mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import { expect, it } from 'vitest';
+import { makeDataDir } from '../crash/torpor-process.ts';
 import { runLoad } from './load.ts';
 
 /** `npm run test:load`: a hundred sandboxes, twenty operations at once, for two minutes. */
 it('a hundred sandboxes and twenty hands leave nothing stuck, lost or running', async () => {
-  const dataDir = await mkdtemp(join(tmpdir(), 'torpor-load-'));
+  const dataDir = await makeDataDir();
   try {
-    const report = await runLoad(dataDir, { sandboxes: 100, hands: 20, ms: 120_000 });
+    const report = await runLoad(dataDir.path, { sandboxes: 100, hands: 20, ms: 120_000 });
     console.log(JSON.stringify(report));
     const [first = 0] = report.memoryMb;
     // Flat: what it holds after thousands of operations is what it held after the first hundred, and slack.
     expect(report.memoryMb.at(-1)).toBeLessThan(first * 1.5 + 64);
   } finally {
-    await rm(dataDir, { recursive: true });
+    await dataDir.remove();
   }
 });

@@ -1,16 +1,14 @@
-import { mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import { expect, it } from 'vitest';
+import { makeDataDir } from '../crash/torpor-process.ts';
 import { runLoad } from './load.ts';
 
 /** The short form of `npm run test:load`. */
 it('many hands at once leave nothing stuck, lost or running', { timeout: 120_000 }, async () => {
-  const dataDir = await mkdtemp(join(tmpdir(), 'torpor-load-'));
+  const dataDir = await makeDataDir();
   try {
-    const { done } = await runLoad(dataDir, { sandboxes: 6, hands: 6, ms: 10_000 });
+    const { done } = await runLoad(dataDir.path, { sandboxes: 6, hands: 6, ms: 10_000 });
     for (const what of ['write', 'pause', 'resume']) expect(done[what], what).toBeGreaterThan(0);
   } finally {
-    await rm(dataDir, { recursive: true });
+    await dataDir.remove();
   }
 });

@@ -7,6 +7,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { agentBundle } from '../../testing/agent-bundle.ts';
 import { httpService, pageOf } from '../../testing/http-service.ts';
 import { makeProcessWorld, type ProcessWorld, processesKnowing } from '../../testing/process-world.ts';
+import { processRuntime } from './open-process-runtime.ts';
 
 let world: ProcessWorld;
 
@@ -88,7 +89,12 @@ describe('a server that was killed', () => {
 describe('a data directory', () => {
   it('whose path is too long for sockets is refused with how much shorter it has to be', async () => {
     const long = join(world.instancesDir, 'x'.repeat(80));
-    await expect(makeProcessWorld({ instancesDir: long })).rejects.toMatchObject({
+    const opening = processRuntime({
+      dataDir: world.dataDir,
+      instancesDir: long,
+      agentDir: await agentBundle(),
+    });
+    await expect(opening).rejects.toMatchObject({
       code: 'invalid_request',
       hint: expect.stringMatching(/\d+ characters shorter/),
     });

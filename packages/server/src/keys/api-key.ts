@@ -1,8 +1,8 @@
-/** A key as text: 32 random bytes in hex. Only its hash is ever written down. */
+/** A key as text: hex, 32 random bytes of it when we make it. Only its hash is ever written down. */
 import { createHash, timingSafeEqual } from 'node:crypto';
 
 /** Clients of E2B's API write their keys with this in front. */
-const FORM = /^(?:e2b_)?([0-9a-f]{64})$/i;
+const FORM = /^(?:e2b_)?([0-9a-f]{32,128})$/i;
 
 /** The key itself, however it was written; undefined when it cannot be one. */
 export function parseKey(text: string): string | undefined {

@@ -48,7 +48,7 @@ export async function ensureFirstKey(
 export function keyOnPurpose(text: string): string {
   const key = parseKey(text);
   if (key !== undefined) return key;
-  throw new TorporError('invalid_request', 'TORPOR_API_KEY is not a key: 64 hexadecimal digits are.', {
+  throw new TorporError('invalid_request', 'TORPOR_API_KEY is not a key: 32 to 128 hexadecimal digits are.', {
     hint: 'Make one with: openssl rand -hex 32',
   });
 }
