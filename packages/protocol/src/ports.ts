@@ -4,7 +4,7 @@ import { z } from 'zod';
 export const portViewSchema = z
   .object({
     port: z.number().int(),
-    url: z.string().meta({ description: 'Where it is served from outside.' }),
+    url: z.string().nullable().meta({ description: 'Where it can be reached now.' }),
     service: z.string().nullable().meta({ description: 'The service that declares it.' }),
     listening: z.boolean().meta({ description: 'Whether something in the sandbox listens there now.' }),
     address: z.string().nullable(),

@@ -1,6 +1,5 @@
 /** What the routes work with. */
 import type { Clock, Database, Engine, Ids } from '@torpor/engine';
-import type { SandboxId } from '@torpor/protocol';
 import type { Replays } from './http/replays.ts';
 import type { Log } from './observe/log.ts';
 import type { Metrics } from './observe/metrics.ts';
@@ -20,8 +19,6 @@ export interface AppParts {
   readonly log: Log;
   readonly metrics: Metrics;
   readonly version: string;
-  /** Where a port of a sandbox is served. */
-  readonly urlOf: (id: SandboxId, port: number) => string;
 }
 
 export interface RouteParts extends AppParts {

@@ -1,4 +1,5 @@
 /** `GET …/{id}/ports`: what a sandbox declares and what it listens on. Never wakes it. */
+import type { Address } from '@torpor/engine';
 import {
   type PortView,
   pageSchema,
@@ -9,6 +10,7 @@ import {
 import { errors, json, sandboxParams } from './http/route-schema.ts';
 import type { RoutesApp } from './http/routes-app.ts';
 import type { RouteParts } from './parts.ts';
+import { urlAt } from './routes/sandbox-urls.ts';
 import { fromAgent } from './sandbox/agent-failure.ts';
 import { connect } from './sandbox/awake.ts';
 
@@ -41,8 +43,9 @@ export function portRoutes(app: RoutesApp, parts: RouteParts): void {
       request.facts.sandboxId = id;
       const items = await request.bound.run(async (signal) => {
         const sandbox = await parts.engine.get(org, id);
-        const open = sandbox.state === 'running' ? await listeners(parts, org, id, signal) : [];
-        return viewPorts(parts, sandbox, open);
+        if (sandbox.state !== 'running') return viewPorts(sandbox, [], new Map());
+        const open = await listeners(parts, org, id, signal);
+        return viewPorts(sandbox, open, await addresses(parts, org, sandbox, open));
       });
       return { items, nextCursor: null };
     },
@@ -65,21 +68,51 @@ async function listeners(
   }
 }
 
-/** A port that is open on several addresses is shown once. */
-function viewPorts({ urlOf }: RouteParts, sandbox: SandboxView, open: readonly Listener[]): PortView[] {
-  const declared = new Map(
-    sandbox.services.flatMap(({ name, port }) => (port === undefined ? [] : [[port, name]])),
-  );
-  const ports = new Set([...declared.keys(), ...open.map(({ port }) => port)]);
-  return [...ports]
+/** Where each port of a running sandbox can be dialled; those that nothing of it listens on are left out. */
+async function addresses(
+  { engine }: RouteParts,
+  org: string,
+  sandbox: SandboxView,
+  open: readonly Listener[],
+): Promise<Map<number, Address>> {
+  const found = new Map<number, Address>();
+  for (const port of new Set([...declaredPorts(sandbox).keys(), ...open.map((one) => one.port)])) {
+    const address = await engine.dial(org, sandbox.id, port);
+    if (address !== null) found.set(port, address);
+  }
+  return found;
+}
+
+function declaredPorts({ services }: SandboxView): Map<number, string> {
+  return new Map(services.flatMap(({ name, port }) => (port === undefined ? [] : [[port, name]])));
+}
+
+/**
+ * A port that is open on several addresses is shown once, and one that stands for a declared port on the
+ * host is shown as the declared one.
+ */
+function viewPorts(
+  sandbox: SandboxView,
+  open: readonly Listener[],
+  addresses: ReadonlyMap<number, Address>,
+): PortView[] {
+  const declared = declaredPorts(sandbox);
+  const behind = (port: number) => {
+    const address = addresses.get(port);
+    return address === undefined || 'socketPath' in address ? port : address.port;
+  };
+  const stoodFor = new Set([...declared.keys()].map(behind));
+  const others = open.map(({ port }) => port).filter((port) => !stoodFor.has(port));
+  return [...new Set([...declared.keys(), ...others])]
     .sort((a, b) => a - b)
     .map((port) => {
-      const listener = open.find((one) => one.port === port);
+      const address = addresses.get(port);
+      const listener = open.find((one) => one.port === behind(port));
       return {
         port,
-        url: urlOf(sandbox.id, port),
+        url: address === undefined ? null : urlAt(address),
         service: declared.get(port) ?? null,
-        listening: listener !== undefined,
+        listening: listener !== undefined || address !== undefined,
         address: listener?.address ?? null,
         pid: listener?.pid || null,
         process: listener?.processName || null,

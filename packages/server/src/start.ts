@@ -15,7 +15,7 @@ import {
   randomIds,
   systemClock,
 } from '@torpor/engine';
-import { bareSandboxId, type Capabilities, TorporError } from '@torpor/protocol';
+import { type Capabilities, TorporError } from '@torpor/protocol';
 import manifest from '../package.json' with { type: 'json' };
 import { leaveAddress } from './address-file.ts';
 import { type App, buildApp } from './app.ts';
@@ -26,7 +26,6 @@ import type { Log } from './observe/log.ts';
 import { Metrics } from './observe/metrics.ts';
 import { OperationTrace } from './observe/operation-trace.ts';
 import { reportTo } from './observe/report.ts';
-import type { AppParts } from './parts.ts';
 import { type ChosenRuntime, chooseRuntime } from './runtime-choice.ts';
 import { DEFAULT_SERVER_SETTINGS } from './settings.ts';
 
@@ -83,7 +82,6 @@ export async function startServer(config: ServerConfig, options: StartOptions): 
   begun.defer(() => stopEngine(engine, options.log));
   await engine.start();
   const key = await ensureFirstKey({ db, clock: systemClock, randomBytes }, dataDir, config.apiKey);
-  const address: { url?: URL } = {};
   const app = await buildApp({
     engine,
     db,
@@ -95,11 +93,9 @@ export async function startServer(config: ServerConfig, options: StartOptions): 
     log: options.log,
     metrics,
     version: manifest.version,
-    urlOf: previewUrls(config, address),
   });
   begun.defer(() => app.stop());
-  address.url = await listen(app, config);
-  const url = address.url.origin;
+  const url = (await listen(app, config)).origin;
   begun.defer(await leaveAddress(dataDir, url));
   const running = begun.move();
   return { url, config, key, runtime: describe(chosen), stop: () => running.disposeAsync() };
@@ -120,14 +116,6 @@ function openDatabase({ database, dataDir }: ServerConfig) {
   return database === undefined
     ? openSqlite({ path: join(dataDir, 'torpor.db') })
     : openPostgres({ url: database });
-}
-
-/** Known only once the port is. */
-function previewUrls({ domain }: ServerConfig, address: { readonly url?: URL }): AppParts['urlOf'] {
-  return (id, port) => {
-    const { protocol = 'http:', port: own = '' } = address.url ?? {};
-    return `${protocol}//${port}-${bareSandboxId(id)}.${domain ?? `sbx.localhost:${own}`}`;
-  };
 }
 
 async function listen(app: App, { host, port }: ServerConfig): Promise<URL> {

@@ -89,7 +89,6 @@ export async function testServer(options: TestServerOptions = {}): Promise<TestS
     log: logger,
     metrics,
     version: '0.0.0-test',
-    urlOf: (id, port) => `http://${port}-${id.slice(4)}.sbx.localhost:7676`,
   };
   const keyParts = { db: world.db, clock: systemClock, randomBytes };
   const keys = {

@@ -20,7 +20,7 @@ export const define: Define = (command, act) => {
         service ?? '-',
         listening ? colors.green('open') : colors.dim('closed'),
         process ?? '-',
-        url,
+        url ?? '-',
       ]);
       cli.answer({ items, nextCursor: null }, () =>
         rows.length === 0 ? '' : columns(['PORT', 'SERVICE', 'STATE', 'PROCESS', 'ADDRESS'], rows, colors),

@@ -78,7 +78,7 @@ export function sandboxRoutes(app: RoutesApp, parts: RouteParts): void {
         engine.create(caller, request.body),
       );
       request.facts.sandboxId = sandbox.id;
-      return reply.code(201).send(withUrls(parts, sandbox));
+      return reply.code(201).send(await withUrls(parts, request.identity.org, sandbox));
     },
   );
 
@@ -103,8 +103,7 @@ export function sandboxRoutes(app: RoutesApp, parts: RouteParts): void {
         metadata: metadataOf(request.query),
         ...(state === undefined ? {} : { states: state }),
       };
-      const page = await request.bound.run(() => engine.list(filter, cursor, limit));
-      return { ...page, items: page.items.map((sandbox) => withUrls(parts, sandbox)) };
+      return request.bound.run(() => engine.list(filter, cursor, limit));
     },
   );
 
@@ -122,7 +121,8 @@ export function sandboxRoutes(app: RoutesApp, parts: RouteParts): void {
     async (request) => {
       const { id } = request.params;
       request.facts.sandboxId = id;
-      return withUrls(parts, await request.bound.run(() => engine.get(request.identity.org, id)));
+      const { org } = request.identity;
+      return request.bound.run(async () => withUrls(parts, org, await engine.get(org, id)));
     },
   );
 
@@ -146,7 +146,7 @@ export function sandboxRoutes(app: RoutesApp, parts: RouteParts): void {
       const killed = await lifecycle(parts, request, id, (caller) => engine.kill(caller, id));
       // It is killed either way; a row that stays says nothing wrong.
       await request.bound.run(() => db.transaction((tx) => forgetTracked(tx, id))).catch(() => {});
-      return withUrls(parts, killed);
+      return killed;
     },
   );
 
@@ -173,7 +173,7 @@ export function sandboxRoutes(app: RoutesApp, parts: RouteParts): void {
       return request.bound.run(() =>
         replays.once(request, id, async () => {
           const sandbox = await engine.setLifetime(org, id, request.body.timeoutSeconds);
-          return { body: withUrls(parts, sandbox) };
+          return { body: await withUrls(parts, org, sandbox) };
         }),
       );
     },
