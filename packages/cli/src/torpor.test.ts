@@ -145,6 +145,18 @@ describe('errors of the API', () => {
   });
 });
 
+describe('rollback', () => {
+  it('finds a checkpoint by its name, and says so when there is none', async () => {
+    const items = [checkpointView({ names: ['good'] })];
+    server.answer('GET /v1/sandboxes/*/checkpoints', { json: { items, nextCursor: null, bytes: 1 } });
+    const source = { checkpointId: CHECKPOINT_ID, kind: 'files' };
+    server.answer('POST /v1/sandboxes/*/rollback', { json: { sandbox: sandboxView(), source, lost: [] } });
+    expect((await run('rollback', SANDBOX_ID, 'good')).code).toBe(0);
+    expect(server.requests.at(-1)?.body).toContain(CHECKPOINT_ID);
+    expect((await run('rollback', SANDBOX_ID, 'bad')).code).toBe(12);
+  });
+});
+
 describe('errors of the command line itself', () => {
   it.each([
     ['an unknown option', ['ls', '--what'], 10],

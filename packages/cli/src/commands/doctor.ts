@@ -4,7 +4,7 @@ import type { Define } from '../cli.ts';
 import type { Colors } from '../colors.ts';
 import { findConnection } from '../connection.ts';
 import type { Check } from '../doctor/check.ts';
-import { checkDatabase, checkDataDirectory, checkNode, checkTools } from '../doctor/machine.ts';
+import { checkDatabase, checkDataDirectory, checkNode } from '../doctor/machine.ts';
 import { checkServer } from '../doctor/server.ts';
 import { EXIT } from '../exit-codes.ts';
 
@@ -20,7 +20,6 @@ export const define: Define = (command, act) => {
         checkNode(process.version),
         await checkDataDirectory(connection.dataDir),
         ...(await checkDatabase(cli.io.env['TORPOR_DATABASE_URL'])),
-        ...(await checkTools(cli.io.env['PATH'] ?? '')),
         ...(await cli.during('Asking the server…', checkServer(connection, cli.io.env))),
       ];
       const ok = checks.every(({ is }) => is !== 'wrong');

@@ -1,6 +1,6 @@
-/** What this machine has to have: Node, room, the programs that runtimes use. */
+/** What this machine has to have: Node, room, and the database that was asked for. */
 import { access, constants, stat, statfs } from 'node:fs/promises';
-import { delimiter, dirname, join } from 'node:path';
+import { dirname } from 'node:path';
 import { canConnect } from '../connection.ts';
 import { bytes } from '../human-units.ts';
 import type { Check } from './check.ts';
@@ -67,39 +67,4 @@ export async function checkDatabase(url: string | undefined): Promise<Check[]> {
     return [{ is: 'good', what, detail: `${where} answers` }];
   const todo = 'Start it, or correct TORPOR_DATABASE_URL; without it the embedded database is used.';
   return [{ is: 'wrong', what, detail: `nobody answers at ${where}`, todo }];
-}
-
-const TOOLS = [
-  ['runsc', 'runsc', 'sandboxes that keep their memory (runtime gvisor)'],
-  ['ip', 'iproute2', 'networks of gvisor sandboxes'],
-  ['nft', 'nftables', 'rules about what gvisor sandboxes may reach'],
-  ['mkfs.ext4', 'e2fsprogs', 'disks of gvisor sandboxes'],
-] as const;
-
-/** Missing ones are notes: the runtime `process` needs none of them. */
-export async function checkTools(path: string): Promise<Check[]> {
-  const found = await Promise.all(TOOLS.map(([program]) => findProgram(program, path)));
-  const missing = TOOLS.filter((_, i) => found[i] === undefined);
-  const what = 'System packages';
-  if (missing.length === 0)
-    return [{ is: 'good', what, detail: TOOLS.map(([program]) => program).join(', ') }];
-  return missing.map(([program, name, why]) => ({
-    is: 'note' as const,
-    what: `${what}: no ${program}`,
-    detail: `for ${why}`,
-    todo: `apt-get install ${name}`,
-  }));
-}
-
-async function findProgram(name: string, path: string): Promise<string | undefined> {
-  // Administrators' programs, which a user's own path often leaves out.
-  for (const directory of [...path.split(delimiter), '/usr/sbin', '/sbin']) {
-    const file = join(directory, name);
-    const usable = await access(file, constants.X_OK).then(
-      () => true,
-      () => false,
-    );
-    if (usable) return file;
-  }
-  return undefined;
 }

@@ -55,10 +55,8 @@ function runtimeCheck({ name, capabilities: can }: Awaited<ReturnType<Torpor['ru
   const isolation = can.isolated ? 'isolated' : 'not isolated from this machine';
   const detail = `${KEPT[can.pause]}; ${isolation}`;
   if (can.isolated && can.pause === 'memory') return { is: 'good', what, detail };
-  const todo = can.isolated
-    ? 'For memory too, use the runtime gvisor.'
-    : 'Run only what you trust in it, or use the runtime gvisor.';
-  return { is: 'note', what, detail, todo };
+  if (can.isolated) return { is: 'note', what, detail };
+  return { is: 'note', what, detail, todo: 'Run only what you trust in it.' };
 }
 
 function isHealth(value: unknown): value is Awaited<ReturnType<Torpor['health']>> {
