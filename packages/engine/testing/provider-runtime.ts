@@ -2,7 +2,7 @@
  * A runtime like a hosted provider: it keeps checkpoints itself, one per sandbox, and a start uses the
  * checkpoint up. What the engine seals of it is only the provider's word.
  */
-import { TorporError } from '@torpor/protocol';
+import { type CheckpointId, TorporError } from '@torpor/protocol';
 import type { Staging } from '../src/ports/checkpoint-store.ts';
 import type {
   Captured,
@@ -47,6 +47,11 @@ export class ProviderRuntime extends MemoryRuntime {
 
   override async inspect(checkpoint: SealedCheckpoint): Promise<MemoryVerdict> {
     return super.inspect(this.here(checkpoint));
+  }
+
+  /** What a provider's accident does. */
+  lose(id: CheckpointId): Promise<void> {
+    return this.kept.remove(id);
   }
 
   private stage(staging: Staging): Promise<Staging> {

@@ -57,6 +57,31 @@ describe('a checkpoint that a provider keeps and a start uses up', () => {
     });
   });
 
+  it('that the provider has lost ends the sandbox as lost, and the operation with it', async () => {
+    const { id, checkpoint } = await pausedOne();
+    await provider.lose(checkpoint.id);
+    await expect(world.engine.resume(caller, id)).rejects.toMatchObject({ code: 'lost' });
+    expect(await world.engine.get('org', id)).toMatchObject({ state: 'lost', operationId: null });
+  });
+
+  it('is not destroyed with what it became when that cannot be looked at for a moment', async () => {
+    const { id } = await pausedOne();
+    const observe = provider.observe.bind(provider);
+    let blind = true;
+    Object.assign(provider, {
+      observe: async (instance: Parameters<typeof observe>[0]) => {
+        if (blind) throw new Error('502');
+        return observe(instance);
+      },
+    });
+    await expect(world.engine.resume(caller, id)).rejects.toMatchObject({ code: 'timeout' });
+    blind = false;
+    world.clock.advance(60_000);
+    await world.engine.reconcile();
+    expect(await world.engine.get('org', id)).toMatchObject({ state: 'running', evidence: 'running' });
+    expect(provider.look(id)).toMatchObject({ files: { '/a': '1' }, counter: 1 });
+  });
+
   it('does not lose the sandbox when the server dies between the provider’s start and our commit', async () => {
     const { id } = await pausedOne();
     const dying = await world.another({

@@ -48,17 +48,7 @@ export async function start(ctx: Context, held: Held, claimed: Sandbox): Promise
         break;
       } catch (thrown) {
         if (thrown instanceof FenceLost || thrown instanceof Undecided) throw thrown;
-        // Its only copy may be what was just started: that is looked at later, and destroyed on no doubt.
-        if (!source.checkpoint.replayable)
-          throw new Undecided('The start may have used its checkpoint up.', { cause: thrown });
-        await clear(
-          ctx,
-          { operation, signal: new AbortController().signal },
-          sandbox,
-          sandbox.generation,
-        ).catch((cause: unknown) =>
-          ctx.report('clearing a failed start failed', { sandboxId: sandbox.id, error: cause }),
-        );
+        await clearAnyway(ctx, operation, sandbox);
         if (!isSourceFault(thrown)) throw thrown;
         if (provesDamage(thrown))
           await recordHealth(ctx, source.checkpoint, 'damaged', thrown, ctx.clock.now());
@@ -114,6 +104,14 @@ async function clear(ctx: Context, held: Held, sandbox: Sandbox, generation: num
   );
 }
 
+/** After a failed start, also when the operation's own time is over. What it leaves, the reconciler finds. */
+async function clearAnyway(ctx: Context, operation: Operation, sandbox: Sandbox): Promise<void> {
+  const held = { operation, signal: new AbortController().signal };
+  await clear(ctx, held, sandbox, sandbox.generation).catch((error: unknown) =>
+    ctx.report('clearing a failed start failed', { sandboxId: sandbox.id, error }),
+  );
+}
+
 /** Makes a source the base of the coming run, so that nobody collects it, under a generation of its own. */
 async function aim(
   ctx: Context,
@@ -135,34 +133,35 @@ async function aim(
 }
 
 async function startFrom(ctx: Context, held: Held, sandbox: Sandbox, source: Source): Promise<void> {
+  const { id, replayable } = source.checkpoint;
+  const verdict = await inspectCheckpoint(ctx, source.checkpoint, held.signal);
+  if (source.use === 'memory' && !verdict.usable) {
+    throw new TorporError('checkpoint_incompatible', `The memory of ${id}: ${verdict.why}.`, {
+      checkpointId: id,
+    });
+  }
+  await pass(ctx, held.operation, 'start-inspected');
+  try {
+    await launch(ctx, held, sandbox, source);
+  } catch (thrown) {
+    if (replayable || isSourceFault(thrown) || thrown instanceof FenceLost) throw thrown;
+    // Its only copy may be what was just started: that is looked at later, and destroyed on no doubt.
+    throw new Undecided(`The start may have used checkpoint ${id} up.`, { cause: thrown });
+  }
+}
+
+async function launch(ctx: Context, held: Held, sandbox: Sandbox, source: Source): Promise<void> {
   const { operation, signal } = held;
   const runtime = runtimeOf(ctx, sandbox);
   const instance: Instance = { sandboxId: sandbox.id, generation: sandbox.generation };
   const began = ctx.clock.monotonic();
   const call = <T>(what: string, work: (own: AbortSignal) => Promise<T>) =>
     within(ctx.clock, ctx.settings.callMs, what, work, signal);
-
-  const verdict = await inspectCheckpoint(ctx, source.checkpoint, signal);
-  if (source.use === 'memory' && !verdict.usable) {
-    throw new TorporError(
-      'checkpoint_incompatible',
-      `The memory of ${source.checkpoint.id}: ${verdict.why}.`,
-      {
-        checkpointId: source.checkpoint.id,
-      },
-    );
-  }
-  await pass(ctx, operation, 'start-inspected');
+  const from = forRuntime(ctx.store, source.checkpoint);
   const { env, services, network, resources } = sandbox.config;
-  const started = await call('Starting', (own) =>
-    runtime.start(
-      instance,
-      forRuntime(ctx.store, source.checkpoint),
-      source.use,
-      { env, services, network, resources },
-      own,
-    ),
-  );
+  const spec = { env, services, network, resources };
+
+  const started = await call('Starting', (own) => runtime.start(instance, from, source.use, spec, own));
   await pass(ctx, operation, 'start-started');
   // A runtime that says "started" and did nothing is found out here, not by the user (R70).
   const observed = await call('Observing', (own) => runtime.observe(instance, own));

@@ -152,22 +152,21 @@ export class Desk {
   /** Accepts the creation of something that has no row to lock yet. */
   async acceptNew(
     caller: Caller,
-    route: string,
     request: unknown,
-    insert: (tx: Transaction) => Promise<Operation>,
+    operation: Operation,
+    insert: (tx: Transaction) => Promise<void>,
     drive: Drive,
   ): Promise<OperationId> {
-    let operation: Operation | undefined;
+    const key = keyOf({ caller, request, kind: operation.kind }, '');
     const id = await this.once(async (tx) => {
-      operation = undefined;
-      const key = keyOf({ caller, request, kind: route }, '');
       const known = key === undefined ? undefined : await findByKey(tx, key, this.ctx.clock.now());
       if (known !== undefined) return known;
-      operation = await insert(tx);
+      // First of all, so that a twin waits here and finds the other's operation, not what that one made.
       if (key !== undefined) await rememberKey(tx, key, operation.id, this.keyExpiry());
+      await insert(tx);
       return operation.id;
     });
-    if (operation !== undefined) this.drive(operation, drive);
+    if (id === operation.id) this.drive(operation, drive);
     return id;
   }
 

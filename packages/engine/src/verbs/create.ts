@@ -27,11 +27,10 @@ export async function create(
   const id = await desk
     .acceptNew(
       caller,
-      'create',
       request,
+      birth.operation,
       async (tx) => {
         born = await insertBirth(ctx, tx, birth);
-        return birth.operation;
       },
       (held) => start(ctx, held, born ?? sandbox),
     )

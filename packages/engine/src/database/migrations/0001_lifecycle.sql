@@ -221,7 +221,8 @@ CREATE TABLE idempotency_keys (
   route TEXT NOT NULL,
   key TEXT NOT NULL,
   body_hash TEXT NOT NULL,
-  operation_id TEXT NOT NULL REFERENCES operations (id),
+  -- Checked at the commit: the key is taken before its operation is written, so that a twin waits for it.
+  operation_id TEXT NOT NULL REFERENCES operations (id) DEFERRABLE INITIALLY DEFERRED,
   expires_at {integer} NOT NULL,
   PRIMARY KEY (org, route, key)
 ) {strict};
