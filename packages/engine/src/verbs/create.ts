@@ -35,7 +35,8 @@ export async function create(
       (held) => start(ctx, held, born ?? sandbox),
     )
     .catch((thrown: unknown) => {
-      throw thrown instanceof ConstraintViolation ? goneMeanwhile(base) : thrown;
+      const gone = thrown instanceof ConstraintViolation && thrown.kind === 'foreign_key';
+      throw gone ? goneMeanwhile(base) : thrown;
     });
   return answer(await desk.finished(id, caller.signal));
 }
