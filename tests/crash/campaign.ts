@@ -5,6 +5,7 @@
 import { execFile } from 'node:child_process';
 import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import type { FaultPoint } from '@torpor/engine';
 import type { CheckpointId, SandboxId, SandboxState } from '@torpor/protocol';
@@ -12,6 +13,8 @@ import type { Torpor } from '@torpor/sdk';
 import { startTorpor, type TorporProcess } from './torpor-process.ts';
 
 const run = promisify(execFile);
+/** A server that has answered and still lives after this long did not pass the point. */
+const PATIENCE_MS = 10_000;
 
 /** What brings a sandbox to where the operation begins, and the operation itself. */
 interface Trial {
@@ -112,7 +115,8 @@ async function dies(server: TorporProcess, request: Promise<unknown>): Promise<v
     ),
   ]);
   // After the last commit the answer may be on its way when the server dies.
-  const signal = outcome === 'answered' ? await server.ended : outcome;
+  const signal =
+    outcome === 'answered' ? await Promise.race([server.ended, delay(PATIENCE_MS, 'nothing')]) : outcome;
   if (signal !== 'SIGKILL') throw new Error(`The server ended by ${signal}.`);
 }
 

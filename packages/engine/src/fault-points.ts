@@ -6,22 +6,15 @@ import type { OperationKind } from '@torpor/protocol';
 
 /** In the order in which an operation passes them. */
 const START = ['claimed', 'cleared', 'inspected', 'started', 'observed', 'committed'] as const;
-const SEAL = [
-  'claimed',
-  'closed',
-  'synced',
-  'frozen',
-  'cut',
-  'captured',
-  'sealed',
-  'committed',
-  'thawed',
-] as const;
+const SEAL = ['claimed', 'closed', 'synced', 'frozen', 'cut', 'captured', 'sealed', 'committed'] as const;
+/** A seal in place also lets the sandbox go on. */
+const THAWED = 'seal-thawed';
 const KILL = ['claimed', 'destroyed', 'committed'] as const;
 
 export type Place =
   | `start-${(typeof START)[number]}`
   | `seal-${(typeof SEAL)[number]}`
+  | typeof THAWED
   | `kill-${(typeof KILL)[number]}`;
 
 export type FaultPoint = `${OperationKind}.${Place}`;
@@ -30,13 +23,13 @@ const starting = START.map((name): Place => `start-${name}`);
 const sealing = SEAL.map((name): Place => `seal-${name}`);
 const killing = KILL.map((name): Place => `kill-${name}`);
 
-/** What each kind of operation can pass. A snapshot that is made in place passes no point of a start. */
+/** What each kind of operation passes, where snapshots are made in place. */
 const PLACES: Readonly<Record<OperationKind, readonly Place[]>> = {
   create: starting,
   pause: sealing,
   resume: starting,
-  snapshot: sealing,
-  fork: sealing,
+  snapshot: [...sealing, THAWED],
+  fork: [...sealing, THAWED],
   rollback: [...sealing, ...starting],
   recover: [],
   kill: killing,

@@ -1,5 +1,6 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { existsSync } from 'node:fs';
 import { mkdir, mkdtemp, readdir, readFile, rm, stat, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -151,4 +152,13 @@ describe('the data directory', () => {
       });
     });
   });
+
+  it.runIf(existsSync('/proc/self'))(
+    'says at once that nothing can be made in a place like /proc',
+    async () => {
+      for (const path of ['/proc/torpor', '/proc/torpor/data']) {
+        await expect(claimDataDirectory(path)).rejects.toMatchObject({ code: 'storage_readonly' });
+      }
+    },
+  );
 });

@@ -9,9 +9,9 @@
  * code may open that file, not even to copy it.
  */
 import { randomBytes } from 'node:crypto';
-import { mkdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
+import { access, mkdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
 import { hostname } from 'node:os';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { TorporError } from '@torpor/protocol';
 import { type Clock, systemClock } from '../ports/clock.ts';
@@ -57,9 +57,29 @@ export async function claimDataDirectory(path: string, clock: Clock = systemCloc
 }
 
 /** For nobody else: the directory holds keys and what users put into their sandboxes. */
+/** What `recursive` of Node's does, except that it ends in a place where nothing can be made, such as /proc. */
+async function makeWithParents(path: string): Promise<void> {
+  try {
+    await mkdir(path, { mode: 0o700 });
+  } catch (thrown) {
+    const { code } = thrown as NodeJS.ErrnoException;
+    if (code === 'EEXIST') return;
+    const parent = dirname(path);
+    const orphan =
+      code === 'ENOENT' &&
+      (await access(parent).then(
+        () => false,
+        () => true,
+      ));
+    if (!orphan || parent === path) throw thrown;
+    await makeWithParents(parent);
+    await mkdir(path, { mode: 0o700 });
+  }
+}
+
 async function makeDirectory(path: string): Promise<void> {
   try {
-    await mkdir(path, { recursive: true, mode: 0o700 });
+    await makeWithParents(path);
   } catch (thrown) {
     throw fileError(thrown, path);
   }
