@@ -11,6 +11,8 @@ const BY_ERRNO: Readonly<Record<string, ErrorCode>> = {
   EBUSY: 'conflict',
   ENOTEMPTY: 'conflict',
   ENOTDIR: 'invalid_request',
+  // A socket cannot be opened.
+  ENXIO: 'invalid_request',
   EISDIR: 'invalid_request',
   EINVAL: 'invalid_request',
   ENAMETOOLONG: 'invalid_request',

@@ -9,7 +9,7 @@
  * code may open that file, not even to copy it.
  */
 import { randomBytes } from 'node:crypto';
-import { access, mkdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
+import { access, chmod, mkdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
 import { hostname } from 'node:os';
 import { dirname, join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
@@ -80,6 +80,8 @@ async function makeWithParents(path: string): Promise<void> {
 async function makeDirectory(path: string): Promise<void> {
   try {
     await makeWithParents(path);
+    // Whoever made it: nobody else on this machine has any business in it, sandboxes least of all.
+    await chmod(path, 0o700);
   } catch (thrown) {
     throw fileError(thrown, path);
   }
@@ -90,6 +92,8 @@ async function takeLock(path: string): Promise<DatabaseSync> {
   try {
     lock = new DatabaseSync(join(path, 'lock.db'), { timeout: 0 });
     lock.exec('BEGIN EXCLUSIVE');
+    // Who can read it can lock it too, and keep the next server from starting.
+    await chmod(join(path, 'lock.db'), 0o600);
     return lock;
   } catch (thrown) {
     lock?.close();

@@ -43,6 +43,7 @@ describe('a request that is not one', () => {
     ['a number beyond its bound', '{"timeoutSeconds":1e99}', 400, 'timeoutSeconds'],
     ['two sources', '{"template":"base","from":"ckpt_aaaaaaaaaaaaaaaaaaaa"}', 400, 'not both'],
     ['a NUL in a value', '{"metadata":{"a":"\\u0000"}}', 400, 'NUL'],
+    ['half a character', '{"metadata":{"a":"\\ud800"}}', 400, 'surrogate'],
     ['a NUL in a name', '{"metadata":{"a\\u0000":"b"}}', 400, 'NUL'],
     ['a prototype', '{"metadata":{"__proto__":"b"}}', 400, '__proto__'],
     ['too deep', deep, 400, 'nested too deeply'],

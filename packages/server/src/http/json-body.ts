@@ -19,8 +19,8 @@ export function acceptJson(app: FastifyInstance, maxBytes: number): void {
   );
   app.addHook('preValidation', async (request) => {
     if (request.body === undefined || request.body === null) request.body = {};
-    refuseNul(request.query);
-    refuseNul(request.params);
+    refuseUnwritable(request.query);
+    refuseUnwritable(request.params);
   });
 }
 
@@ -62,30 +62,36 @@ function parse(text: string): unknown {
 }
 
 /**
- * No NUL, which neither PostgreSQL's texts nor the arguments of a process can hold; no `__proto__`; not
- * too deep. Not recursive, because the depth is the caller's choice until it was checked.
+ * No NUL and no half characters, which neither PostgreSQL's texts nor the arguments of a process can hold;
+ * no `__proto__`; not too deep. Not recursive, because the depth is the caller's choice until it was checked.
  */
 function refuseUnsafe(root: unknown): void {
   const left: { value: unknown; depth: number }[] = [{ value: root, depth: 0 }];
   for (let next = left.pop(); next !== undefined; next = left.pop()) {
     const { value, depth } = next;
-    refuseNul(value);
+    refuseUnwritable(value);
     if (typeof value !== 'object' || value === null) continue;
     if (depth >= MAX_DEPTH) throw new TorporError('invalid_request', 'The body is nested too deeply.');
     for (const [key, inner] of Object.entries(value)) {
       if (key === '__proto__') throw new TorporError('invalid_request', 'The body has a key "__proto__".');
-      refuseNul(key);
+      refuseUnwritable(key);
       left.push({ value: inner, depth: depth + 1 });
     }
   }
 }
 
 /** Of a text, or of the texts of a query or of a path. */
-function refuseNul(value: unknown): void {
+function refuseUnwritable(value: unknown): void {
   const texts =
     typeof value === 'string' ? [value] : typeof value === 'object' && value !== null ? entriesOf(value) : [];
   if (texts.some((text) => text.includes('\u0000'))) {
     throw new TorporError('invalid_request', 'The request has a NUL character in a text.');
+  }
+  if (!texts.every((text) => text.isWellFormed())) {
+    throw new TorporError(
+      'invalid_request',
+      'The request has half a character (a lone surrogate) in a text.',
+    );
   }
 }
 
