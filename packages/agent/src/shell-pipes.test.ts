@@ -39,11 +39,11 @@ describe('pipes made by a shell', () => {
   it('are new every time, also when several are taken at once', async () => {
     const maker = new ShellPipes();
     pipes = maker;
-    const sets = [await take(maker), ...(await Promise.all([take(maker), take(maker)]))];
+    const sets = [await take(maker), ...(await Promise.all(Array.from({ length: 19 }, () => take(maker))))];
     const fds = sets.flatMap((set) =>
       Object.values(set ?? {}).flatMap(({ readFd, writeFd }) => [readFd, writeFd]),
     );
-    expect(new Set(fds).size).toBe(18);
+    expect(new Set(fds).size).toBe(20 * 6);
   });
 
   it('are not to be had without a shell', async () => {

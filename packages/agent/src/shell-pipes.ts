@@ -26,6 +26,9 @@ const PATIENCE_MS = 5000;
 /** Descriptor on which the shells tell their pids and wait for their end. */
 const TALK_FD = 3;
 
+/** Where each keeps its end of the pipe: its stdout is something else while it talks. */
+const KEPT_FD = 4;
+
 export class ShellPipes {
   private spare: Promise<PipeSet | undefined> | undefined;
   private readonly shell: string;
@@ -63,7 +66,7 @@ export function closeFd(fd: number): void {
 async function makePipes(shell: string): Promise<PipeSet | undefined> {
   // Each part of the pipeline reads its own pid where every shell can: from the file that is its own.
   const part = (name: number) =>
-    `{ read p r </proc/self/stat; echo ${name} $p >&${TALK_FD}; read r <&${TALK_FD}; }`;
+    `{ exec ${KEPT_FD}>&1; read p r </proc/self/stat; echo ${name} $p >&${TALK_FD}; read r <&${TALK_FD}; }`;
   const child = spawn(shell, ['-c', [0, 1, 2, 3].map(part).join(' | ')], {
     stdio: ['ignore', 'ignore', 'ignore', 'pipe'],
     env: {},
@@ -98,7 +101,7 @@ async function pidsOf(child: ChildProcess): Promise<string[]> {
 
 /** The pipe that this part of the pipeline writes to: both its ends, so that none waits for the other. */
 function openPipe(pid: string): Pipe {
-  const path = `/proc/${pid}/fd/1`;
+  const path = `/proc/${pid}/fd/${KEPT_FD}`;
   const readFd = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK);
   if (!fstatSync(readFd).isFIFO()) throw new Error('The shell did not make a pipe.');
   return { readFd, writeFd: openSync(path, constants.O_WRONLY) };
