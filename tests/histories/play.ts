@@ -48,11 +48,7 @@ export class Player {
         return;
       }
       case 'work':
-        return this.withSandbox(step.of, (id, truth) => {
-          if (!world.runtime.work(id, `/home/${step.text}`, step.text)) return;
-          truth.files?.set(`/home/${step.text}`, step.text);
-          if (truth.counter !== null) truth.counter++;
-        });
+        return this.work(step.of, step.text);
       case 'vanish':
         return this.withSandbox(step.of, (id, truth) => {
           world.runtime.vanish(id, step.forget);
@@ -91,6 +87,22 @@ export class Player {
   private withSandbox(of: number, work: (id: SandboxId, truth: Truth) => void): void {
     const id = this.known[of % Math.max(1, this.known.length)];
     if (id !== undefined) work(id, this.truths.get(id));
+  }
+
+  private async work(of: number, text: string): Promise<void> {
+    const id = this.known[of % Math.max(1, this.known.length)];
+    if (id === undefined) return;
+    const truth = this.truths.get(id);
+    const sandbox = await this.read(id);
+    if (!this.world.runtime.work(id, `/home/${text}`, text)) return;
+    if (sandbox?.state === 'running' || sandbox?.state === 'pausing') {
+      truth.files?.set(`/home/${text}`, text);
+      if (truth.counter !== null) truth.counter++;
+    } else {
+      // Nobody was told that it runs: such a start may be taken back, and what it wrote with it.
+      truth.files = null;
+      truth.counter = null;
+    }
   }
 
   private async damage(of: number, how: 'missing' | 'corrupt'): Promise<void> {
