@@ -26,11 +26,19 @@ const BY_CONNECT_CODE: Readonly<Record<Code, ErrorCode>> = {
 export function agentError(thrown: unknown): TorporError {
   if (thrown instanceof TorporError) return thrown;
   if (thrown instanceof ConnectError) {
-    return new TorporError(BY_CONNECT_CODE[thrown.code], thrown.rawMessage, { cause: thrown });
+    const code = BY_CONNECT_CODE[thrown.code];
+    // What a broken socket says of itself helps nobody.
+    return code === 'unreachable'
+      ? silence(thrown)
+      : new TorporError(code, thrown.rawMessage, { cause: thrown });
   }
   if (isAbort(thrown))
     return new TorporError('timeout', 'The call to the agent was stopped.', { cause: thrown });
-  return new TorporError('unreachable', 'The agent of the sandbox did not answer.', { cause: thrown });
+  return silence(thrown);
+}
+
+function silence(cause: unknown): TorporError {
+  return new TorporError('unreachable', 'The agent of the sandbox did not answer.', { cause });
 }
 
 const BY_STATUS: ReadonlyMap<number, ErrorCode> = new Map([

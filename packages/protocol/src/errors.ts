@@ -241,6 +241,8 @@ export interface ErrorDetails {
   readonly operationId?: string;
   readonly checkpointId?: string;
   readonly retryAfterMs?: number;
+  /** Overrides the code's usual word: a command that may have run is not safe to send again. */
+  readonly retryable?: boolean;
   /** Overrides the code's usual hint. */
   readonly hint?: string;
   readonly details?: Readonly<Record<string, unknown>>;
@@ -280,7 +282,7 @@ export class TorporError extends Error {
   }
 
   get retryable(): boolean {
-    return FACTS[this.code].retryable;
+    return this.extra.retryable ?? FACTS[this.code].retryable;
   }
 
   get hint(): string {
@@ -309,7 +311,7 @@ export class TorporError extends Error {
 
   /** Reads back what `toBody` wrote; a code of a newer version becomes `internal`. */
   static fromBody(body: ErrorBody): TorporError {
-    const { code, message, retryable: _, ...extra } = body;
+    const { code, message, ...extra } = body;
     return new TorporError(isErrorCode(code) ? code : 'internal', message, extra);
   }
 

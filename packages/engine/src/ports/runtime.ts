@@ -100,7 +100,7 @@ export interface Runtime {
 
   observe(instance: Instance, signal: AbortSignal): Promise<Observation>;
 
-  /** Throws `unreachable` when the instance has no agent to talk to just now. */
+  /** Throws `transitioning` when the instance is frozen, and `unreachable` when there is no agent to talk to. */
   agent(instance: Instance, signal: AbortSignal): Promise<AgentAddress>;
   /** Where a port of the sandbox can be dialled; null when no process *of this sandbox* listens on it. */
   dial(instance: Instance, port: number, signal: AbortSignal): Promise<Address | null>;

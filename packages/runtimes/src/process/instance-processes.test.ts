@@ -1,7 +1,7 @@
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Instance, StartSpec } from '@torpor/engine';
-import { NO_SPEC, nextOf, sealed, sealing, unhurried } from '@torpor/engine/testing';
+import { failureOf, NO_SPEC, nextOf, sealed, sealing, unhurried } from '@torpor/engine/testing';
 import type { Service } from '@torpor/protocol';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { httpService, pageOf } from '../../testing/http-service.ts';
@@ -77,6 +77,7 @@ describe.each(MODES)('the process runtime, $mode', ({ options }) => {
 
       await world.runtime.freeze(instance, unhurried);
       expect(await statesOf(instance)).toEqual(new Set(['stopped']));
+      expect((await failureOf(world.runtime.agent(instance, unhurried))).code).toBe('transitioning');
       const seen = await readFile(join(world.home(instance), 'ticks'), 'utf8').catch(() => 'between two');
       await sealing(world, (staging) => world.runtime.capture(instance, 'files', staging, unhurried));
       expect(await readFile(join(world.home(instance), 'ticks'), 'utf8').catch(() => 'between two')).toBe(

@@ -113,7 +113,7 @@ export class ProcessRuntime implements Runtime {
   async agent(instance: Instance): Promise<AgentAddress> {
     const { record, state } = await liveInstance(this.#ground, instance);
     if (state === 'frozen') {
-      throw new TorporError('unreachable', `Sandbox ${instance.sandboxId} is frozen.`, {
+      throw new TorporError('transitioning', `Sandbox ${instance.sandboxId} is frozen.`, {
         sandboxId: instance.sandboxId,
       });
     }

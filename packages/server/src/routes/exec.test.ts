@@ -1,7 +1,7 @@
 import { readFile, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
-import type { ExecReply, SandboxId } from '@torpor/protocol';
+import { type ExecReply, type SandboxId, TorporError } from '@torpor/protocol';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { frameOf, framesOf } from '../../testing/event-frames.ts';
 import { errorIn, type TestServer, testServer } from '../../testing/test-server.ts';
@@ -188,8 +188,36 @@ describe('exec', () => {
     const response = await running;
     expect([response.statusCode, errorIn(response)]).toMatchObject([
       503,
-      { code: 'unreachable', sandboxId: other },
+      { code: 'unreachable', sandboxId: other, retryable: false, details: { dispatched: true } },
     ]);
+  });
+
+  it('that a pause cuts off says so, and does not ask to be sent again (R65)', async () => {
+    const other = await server.create();
+    const running = exec({ command: 'touch started; sleep 1000' }, {}, other);
+    const path = join(await server.runtime.homeOf(other), 'started');
+    while (!(await stat(path).catch(() => undefined))) await delay(20);
+    await server.ask('POST', `/v1/sandboxes/${other}/pause`);
+    const response = await running;
+    expect([response.statusCode, errorIn(response)]).toMatchObject([
+      409,
+      { code: 'transitioning', sandboxId: other, retryable: false, details: { dispatched: true } },
+    ]);
+  });
+
+  it('waits for a sandbox that went to sleep between the look and the knock, and wakes it', async () => {
+    const other = await server.create();
+    const { runtime } = server;
+    const agent = runtime.agent.bind(runtime);
+    runtime.agent = async () => {
+      runtime.agent = agent;
+      await server.ask('POST', `/v1/sandboxes/${other}/pause`);
+      throw new TorporError('unreachable', 'There is no such instance.');
+    };
+    expect((await exec({ command: 'echo here' }, {}, other)).json()).toMatchObject({
+      stdout: 'here\n',
+      autoResumed: true,
+    });
   });
 });
 

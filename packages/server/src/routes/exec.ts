@@ -15,10 +15,10 @@ import type { RoutesApp } from '../http/routes-app.ts';
 import { type Frame, sendEvents, wantsEvents } from '../http/sse.ts';
 import { whenOver } from '../http/when-over.ts';
 import type { RouteParts } from '../parts.ts';
-import { fromAgent } from '../sandbox/agent-failure.ts';
 import { type Awake, awakeFor } from '../sandbox/awake.ts';
 import { startInBackground } from '../sandbox/background.ts';
 import { type Command, runCommand } from '../sandbox/command.ts';
+import { cutOff } from '../sandbox/cut-off.ts';
 import { KeptOutput, TextPieces } from '../sandbox/output.ts';
 
 /** Of each channel, in the details of a `timeout`. */
@@ -70,8 +70,9 @@ export function execRoutes(app: RoutesApp, parts: RouteParts): void {
         if (body.background === true) return await startInBackground(parts, request, id, inside, body);
         if (wantsEvents(request)) return await stream(parts, request, reply, id, inside, body);
       } catch (thrown) {
+        const error = await cutOff(parts, request.identity.org, id, inside, thrown);
         inside.release();
-        throw fromAgent(thrown, id);
+        throw error;
       }
       return whole(parts, request, id, inside, body).finally(() => inside.release());
     },
@@ -121,7 +122,7 @@ async function whole(
     }
     throw new TorporError('unreachable', 'The command ended without a word.');
   } catch (thrown) {
-    throw failureOf(parts, thrown, id, {
+    throw await failureOf(parts, request, thrown, id, inside, {
       stdout: out.stdout.tail(PARTIAL_BYTES),
       stderr: out.stderr.tail(PARTIAL_BYTES),
       durationMs: Math.round(clock.monotonic() - began),
@@ -130,15 +131,17 @@ async function whole(
   }
 }
 
-function failureOf(
+async function failureOf(
   parts: RouteParts,
+  request: FastifyRequest,
   thrown: unknown,
   id: SandboxId,
+  inside: Awake,
   soFar: Record<string, unknown>,
-): TorporError {
+): Promise<TorporError> {
   if (parts.leaving.aborted)
     return new TorporError('unreachable', 'The server stops, and the command was killed.');
-  const error = fromAgent(thrown, id);
+  const error = await cutOff(parts, request.identity.org, id, inside, thrown);
   return error.code === 'timeout' ? error.with({ details: soFar }) : error;
 }
 
@@ -178,7 +181,7 @@ async function stream(
         };
       }
     } catch (thrown) {
-      const error = failureOf(parts, thrown, id, { durationMs: durationMs() });
+      const error = await failureOf(parts, request, thrown, id, inside, { durationMs: durationMs() });
       yield { event: 'error', data: { ...error.toBody(), requestId: request.id } };
     }
   };

@@ -57,17 +57,22 @@ async function reach({ engine, clock }: RouteParts, org: string, id: SandboxId, 
       if (!(thrown instanceof TorporError)) throw thrown;
       if (state === 'paused' && !autoResume) throw asleep(thrown);
       const changed = thrown.code === 'transitioning' || (thrown.code === 'conflict' && state === 'running');
-      // Frozen for a snapshot: it goes on in a moment.
-      const held = thrown.code === 'unreachable' && (await isHeld(engine, org, id));
-      if (!changed && !held) throw thrown;
+      const gone = thrown.code === 'unreachable' && (await hasMovedOn(engine, org, id, generation));
+      if (!changed && !gone) throw thrown;
     }
     await clock.sleep(LOOK_AGAIN_MS, signal);
   }
 }
 
-async function isHeld(engine: RouteParts['engine'], org: string, id: SandboxId): Promise<boolean> {
-  const { evidence, operationId } = await engine.get(org, id);
-  return evidence === 'frozen' || operationId !== null;
+/** Whether the sandbox is no longer, or not for long, what it was in that generation. */
+export async function hasMovedOn(
+  engine: RouteParts['engine'],
+  org: string,
+  id: SandboxId,
+  generation: number,
+): Promise<boolean> {
+  const now = await engine.get(org, id);
+  return now.state !== 'running' || now.generation !== generation || now.operationId !== null;
 }
 
 function asleep(error: TorporError): TorporError {

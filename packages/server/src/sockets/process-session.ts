@@ -6,6 +6,7 @@ import type { FastifyRequest } from 'fastify';
 import type { RouteParts } from '../parts.ts';
 import { type Awake, awakeFor } from '../sandbox/awake.ts';
 import { endOf } from '../sandbox/command-end.ts';
+import { cutOff } from '../sandbox/cut-off.ts';
 import type { Incoming, LiveSocket } from './live-socket.ts';
 
 export interface Plan {
@@ -35,6 +36,8 @@ export async function runSession(
   request.bound.release();
   try {
     await converse(parts, request.id, live, inside, plan);
+  } catch (thrown) {
+    throw parts.stopping.aborted ? thrown : await cutOff(parts, request.identity.org, id, inside, thrown);
   } finally {
     inside.release();
   }

@@ -1,0 +1,27 @@
+/** What to say of a command whose sandbox went away under it: it may have run, so nobody should send it again blindly. */
+import { type SandboxId, TorporError } from '@torpor/protocol';
+import type { RouteParts } from '../parts.ts';
+import { fromAgent } from './agent-failure.ts';
+import { type Awake, hasMovedOn } from './awake.ts';
+
+export async function cutOff(
+  { engine }: RouteParts,
+  org: string,
+  id: SandboxId,
+  { generation }: Pick<Awake, 'generation'>,
+  thrown: unknown,
+): Promise<TorporError> {
+  const error = fromAgent(thrown, id);
+  if (error.code !== 'unreachable') return error;
+  const moved = await hasMovedOn(engine, org, id, generation).catch(() => false);
+  const message = moved
+    ? 'The sandbox was paused, rolled back or ended while the command ran.'
+    : 'The connection to the sandbox broke while the command ran.';
+  return new TorporError(moved ? 'transitioning' : 'unreachable', message, {
+    sandboxId: id,
+    retryable: false,
+    hint: 'The command may have run, wholly or in part: look before you run it again.',
+    details: { dispatched: true },
+    cause: error,
+  });
+}
