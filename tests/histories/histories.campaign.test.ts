@@ -7,6 +7,9 @@ const total = Number(process.env['TORPOR_HISTORIES'] ?? 100_000);
 
 describe.each(databaseKinds)('many random histories on %s', (kind) => {
   it(`hold what must always hold`, { timeout: 0 }, async () => {
-    await runHistories(kind, kind === 'sqlite' ? Math.ceil(total * 0.9) : Math.floor(total * 0.1));
+    const count = kind === 'sqlite' ? Math.ceil(total * 0.9) : Math.floor(total * 0.1);
+    await runHistories(kind, count, undefined, (played) => {
+      if (played % 1_000 === 0) console.log(`${played} of ${count} on ${kind}`);
+    });
   });
 });

@@ -6,7 +6,12 @@ import { history } from './steps.ts';
 import { HistoryWorld } from './world.ts';
 
 /** A world serves many histories, each under an organisation of its own; a failure gets a fresh one to shrink in. */
-export async function runHistories(kind: DatabaseKind, count: number, seed?: number): Promise<void> {
+export async function runHistories(
+  kind: DatabaseKind,
+  count: number,
+  seed?: number,
+  progress: (played: number) => void = () => {},
+): Promise<void> {
   // By turns with a runtime that snapshots in place and with one that must pause and start for it.
   let inPlace = false;
   const next = () => {
@@ -21,6 +26,7 @@ export async function runHistories(kind: DatabaseKind, count: number, seed?: num
         if (++played % 50 === 0) {
           await world.dispose();
           world = await next();
+          progress(played);
         }
         try {
           await new Player(world).play(steps);

@@ -94,13 +94,14 @@ export class Player {
     if (id === undefined) return;
     const truth = this.truths.get(id);
     const sandbox = await this.read(id);
-    if (!this.world.runtime.work(id, `/home/${text}`, text)) return;
+    const path = `/home/${text}`;
+    if (!this.world.runtime.work(id, path, text)) return;
     if (sandbox?.state === 'running' || sandbox?.state === 'pausing') {
-      truth.files?.set(`/home/${text}`, text);
+      truth.files?.set(path, text);
       if (truth.counter !== null) truth.counter++;
     } else {
       // Nobody was told that it runs: such a start may be taken back, and what it wrote with it.
-      truth.files = null;
+      truth.unpromised.add(path);
       truth.counter = null;
     }
   }
@@ -240,6 +241,11 @@ export class Player {
         truth.counter = null;
       }
       if (sandbox.lost.includes('processes')) truth.counter = null;
+      for (const path of truth.unpromised) {
+        const text = held.files[path];
+        if (text !== undefined) truth.files?.set(path, text);
+      }
+      truth.unpromised.clear();
       if (truth.files === null) truth.files = new Map(Object.entries(held.files));
       else if (!isDeepStrictEqual(Object.fromEntries(truth.files), held.files)) {
         if (!truth.mayLoseFiles) {

@@ -7,6 +7,8 @@ import type { SandboxId } from '@torpor/protocol';
 export interface Truth {
   /** What its programs have written; null while nobody can say, because an answer got lost. */
   files: Map<string, string> | null;
+  /** What they wrote while nobody had been told that it runs: it may be there or not. */
+  readonly unpromised: Set<string>;
   /** How often its program counted in memory; null when its processes may have ended. */
   counter: number | null;
   /** An accident happened that may cost files: they were taken away, or a checkpoint was damaged. */
@@ -17,9 +19,10 @@ export interface Truth {
 export class Truths {
   private readonly of = new Map<SandboxId, Truth>();
 
-  born(id: SandboxId, from: Truth | null): Truth {
+  born(id: SandboxId, from: Omit<Truth, 'unpromised'> | null): Truth {
     const truth: Truth = {
       files: from === null ? new Map([['/etc/motd', 'welcome']]) : from.files && new Map(from.files),
+      unpromised: new Set(),
       counter: from === null ? 0 : from.counter,
       mayLoseFiles: from?.mayLoseFiles ?? false,
       killed: false,
