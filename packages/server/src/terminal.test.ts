@@ -71,6 +71,9 @@ async function running(command: string, more: object = {}): Promise<Talk> {
   return conversation;
 }
 
+/** A sleep that nobody else on this machine sleeps. */
+const nap = (seconds: number) => `sleep ${seconds}.${process.pid}`;
+
 async function runs(command: string): Promise<boolean> {
   const { output } = await (await running(`ps -eo args | grep -c '^${command}' || true`)).closed();
   return Number(output.slice(1)) > 0;
@@ -107,19 +110,19 @@ describe('a terminal', () => {
   it('holds the sandbox awake while it is open, and ends its process when it is closed', async () => {
     const { leases } = server.parts.engine;
     const terminal = await opened(
-      talk(`/v1/sandboxes/${id}/terminal?command=${encodeURIComponent('echo here; sleep 4711')}`),
+      talk(`/v1/sandboxes/${id}/terminal?command=${encodeURIComponent(`echo here; ${nap(4711)}`)}`),
     );
     await terminal.until('here');
     expect(leases.count(id)).toBe(1);
-    expect(await runs('sleep 4711')).toBe(true);
+    expect(await runs(nap(4711))).toBe(true);
     terminal.socket.close();
     await expect.poll(() => leases.count(id)).toBe(0);
-    expect(await runs('sleep 4711')).toBe(false);
+    expect(await runs(nap(4711))).toBe(false);
   });
 
   it('is pinged, and given up when it does not answer', async () => {
     const terminal = await opened(
-      talk(`/v1/sandboxes/${id}/terminal?command=${encodeURIComponent('sleep 4712')}`),
+      talk(`/v1/sandboxes/${id}/terminal?command=${encodeURIComponent(nap(4712))}`),
     );
     await once(terminal.socket, 'ping');
     terminal.socket.pause();
@@ -182,17 +185,17 @@ describe('a command over a socket', () => {
       await running('echo "$WHO in $(basename $PWD)"', { env: { WHO: 'ada' }, cwd: '/' })
     ).closed();
     expect(output).toContain('ada in');
-    const { notices } = await (await running('sleep 60', { timeoutSeconds: 1 })).closed();
+    const { notices } = await (await running(nap(60), { timeoutSeconds: 1 })).closed();
     expect(notices.at(-1)).toMatchObject({ error: { code: 'timeout' } });
-    expect(await runs('sleep 60')).toBe(false);
+    expect(await runs(nap(60))).toBe(false);
   });
 
   it('is killed when its caller goes away', async () => {
-    const conversation = await running('echo here; sleep 4713');
+    const conversation = await running(`echo here; ${nap(4713)}`);
     await conversation.until('here');
     conversation.socket.terminate();
     await expect.poll(() => server.parts.engine.leases.count(id)).toBe(0);
-    expect(await runs('sleep 4713')).toBe(false);
+    expect(await runs(nap(4713))).toBe(false);
   });
 
   it.each([
