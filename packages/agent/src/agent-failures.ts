@@ -1,6 +1,8 @@
 /** How failures inside the agent look on its two faces: Connect errors and `{"code", "message"}` bodies. */
 import { Code, ConnectError, type Interceptor } from '@connectrpc/connect';
+import { UNKNOWN_USER_HEADER } from '@torpor/envd';
 import { type ConnectCode, type ErrorCode, factsOf, TorporError } from '@torpor/protocol';
+import { UnknownUser } from './users.ts';
 
 const BY_ERRNO: Readonly<Record<string, ErrorCode>> = {
   ENOENT: 'not_found',
@@ -87,7 +89,7 @@ function connectFailure(thrown: unknown): ConnectError {
   return new ConnectError(
     error.message,
     CONNECT_CODES[factsOf(error.code).connect],
-    undefined,
+    error instanceof UnknownUser ? { [UNKNOWN_USER_HEADER]: '1' } : undefined,
     undefined,
     thrown,
   );

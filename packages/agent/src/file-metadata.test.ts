@@ -20,6 +20,17 @@ describe('metadata of files', () => {
     expect(await new FileMetadata(store).of('/a')).toEqual({ key: 'value' });
   });
 
+  it('is found under the very name it was given, whatever other names there are', async () => {
+    const names = ['/', '/\\', '/"', '/\n'];
+    for (const kept of names) {
+      const metadata = new FileMetadata(store);
+      for (const name of names) await metadata.set(name, {});
+      await metadata.set('/', { name: '/' });
+      await metadata.set(kept, { name: kept });
+      expect(await new FileMetadata(store).of(kept)).toEqual({ name: kept });
+    }
+  });
+
   it('leaves no file behind where nobody uses it', async () => {
     await new FileMetadata(store).set('/a', {});
     await expect(readFile(store)).rejects.toThrow();

@@ -56,7 +56,7 @@ export class FileMetadata {
   private all(): Promise<Map<string, Metadata>> {
     this.loaded ??= readFile(this.storeFile, 'utf8')
       .then(
-        (text) => new Map(Object.entries(JSON.parse(text) as Record<string, Metadata>)),
+        (text) => new Map(JSON.parse(text) as [string, Metadata][]),
         () => new Map<string, Metadata>(),
       )
       .catch(() => new Map<string, Metadata>());
@@ -67,7 +67,8 @@ export class FileMetadata {
     this.saving = this.saving
       .catch(() => {})
       .then(async () => {
-        const text = JSON.stringify(Object.fromEntries(await this.all()));
+        // Pairs, not an object: V8's JSON.parse may take one escaped key for another.
+        const text = JSON.stringify([...(await this.all())]);
         await mkdir(dirname(this.storeFile), { recursive: true });
         await writeFile(`${this.storeFile}.new`, text, { mode: 0o600 });
         await rename(`${this.storeFile}.new`, this.storeFile);

@@ -1,6 +1,8 @@
 /** Small things every plain HTTP handler needs: JSON out, bounded JSON in, errors as clients expect them. */
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import { UNKNOWN_USER_HEADER } from '@torpor/envd';
 import { factsOf, TorporError } from '@torpor/protocol';
+import { UnknownUser } from './users.ts';
 
 /**
  * The agent's own port speaks HTTP/1.1, the pipe between agent and file worker HTTP/2. Node's classes for
@@ -24,6 +26,7 @@ export function answerFailure(response: Response, thrown: unknown): void {
     return;
   }
   const error = TorporError.from(thrown);
+  markUnknownUser(response, error);
   const status = factsOf(error.code).http;
   answerJson(response, status, { code: status, message: error.message });
 }
@@ -31,8 +34,13 @@ export function answerFailure(response: Response, thrown: unknown): void {
 /** For the paths of RPCs, whose clients look for Connect's words. */
 export function answerRpcFailure(response: Response, thrown: unknown): void {
   const error = TorporError.from(thrown);
+  markUnknownUser(response, error);
   const { http, connect } = factsOf(error.code);
   answerJson(response, http, { code: connect, message: error.message });
+}
+
+function markUnknownUser(response: Response, error: TorporError): void {
+  if (error instanceof UnknownUser) response.setHeader(UNKNOWN_USER_HEADER, '1');
 }
 
 export async function readBody(request: Request): Promise<Buffer> {

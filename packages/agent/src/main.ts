@@ -4,6 +4,7 @@ import { ENVD_VERSION } from '@torpor/envd';
 import { startAgent } from './agent.ts';
 import { CREDENTIAL_VARIABLE, readOptions } from './agent-options.ts';
 import { runFileWorker } from './file-worker.ts';
+import { closeInherited } from './inherited-descriptors.ts';
 import type { User } from './users.ts';
 
 function log(level: 'info' | 'error', message: string, fields: Record<string, unknown> = {}): void {
@@ -30,6 +31,7 @@ async function main(): Promise<void> {
     outliveFaults();
     return;
   }
+  closeInherited();
   // Terminals inherit the agent's groups, and a user must not get root's.
   if (process.getuid?.() === 0) process.setgroups?.([]);
   const agent = await startAgent(options, process.argv[1] ?? '');

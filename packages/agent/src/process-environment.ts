@@ -1,7 +1,8 @@
 /** The environment a process starts with, and where. Nothing of the agent's own leaks into it but PATH, LANG and TZ. */
-import { stat } from 'node:fs/promises';
+import { access, constants } from 'node:fs/promises';
 import { SANDBOX_VARIABLE } from '@torpor/envd';
 import { TorporError } from '@torpor/protocol';
+import { errnoOf } from './agent-failures.ts';
 import type { SandboxIdentity } from './identity.ts';
 import type { User } from './users.ts';
 
@@ -29,17 +30,32 @@ export function processEnvironment(
   };
 }
 
-/** A directory that was asked for must be there; a home that is not falls back to the root. */
+/** A directory that was asked for must be one; a home that is not falls back to the root. */
 export async function workingDirectory(asked: string | undefined, usual: string): Promise<string> {
-  if (await isDirectory(asked ?? usual)) return asked ?? usual;
+  const wanted = asked ?? usual;
+  const fault = await faultOf(wanted);
+  if (fault === undefined) return wanted;
   if (asked === undefined) return '/';
-  throw new TorporError('invalid_request', `The working directory ${asked} does not exist.`);
+  throw new TorporError('invalid_request', `The working directory ${asked} ${fault}.`);
 }
 
-async function isDirectory(path: string): Promise<boolean> {
+const FAULTS: Readonly<Record<string, string>> = {
+  ENOENT: 'does not exist',
+  ENOTDIR: 'is not a directory',
+  EACCES: 'may not be entered by this user',
+};
+
+/**
+ * Why nothing can run there. Asked before, because a start that fails does not say which of the two it could
+ * not find or use, the program or the directory.
+ */
+async function faultOf(directory: string): Promise<string | undefined> {
   try {
-    return (await stat(path)).isDirectory();
-  } catch {
-    return false;
+    // The slash asks for a directory.
+    await access(`${directory}/`, constants.X_OK);
+    return undefined;
+  } catch (thrown) {
+    const errno = errnoOf(thrown) ?? '';
+    return FAULTS[errno] ?? `cannot be used (${errno})`;
   }
 }

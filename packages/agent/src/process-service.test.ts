@@ -1,8 +1,8 @@
-import { readFile } from 'node:fs/promises';
+import { readFile, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { MessageInitShape } from '@bufbuild/protobuf';
 import { Code, type ConnectError } from '@connectrpc/connect';
-import { type AgentClient, asUser, Signal, type StreamInputRequestSchema } from '@torpor/envd';
+import { type AgentClient, agentError, asUser, Signal, type StreamInputRequestSchema } from '@torpor/envd';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type RunningAgent, runAgent } from '../testing/running-agent.ts';
 import { shell, type Transcript, transcribe } from '../testing/transcript.ts';
@@ -79,6 +79,27 @@ describe('Start', () => {
     expect((await transcribe(client.process.start({ process }))).stdout).toBe(`${agent.directory}\n`);
     const missing = { ...shell('pwd'), cwd: join(agent.directory, 'missing') };
     expect(await codeOf(transcribe(client.process.start({ process: missing })))).toBe(Code.InvalidArgument);
+  });
+
+  it('names the directory that it cannot run in, and says why', async () => {
+    await writeFile(join(agent.directory, 'file'), '');
+    await symlink('loop', join(agent.directory, 'loop'));
+    const refusals = [
+      ['missing', 'does not exist'],
+      ['file', 'is not a directory'],
+      ['file/below', 'is not a directory'],
+      ['loop', 'cannot be used (ELOOP)'],
+    ];
+    for (const [name, why] of refusals) {
+      const cwd = join(agent.directory, name as string);
+      for (const pty of [{}, { pty: { size: { cols: 80, rows: 24 } } }]) {
+        const order = { process: { ...shell('pwd'), cwd }, ...pty };
+        await expect(transcribe(client.process.start(order))).rejects.toMatchObject({
+          code: Code.InvalidArgument,
+          rawMessage: `The working directory ${cwd} ${why}.`,
+        });
+      }
+    }
   });
 
   it('refuses what cannot be started, and what names no command', async () => {
@@ -296,5 +317,26 @@ describe('an unknown user', () => {
       client.process.start({ process: shell('true') }, { headers: asUser('nosuchuser') }),
     );
     expect(await codeOf(call)).toBe(Code.Unauthenticated);
+  });
+
+  it('is told from a token that is not taken, however it was asked for', async () => {
+    const meant = (call: Promise<unknown>) => call.catch((thrown: unknown) => agentError(thrown).code);
+    const headers = asUser('nosuchuser');
+    const asked = [
+      transcribe(client.process.start({ process: shell('true') }, { headers })),
+      client.filesystem.stat({ path: '/' }, { headers }),
+      client.files.read('/etc/passwd', { user: 'nosuchuser' }),
+      client.files.write('/tmp/x', '', { user: 'nosuchuser' }),
+    ];
+    expect(await Promise.all(asked.map(meant))).toEqual(Array(asked.length).fill('invalid_request'));
+    await client.init({ accessToken: 'secret' });
+    const refused = [
+      transcribe(client.process.start({ process: shell('true') }, { headers })),
+      client.filesystem.stat({ path: '/' }),
+      client.files.read('/etc/passwd', { user: 'nosuchuser' }),
+      client.envs(),
+    ];
+    expect(await Promise.all(refused.map(meant))).toEqual(Array(refused.length).fill('unauthenticated'));
+    await client.init({ accessToken: '' });
   });
 });

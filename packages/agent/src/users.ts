@@ -11,6 +11,13 @@ export interface User {
   readonly shell: string;
 }
 
+/** Refused as a bad token is, which is what clients of this wire expect, and marked so that ours can tell. */
+export class UnknownUser extends TorporError {
+  constructor(message: string) {
+    super('unauthenticated', message);
+  }
+}
+
 export interface UsersOptions {
   /** The user the agent itself runs as. */
   readonly own: User;
@@ -37,7 +44,7 @@ export class Users {
       throw new TorporError('forbidden', `This sandbox has only one user, ${this.own.name}.`);
     }
     const found = await this.lookUp(wanted);
-    if (found === undefined) throw new TorporError('unauthenticated', `There is no user ${wanted} here.`);
+    if (found === undefined) throw new UnknownUser(`There is no user ${wanted} here.`);
     if (found.uid !== this.own.uid && this.own.uid !== 0) {
       throw new TorporError('forbidden', `The agent runs as ${this.own.name} and cannot act for ${wanted}.`);
     }
@@ -86,6 +93,6 @@ export function userOfAuthorization(header: string | null | undefined): string |
   const [, encoded] = /^Basic\s+(.*)$/i.exec(header ?? '') ?? [];
   if (encoded === undefined) return undefined;
   const name = Buffer.from(encoded, 'base64').toString('utf8').split(':')[0];
-  if (!name) throw new TorporError('unauthenticated', 'The Authorization header names no user.');
+  if (!name) throw new UnknownUser('The Authorization header names no user.');
   return name;
 }

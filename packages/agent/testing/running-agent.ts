@@ -30,6 +30,8 @@ export interface RunAgentOptions {
   readonly socket?: boolean;
   /** What stands behind its stdin, instead of nothing. */
   readonly stdin?: number;
+  /** A descriptor that it is started with, by the number it has there. */
+  readonly inherited?: { readonly fd: number; readonly as: number };
 }
 
 const SOURCE = join(import.meta.dirname, '../src/main.ts');
@@ -52,7 +54,7 @@ export async function runAgent(options: RunAgentOptions = {}): Promise<RunningAg
       ...(options.args ?? []),
     ],
     {
-      stdio: [options.stdin ?? 'ignore', 'ignore', 'pipe'],
+      stdio: [options.stdin ?? 'ignore', 'ignore', 'pipe', ...beyondStderr(options.inherited)],
       env: { PATH: process.env['PATH'], ...options.env },
     },
   );
@@ -84,6 +86,11 @@ export async function runAgent(options: RunAgentOptions = {}): Promise<RunningAg
       await removeDirectories();
     },
   };
+}
+
+function beyondStderr(inherited: RunAgentOptions['inherited']): (number | 'ignore')[] {
+  if (inherited === undefined) return [];
+  return [...Array<'ignore'>(inherited.as - 3).fill('ignore'), inherited.fd];
 }
 
 /** The first line says where it listens; an agent that ends instead is an error with its reason. */

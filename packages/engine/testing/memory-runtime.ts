@@ -225,7 +225,9 @@ export class MemoryRuntime implements Runtime {
   }
 
   private async write(staging: Staging, content: Image): Promise<Captured> {
-    await this.files.put(`${staging.path}/image.json`, JSON.stringify(content));
+    // Pairs, because V8's JSON.parse may take one escaped key for another (see docs/architecture.md).
+    const text = JSON.stringify({ ...content, files: Object.entries(content.files) });
+    await this.files.put(`${staging.path}/image.json`, text);
     return {
       parts: { files: true, memory: content.counter !== null },
       needs: { build: this.build },
@@ -240,7 +242,8 @@ export class MemoryRuntime implements Runtime {
     if (text === undefined)
       throw new TorporError('checkpoint_missing', `${checkpoint.id} has no image.`, about);
     try {
-      return JSON.parse(text) as Image;
+      const { files, counter } = JSON.parse(text) as { files: [string, string][]; counter: number | null };
+      return { files: Object.fromEntries(files), counter };
     } catch (cause) {
       throw new TorporError('checkpoint_corrupt', `The image of ${checkpoint.id} is damaged.`, {
         ...about,

@@ -12,8 +12,14 @@ export const nameSchema = z
 export const envSchema = z
   .record(z.string().regex(/^[A-Za-z_][A-Za-z0-9_]{0,127}$/), z.string().max(32_768))
   .refine((env) => Object.keys(env).length <= 256, 'at most 256 variables');
+/** Without backslashes: V8's JSON.parse may take an escaped key for one that has them (docs/architecture.md). */
+const metadataKeySchema = z
+  .string()
+  .min(1)
+  .max(128)
+  .regex(/^[^\\]*$/, 'must not have a backslash');
 const metadataSchema = z
-  .record(z.string().min(1).max(128), z.string().max(1_024))
+  .record(metadataKeySchema, z.string().max(1_024))
   .refine((metadata) => Object.keys(metadata).length <= 64, 'at most 64 keys');
 const portSchema = z.number().int().min(1).max(65_535);
 const secondsSchema = z.number().int().min(1).max(MAX_SECONDS);
