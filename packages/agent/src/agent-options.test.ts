@@ -26,6 +26,16 @@ describe('options', () => {
     expect(options).toMatchObject({ root: '/a', sandboxId: 'sbx_1', setHostname: false });
   });
 
+  it('name the descriptors to close, but never the first three', () => {
+    expect(readOptions([], {}).close).toEqual([]);
+    expect(readOptions(['--close', '17,251'], {}).close).toEqual([17, 251]);
+    for (const text of ['', '2', '17,', '-1', 'all', '0x11']) {
+      expect(() => readOptions(['--close', text], {})).toThrow(
+        expect.objectContaining({ code: 'invalid_request' }),
+      );
+    }
+  });
+
   it('take the credential from a variable only, where no process list shows it', () => {
     expect(readOptions([], { TORPOR_AGENT_CREDENTIAL: 'c' }).credential).toBe('c');
     expect(() => readOptions(['--credential', 'c'], {})).toThrow(

@@ -15,6 +15,8 @@ export interface AgentOptions {
   readonly credential: string | undefined;
   /** Only where the host name belongs to the sandbox alone. */
   readonly setHostname: boolean;
+  /** Descriptors that it was started with and that are not for it. */
+  readonly close: readonly number[];
   /** The user of a file worker, as JSON; this process is then no agent. */
   readonly fileWorker: string | undefined;
 }
@@ -31,6 +33,7 @@ export function readOptions(argv: readonly string[], env: NodeJS.ProcessEnv): Ag
     sandboxId: values['sandbox-id'] ?? env['TORPOR_AGENT_SANDBOX_ID'],
     credential: env[CREDENTIAL_VARIABLE],
     setHostname: values['set-hostname'] ?? false,
+    close: values.close === undefined ? [] : parseDescriptors(values.close),
     fileWorker: values['file-worker'],
   };
 }
@@ -45,6 +48,7 @@ function parse(argv: readonly string[]) {
         'state-dir': { type: 'string' },
         'sandbox-id': { type: 'string' },
         'set-hostname': { type: 'boolean' },
+        close: { type: 'string' },
         'file-worker': { type: 'string' },
       },
     });
@@ -53,6 +57,13 @@ function parse(argv: readonly string[]) {
       cause,
     });
   }
+}
+
+/** `17,251`; the first three are its own in any case. */
+function parseDescriptors(text: string): number[] {
+  const numbers = text.split(',').map((part) => (/^\d{1,9}$/.test(part) ? Number(part) : 0));
+  if (numbers.every((number) => number > 2)) return numbers;
+  throw new TorporError('invalid_request', `--close ${text}: expected numbers from 3 on, with commas.`);
 }
 
 /** `49983`, `0.0.0.0:49983`, `[::]:49983` or `unix:/run/agent.sock`. */

@@ -16,27 +16,33 @@ afterEach(async () => {
   await inherited.close();
 });
 
+async function descriptorsOf(more: object): Promise<string[]> {
+  const { stdout, pty } = await transcribe(
+    agent.client.process.start({ process: shell('ls /proc/self/fd'), ...more }),
+  );
+  return (stdout + pty).split(/\s+/).filter(Boolean);
+}
+
+async function heldByAgent(): Promise<string[]> {
+  const directory = `/proc/${agent.pid}/fd`;
+  const names = await readdir(directory);
+  return Promise.all(names.map((fd) => readlink(`${directory}/${fd}`).catch(() => '')));
+}
+
 describe('a descriptor that an agent was started with', () => {
-  // Of the low ones Node takes care itself; those beyond a gap it does not look for.
-  it.each([5, 17, 251])('reaches neither its processes nor its terminals: %d', async (as) => {
-    agent = await runAgent({ inherited: { fd: inherited.fd, as } });
-    const { process } = agent.client;
-    const terminal = { pty: { size: { cols: 80, rows: 24 } } };
-    for (const more of [{ stdin: false }, terminal]) {
-      const { stdout, pty } = await transcribe(
-        process.start({ process: shell('ls /proc/self/fd'), ...more }),
-      );
-      // The last is the directory that is listed.
-      expect((stdout + pty).split(/\s+/).filter(Boolean)).toEqual(['0', '1', '2', '3']);
+  it.each([17, 251])('reaches nothing that the agent starts, when it is told of it: %d', async (as) => {
+    agent = await runAgent({ inherited: { fd: inherited.fd, as }, args: ['--close', String(as)] });
+    for (const more of [{ stdin: false }, { pty: { size: { cols: 80, rows: 24 } } }]) {
+      expect(await descriptorsOf(more)).not.toContain(String(as));
     }
+    // Where processes of the same user could fetch it.
+    expect(await heldByAgent()).not.toContain(SECRET);
   });
 
-  it('is not kept where its processes could fetch it', async () => {
-    agent = await runAgent({ inherited: { fd: inherited.fd, as: 251 } });
-    const directory = `/proc/${agent.pid}/fd`;
-    const targets = await Promise.all(
-      (await readdir(directory)).map((fd) => readlink(`${directory}/${fd}`).catch(() => '')),
-    );
-    expect(targets).not.toContain(SECRET);
+  it('is not mistaken for one of the agent’s own', async () => {
+    const all = Array.from({ length: 60 }, (_, index) => index + 3).join(',');
+    agent = await runAgent({ inherited: { fd: inherited.fd, as: 40 }, args: ['--close', all] });
+    expect(await heldByAgent()).not.toContain(SECRET);
+    expect(await descriptorsOf({ stdin: false })).toEqual(expect.arrayContaining(['0', '1', '2']));
   });
 });

@@ -31,7 +31,7 @@ async function main(): Promise<void> {
     outliveFaults();
     return;
   }
-  closeInherited();
+  closeInherited(options.close);
   // Terminals inherit the agent's groups, and a user must not get root's.
   if (process.getuid?.() === 0) process.setgroups?.([]);
   const agent = await startAgent(options, process.argv[1] ?? '');

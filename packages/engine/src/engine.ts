@@ -25,13 +25,19 @@ import type {
 import { TorporError } from '@torpor/protocol';
 import { observe } from './acts/observe.ts';
 import { Background } from './background.ts';
-import { type Checkpoint, getCheckpoint, listCheckpoints, namesOf } from './checkpoints/checkpoint.ts';
+import {
+  type Checkpoint,
+  findCheckpoint,
+  getCheckpoint,
+  listCheckpoints,
+  namesOf,
+} from './checkpoints/checkpoint.ts';
 import { bytesOf, deleteCheckpoint } from './checkpoints/retention.ts';
 import { verifyCheckpoint } from './checkpoints/soundness.ts';
 import { type Context, runtimeOf } from './context.ts';
 import { Leases } from './idleness.ts';
 import { Notices } from './ledger/notices.ts';
-import { type Cursor, followEvents, readEvents } from './ledger/read.ts';
+import { type Cursor, followEvents, newestEvent, readEvents } from './ledger/read.ts';
 import { refusal } from './lifecycle.ts';
 import { type Caller, Desk } from './operations/desk.ts';
 import { forgetExpiredKeys } from './operations/idempotency.ts';
@@ -65,6 +71,10 @@ import { within } from './within.ts';
 export interface Page<T> {
   readonly items: T[];
   readonly nextCursor: string | null;
+}
+
+function badCursor(id: string): TorporError {
+  return new TorporError('invalid_request', `The cursor ${id} is not the nextCursor of a page of this list.`);
 }
 
 /** Reading a checkpoint whole costs a disk's time; a round takes a few. */
@@ -207,7 +217,8 @@ export class Engine {
 
   async checkpoints(org: string, id: SandboxId, limit: number, before: CheckpointId | null = null) {
     await getSandbox(this.ctx.db, id, org);
-    const last = before === null ? null : await getCheckpoint(this.ctx.db, before, org);
+    const last = before === null ? undefined : await findCheckpoint(this.ctx.db, before);
+    if (before !== null && last?.sandboxId !== id) throw badCursor(before);
     const found = await listCheckpoints(this.ctx.db, id, last?.seq ?? null, limit);
     const items = await Promise.all(found.map((checkpoint) => this.viewCheckpoint(checkpoint)));
     return {
@@ -241,13 +252,20 @@ export class Engine {
     before: OperationId | undefined,
     limit: number,
   ): Promise<Page<OperationView>> {
-    const found = await listOperations(this.ctx.db, org, sandboxId, before, limit);
+    const last = before === undefined ? undefined : await findOperation(this.ctx.db, before);
+    if (before !== undefined && last?.org !== org) throw badCursor(before);
+    const found = await listOperations(this.ctx.db, org, sandboxId, last, limit);
     const items = await Promise.all(found.map((operation) => this.viewOperation(operation)));
     return { items, nextCursor: items.length < limit ? null : (items.at(-1)?.id ?? null) };
   }
 
   async events(cursor: Cursor, limit: number): Promise<EventView[]> {
     return readEvents(this.ctx.db, cursor, limit);
+  }
+
+  /** The `seq` or `position` of the last event that there is where the cursor leads; 0 before the first. */
+  async newest(cursor: Cursor): Promise<number> {
+    return newestEvent(this.ctx.db, cursor);
   }
 
   follow(cursor: Cursor, signal: AbortSignal): AsyncGenerator<EventView> {

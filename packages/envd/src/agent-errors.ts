@@ -1,6 +1,7 @@
 /** What an agent's refusals and silences mean to us: Connect codes, HTTP statuses and socket errors. */
 import { Code, ConnectError } from '@connectrpc/connect';
 import { type ErrorCode, TorporError } from '@torpor/protocol';
+import { UNKNOWN_USER_HEADER } from './wire-names.ts';
 
 const BY_CONNECT_CODE: Readonly<Record<Code, ErrorCode>> = {
   [Code.Canceled]: 'timeout',
@@ -26,7 +27,7 @@ const BY_CONNECT_CODE: Readonly<Record<Code, ErrorCode>> = {
 export function agentError(thrown: unknown): TorporError {
   if (thrown instanceof TorporError) return thrown;
   if (thrown instanceof ConnectError) {
-    const code = BY_CONNECT_CODE[thrown.code];
+    const code = refusedUser(BY_CONNECT_CODE[thrown.code], thrown.metadata.has(UNKNOWN_USER_HEADER));
     // What a broken socket says of itself helps nobody.
     return code === 'unreachable'
       ? silence(thrown)
@@ -54,8 +55,13 @@ const BY_STATUS: ReadonlyMap<number, ErrorCode> = new Map([
 ]);
 
 /** The error in an answer of a plain HTTP call, `{"code", "message"}`. */
-export function errorOfStatus(status: number, message: string): TorporError {
-  return new TorporError(BY_STATUS.get(status) ?? 'internal', message);
+export function errorOfStatus(status: number, message: string, isUnknownUser: boolean): TorporError {
+  return new TorporError(refusedUser(BY_STATUS.get(status) ?? 'internal', isUnknownUser), message);
+}
+
+/** On this wire a user who is not there is refused in the same way as a token that is not taken. */
+function refusedUser(code: ErrorCode, isUnknownUser: boolean): ErrorCode {
+  return code === 'unauthenticated' && isUnknownUser ? 'invalid_request' : code;
 }
 
 function isAbort(thrown: unknown): boolean {

@@ -7,6 +7,7 @@ import type { DescMessage, MessageShape } from '@bufbuild/protobuf';
 import { fromJson } from '@bufbuild/protobuf';
 import { TorporError } from '@torpor/protocol';
 import { agentError, errorOfStatus } from './agent-errors.ts';
+import { UNKNOWN_USER_HEADER } from './wire-names.ts';
 
 export interface AgentAddress {
   /** `http://host:port`; with a socket path only its form matters. */
@@ -33,7 +34,8 @@ export async function exchange(address: AgentAddress, call: PlainCall): Promise<
   });
   const status = response.statusCode ?? 0;
   if (status >= 200 && status < 300) return response;
-  throw errorOfStatus(status, await messageOf(response, status));
+  const isUnknownUser = response.headers[UNKNOWN_USER_HEADER] !== undefined;
+  throw errorOfStatus(status, await messageOf(response, status), isUnknownUser);
 }
 
 /** The answer as JSON; anything else, or too much of it, is the fault of the other side. */

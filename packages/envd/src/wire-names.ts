@@ -12,6 +12,9 @@ export const ACCESS_TOKEN_HEADER = 'x-access-token';
 /** What the server proves itself with when it sets up an agent. It changes with every start. */
 export const CREDENTIAL_HEADER = 'torpor-credential';
 
+/** On a refusal with 401 whose cause is the user that was asked for. All others are about the token. */
+export const UNKNOWN_USER_HEADER = 'torpor-unknown-user';
+
 /** Seconds between two signs of life on a quiet stream. */
 export const KEEPALIVE_HEADER = 'keepalive-ping-interval';
 
@@ -20,6 +23,11 @@ export const METADATA_HEADER_PREFIX = 'x-metadata-';
 
 /** The variable that marks every process of a sandbox, so that a runtime finds the ones left over. */
 export const SANDBOX_VARIABLE = 'TORPOR_SANDBOX';
+
+/** The tag by which an agent knows the process of a declared service. */
+export function serviceTag(name: string): string {
+  return `service:${name}`;
+}
 
 /** Headers for a call on behalf of one of the sandbox's users. */
 export function asUser(name: string): { authorization: string } {

@@ -103,6 +103,17 @@ describe('following events', () => {
     expect(server.requests).toHaveLength(1);
   });
 
+  it('does not go on after an error that the stream ends with', async () => {
+    const error = {
+      code: 'unauthenticated',
+      message: 'The API key is not valid any more.',
+      retryable: false,
+    };
+    script((response) => response.end(`${frame(1)}event: error\ndata: ${JSON.stringify(error)}\n\n`));
+    await expect(read()).rejects.toMatchObject({ code: 'unauthenticated', message: error.message });
+    expect(server.requests).toHaveLength(1);
+  });
+
   it('ends with the reason of the signal', async () => {
     const stop = new AbortController();
     server.answer(

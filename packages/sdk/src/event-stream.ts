@@ -3,7 +3,7 @@
  * sees every event once, in order, for as long as the server can be found.
  */
 import { type EventView, eventViewSchema } from '@torpor/protocol';
-import { InternalError } from './errors.ts';
+import { errorOfAnswer, InternalError } from './errors.ts';
 import type { ReadOptions } from './json-calls.ts';
 import { backoffMs } from './retry.ts';
 import { serverSentEvents } from './server-sent-events.ts';
@@ -53,7 +53,9 @@ export async function* followEvents(
 
 async function* eventsIn(response: Response, onBytes: () => void): AsyncGenerator<EventView> {
   if (response.body === null) return;
-  for await (const { data } of serverSentEvents(response.body, onBytes)) {
-    yield checked(data, eventViewSchema, answeredBy(response));
+  const about = answeredBy(response);
+  for await (const { event, data } of serverSentEvents(response.body, onBytes)) {
+    if (event === 'error') throw errorOfAnswer(about.status, about.requestId, { error: JSON.parse(data) });
+    yield checked(data, eventViewSchema, about);
   }
 }

@@ -6,6 +6,7 @@ import { fsckRoutes } from './fsck.ts';
 import { watchConnections } from './http/connections.ts';
 import { addFailureHandlers, answerBrokenRequest, answerFailure } from './http/failures.ts';
 import { acceptJson } from './http/json-body.ts';
+import { KeyWatch } from './http/key-watch.ts';
 import { Replays } from './http/replays.ts';
 import { addRequestHooks } from './http/request-hooks.ts';
 import type { RoutesApp } from './http/routes-app.ts';
@@ -60,6 +61,7 @@ export async function buildApp(given: AppParts): Promise<App> {
   const parts: RouteParts = {
     ...given,
     replays: new Replays({ db, clock, keptMs: settings.replayMs }),
+    keyWatch: new KeyWatch({ db, clock, everyMs: settings.keyCheckMs }),
     stopping: stopping.signal,
     leaving: leaving.signal,
   };

@@ -1,5 +1,6 @@
 /** What the routes work with. */
 import type { Clock, Database, Engine, Ids } from '@torpor/engine';
+import type { KeyWatch } from './http/key-watch.ts';
 import type { Replays } from './http/replays.ts';
 import type { Log } from './observe/log.ts';
 import type { Metrics } from './observe/metrics.ts';
@@ -23,6 +24,7 @@ export interface AppParts {
 
 export interface RouteParts extends AppParts {
   readonly replays: Replays;
+  readonly keyWatch: KeyWatch;
   /** Fires when the server stops: streams end at once, whatever else is under way may finish. */
   readonly stopping: AbortSignal;
   /** Fires when a stop has waited long enough. */

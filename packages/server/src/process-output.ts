@@ -1,6 +1,6 @@
 /** `GET …/{id}/processes/{process}/output`: what a process has said so far, and with `follow` what it says next. */
 import type { Clock } from '@torpor/engine';
-import type { AgentClient } from '@torpor/envd';
+import { type AgentClient, serviceTag } from '@torpor/envd';
 import { type SandboxId, TorporError } from '@torpor/protocol';
 import type { FastifyRequest } from 'fastify';
 import { z } from 'zod';
@@ -55,7 +55,7 @@ export function processOutputRoutes(app: RoutesApp, parts: RouteParts): void {
       const agent = connect(await request.bound.run(() => engine.agent(request.identity.org, id)));
       reply.raw.once('close', () => agent.close());
       const signal = AbortSignal.any([request.bound.signal, stopping]);
-      const events = outputOf(agent, isService ? `service:${process}` : process, signal);
+      const events = outputOf(agent, isService ? serviceTag(process) : process, signal);
       // Before the head of the answer, so that a process that is not there is an answer like any other.
       const first = await request.bound
         .run(() => events.next())

@@ -1,6 +1,6 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtemp, readdir, readFile, realpath, rm, stat } from 'node:fs/promises';
+import { mkdtemp, open, readdir, readFile, realpath, rm, stat } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
@@ -36,18 +36,25 @@ afterEach(() => {
   for (const child of children.splice(0)) child.kill('SIGKILL');
 });
 
-function launch(argv: string[], env: NodeJS.ProcessEnv = {}): ChildProcess {
+function launch(
+  argv: string[],
+  env: NodeJS.ProcessEnv = {},
+  more: readonly (number | 'ignore')[] = [],
+): ChildProcess {
   const child = spawn(process.execPath, [MAIN, '--port', '0', '--log-level', 'warn', ...argv], {
     cwd: directory,
     env: { PATH: process.env['PATH'], HOME: directory, TORPOR_DATA_DIR: join(directory, 'data'), ...env },
-    stdio: ['ignore', 'pipe', 'pipe'],
+    stdio: ['ignore', 'pipe', 'pipe', ...more],
   });
   children.push(child);
   return child;
 }
 
-async function started(env: NodeJS.ProcessEnv = {}): Promise<Program> {
-  const child = launch([], env);
+async function started(
+  env: NodeJS.ProcessEnv = {},
+  more: readonly (number | 'ignore')[] = [],
+): Promise<Program> {
+  const child = launch([], env, more);
   const errors = text(child.stderr as NodeJS.ReadableStream as never);
   const lines: string[] = [];
   for await (const line of createInterface({ input: child.stdout as NodeJS.ReadableStream })) {
@@ -164,6 +171,23 @@ describe('the program', () => {
     await ask(second.url, 'DELETE', `/v1/sandboxes/${id}`);
     second.child.kill('SIGTERM');
     await exit(second.child);
+  });
+
+  it('keeps what it was started with to itself: a sandbox has its own three descriptors', {
+    timeout: 60_000,
+  }, async () => {
+    const secret = await open(import.meta.filename);
+    const { url, child } = await started({}, [...Array(248).fill('ignore'), secret.fd]);
+    await secret.close();
+    const services = [{ name: 'list', command: 'ls /proc/self/fd > listed; sleep 1000' }];
+    const { ['id']: id } = await ask(url, 'POST', '/v1/sandboxes', { services });
+    const command = 'while [ ! -s listed ]; do sleep 0.05; done; cat listed; ls /proc/self/fd';
+    const { ['stdout']: stdout } = await ask(url, 'POST', `/v1/sandboxes/${id}/exec`, { command });
+    // The fourth is the directory that is listed.
+    expect(stdout).toBe('0\n1\n2\n3\n0\n1\n2\n3\n');
+    await ask(url, 'DELETE', `/v1/sandboxes/${id}`);
+    child.kill('SIGTERM');
+    await exit(child);
   });
 
   it('does not share its data directory, and says who has it', { timeout: 60_000 }, async () => {

@@ -13,6 +13,8 @@ export interface ServerSettings {
   /** Bytes that do not move for this long are given up. */
   readonly stallMs: number;
   readonly heartbeatMs: number;
+  /** How often a key is looked up again while a stream or a socket that it opened stays open. */
+  readonly keyCheckMs: number;
   /** How long a stop waits for requests, and then for operations. */
   readonly stopMs: number;
   readonly maxJsonBytes: number;
@@ -30,6 +32,7 @@ export const DEFAULT_SERVER_SETTINGS: ServerSettings = {
   execMs: 300_000,
   stallMs: 60_000,
   heartbeatMs: 15_000,
+  keyCheckMs: 15_000,
   stopMs: 10_000,
   maxJsonBytes: 1024 * 1024,
   maxOutputBytes: 8 * 1024 * 1024,

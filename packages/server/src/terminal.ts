@@ -115,17 +115,26 @@ async function session(
   id: SandboxId,
   planned: () => Promise<Plan>,
 ): Promise<void> {
-  const { metrics, stopping } = parts;
+  const { metrics, stopping, keyWatch } = parts;
   metrics.streams.inc();
+  const key = keyWatch.watch(request.identity);
+  const tell = (error: TorporError) => {
+    request.facts.errorCode ??= error.code;
+    live.notice({ error: { ...error.toBody(), requestId: request.id } });
+  };
+  key.lost.addEventListener('abort', () => {
+    request.bound.end(key.lost.reason);
+    tell(key.lost.reason);
+    live.end();
+  });
   try {
     await runSession(parts, request, live, id, await request.bound.run(planned));
   } catch (thrown) {
     const isOurs = thrown instanceof TorporError;
-    const error = stopping.aborted && !isOurs ? serverStops() : fromAgent(thrown, id);
-    request.facts.errorCode = error.code;
-    live.notice({ error: { ...error.toBody(), requestId: request.id } });
+    tell(stopping.aborted && !isOurs ? serverStops() : fromAgent(thrown, id));
   } finally {
     live.end();
+    key.release();
     metrics.streams.dec();
     logEnd(parts, request);
   }

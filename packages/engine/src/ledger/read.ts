@@ -41,6 +41,21 @@ export async function readEvents(db: Queryable, cursor: Cursor, limit: number): 
   return rows.map(toEvent);
 }
 
+/** What the newest event of the sandbox or the organisation is counted as; 0 before the first. */
+export async function newestEvent(db: Queryable, cursor: Cursor): Promise<number> {
+  const [row] =
+    'sandboxId' in cursor
+      ? await db.query<{ newest: number | null }>(
+          'SELECT MAX(seq) AS newest FROM events WHERE sandbox_id = $1',
+          [cursor.sandboxId],
+        )
+      : await db.query<{ newest: number | null }>(
+          'SELECT MAX(position) AS newest FROM events WHERE org = $1',
+          [cursor.org],
+        );
+  return row?.newest ?? 0;
+}
+
 function moveOn(cursor: Cursor, event: EventView): Cursor {
   return 'sandboxId' in cursor
     ? { ...cursor, afterSeq: event.seq }

@@ -131,10 +131,9 @@ export async function listOperations(
   db: Queryable,
   org: string,
   sandboxId: SandboxId | undefined,
-  before: OperationId | undefined,
+  last: Pick<Operation, 'id' | 'startedAt'> | undefined,
   limit: number,
 ): Promise<Operation[]> {
-  const last = before === undefined ? undefined : await findOperation(db, before);
   const params = [org, last?.startedAt ?? Number.MAX_SAFE_INTEGER, last?.id ?? '', limit];
   const rows = await db.query(
     `SELECT ${COLUMNS} FROM operations

@@ -21,6 +21,8 @@ export interface AgentOrder {
   readonly instance: Instance;
   readonly paths: InstancePaths;
   readonly user: number | null;
+  /** Descriptors that it gets from us against our will, and closes. */
+  readonly inherited: readonly number[];
 }
 
 /** Of the server's own environment only these are handed on: the rest may hold keys. */
@@ -35,14 +37,14 @@ function instanceMark({ sandboxId, generation }: Instance): string {
 
 /** Resolves once the process is there, long before it answers. */
 export async function spawnAgent(
-  { program, instance, paths, user }: AgentOrder,
+  order: AgentOrder,
   host: HostProcesses,
 ): Promise<{ readonly child: ChildProcess; readonly identity: AgentIdentity }> {
+  const { program, instance, paths, user } = order;
   const { O_WRONLY, O_CREAT, O_APPEND, O_NOFOLLOW } = constants;
   const log = await open(paths.log, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW, 0o600);
   try {
-    const args = [program.script, '--listen', `unix:${paths.socket}`, '--root', paths.home];
-    const child = spawn(program.node, [...args, '--sandbox-id', instance.sandboxId], {
+    const child = spawn(program.node, agentArguments(order), {
       cwd: paths.home,
       env: agentEnvironment(instance, paths),
       stdio: ['ignore', log.fd, log.fd],
@@ -60,6 +62,14 @@ export async function spawnAgent(
   } finally {
     await log.close();
   }
+}
+
+function agentArguments({ program, instance, paths, inherited }: AgentOrder): string[] {
+  return [
+    program.script,
+    ...['--listen', `unix:${paths.socket}`, '--root', paths.home, '--sandbox-id', instance.sandboxId],
+    ...(inherited.length === 0 ? [] : ['--close', inherited.join(',')]),
+  ];
 }
 
 async function identify(pid: number, host: HostProcesses, paths: InstancePaths): Promise<AgentIdentity> {

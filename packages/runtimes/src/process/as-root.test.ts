@@ -1,4 +1,4 @@
-import { chmod, cp, mkdir, mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
+import { chmod, cp, lstat, mkdir, mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Instance } from '@torpor/engine';
@@ -47,6 +47,33 @@ describe.skipIf(process.getuid?.() !== 0)('the process runtime as root', () => {
     }
   });
 
+  it('keeps the door of the agent where the sandbox cannot put another in its place', async () => {
+    const instance = await world.started();
+    const run = join(world.home(instance), '../run');
+    const tricks = [
+      'rm ../run/agent.sock',
+      'ln -sfn /tmp/elsewhere ../run/agent.sock',
+      'mv ../run/agent.sock other.sock',
+      'touch ../run/new',
+      'chmod 777 ../run',
+      'mv ../run run',
+    ];
+    for (const trick of tricks) expect((await world.run(instance, trick)).exitCode, trick).not.toBe(0);
+    const found = await lstat(join(run, 'agent.sock'));
+    expect([found.isSocket(), found.uid]).toEqual([true, await userOf(instance)]);
+    expect((await stat(run)).uid).toBe(0);
+  });
+
+  it('finds the user of an instance again whose record is damaged', async () => {
+    const instance = await world.started();
+    await world.run(instance, `env -i setsid sh -c 'echo $$ > ghost; exec sleep 1000' > /dev/null 2>&1 &`);
+    await expect.poll(() => world.program.read(instance, 'ghost')).toMatch(/^\d+\n$/);
+    const ghost = Number(await world.program.read(instance, 'ghost'));
+    await writeFile(join(world.home(instance), '../instance.json'), '{');
+    await world.runtime.destroy(instance, unhurried);
+    expect([undefined, 'dead']).toContain((await linuxProcesses.read(ghost))?.state);
+  });
+
   it('gives the files of a checkpoint to the user of the next instance, and keeps what they could do', async () => {
     const instance = await world.started();
     await world.run(
@@ -78,6 +105,20 @@ describe.skipIf(process.getuid?.() !== 0)('the process runtime as root', () => {
     expect([undefined, 'dead']).toContain(await state());
   });
 
+  it('names the directory that the user may not enter', async () => {
+    const instance = await world.started();
+    await world.run(instance, 'mkdir -p closed/inside && chmod 600 closed');
+    const { process } = await world.agent(instance);
+    for (const name of ['closed', 'closed/inside']) {
+      const cwd = join(world.home(instance), name);
+      const first = process.start({ process: { cmd: '/bin/sh', args: ['-c', 'pwd'], cwd } });
+      await expect(first[Symbol.asyncIterator]().next()).rejects.toMatchObject({
+        rawMessage: `The working directory ${cwd} may not be entered by this user.`,
+      });
+    }
+    await world.run(instance, 'chmod 700 closed');
+  });
+
   it('freezes and ends processes that multiply as fast as they can', async () => {
     const instance = await world.started();
     // Bounded in number by the kernel and in time by itself, should nobody end it.
@@ -87,7 +128,7 @@ describe.skipIf(process.getuid?.() !== 0)('the process runtime as root', () => {
       'ulimit -u 100 && [ "$(ulimit -u)" = 100 ] && END=$(($(date +%s) + 20)) exec setsid sh ./bomb.sh';
     await world.run(instance, `command -v bash && (bash -c '${start}' > /dev/null 2>&1 &)`);
     await expect
-      .poll(async () => (await world.program.read(instance, 'rounds'))?.length ?? 0)
+      .poll(async () => (await world.program.read(instance, 'rounds'))?.length ?? 0, { timeout: 10_000 })
       .toBeGreaterThan(100);
     await world.runtime.freeze(instance, AbortSignal.timeout(15_000));
     await world.runtime.thaw(instance, null, unhurried);

@@ -15,6 +15,8 @@ export interface Ground {
   readonly host: HostProcesses;
   readonly clock: Clock;
   readonly program: AgentProgram;
+  /** Descriptors that the server was started with; see `inheritedDescriptors`. */
+  readonly inherited: readonly number[];
   /** Null when instances run as the server's own user. */
   readonly users: UserRange | null;
   /** Where the content of a sealed checkpoint lies, when that is known. */
@@ -91,7 +93,7 @@ async function crowdWhere(
   };
 }
 
-/** The user is also the owner of its directories, should the record be damaged. */
+/** The user is also the group of its directory, should the record be damaged. */
 async function lookUp(
   { directory, users }: Ground,
   instance: Instance,
@@ -99,10 +101,10 @@ async function lookUp(
   const paths = directory.paths(instance);
   const record = await readInstanceRecord(paths.record);
   if (record !== undefined || users === null) return { record, user: record?.user ?? null };
-  const owner = await stat(paths.run).then(
-    ({ uid }) => uid,
+  const group = await stat(paths.directory).then(
+    ({ gid }) => gid,
     () => 0,
   );
-  const isOfRange = owner >= users.first && owner < users.first + users.count;
-  return { record, user: isOfRange ? owner : null };
+  const isOfRange = group >= users.first && group < users.first + users.count;
+  return { record, user: isOfRange ? group : null };
 }

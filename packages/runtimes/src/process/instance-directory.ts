@@ -5,7 +5,7 @@
  * ```
  * <root>/<sandbox>/<generation>/instance.json   who it is: user, ports, agent, token
  *                               home/           the workspace, whole from the moment it is there
- *                               run/agent.sock  the agent's door
+ *                               run/agent.sock  the agent's door; the server's alone as soon as it is made
  *                               agent.log       what the agent said
  *                               baseline.json   which files are still those of a sealed checkpoint
  *                               captured.json   the same for a capture that is not known to be sealed yet

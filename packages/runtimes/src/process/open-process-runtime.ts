@@ -6,6 +6,7 @@ import { type Clock, type Runtime, systemClock } from '@torpor/engine';
 import type { CheckpointId } from '@torpor/protocol';
 import type { AgentProgram } from './agent-process.ts';
 import { hostProcesses } from './host-processes.ts';
+import { inheritedDescriptors } from './inherited-descriptors.ts';
 import { InstanceDirectory } from './instance-directory.ts';
 import { ProcessRuntime } from './process-runtime.ts';
 import { AGENT_SCRIPT, reachableProgram } from './reachable-program.ts';
@@ -45,7 +46,16 @@ export async function processRuntime(options: ProcessRuntimeOptions): Promise<Ru
       ? { node, script: join(agentDir, AGENT_SCRIPT) }
       : await reachableProgram(node, agentDir, join(root, '.program'));
   const { sealedPath = null } = options;
-  return new ProcessRuntime({ directory, host: hostProcesses(), clock, program, users, sealedPath });
+  const inherited = await inheritedDescriptors();
+  return new ProcessRuntime({
+    directory,
+    host: hostProcesses(),
+    clock,
+    program,
+    inherited,
+    users,
+    sealedPath,
+  });
 }
 
 async function usualUsers(): Promise<UserRange | null> {

@@ -1,7 +1,7 @@
 /** Starting the declared services of an instance, one after the other, each when the one before it is ready. */
 import { request } from 'node:http';
 import type { Address, Clock } from '@torpor/engine';
-import { type AgentClient, agentError, type ProcessEvent } from '@torpor/envd';
+import { type AgentClient, agentError, type ProcessEvent, serviceTag } from '@torpor/envd';
 import { type Service, TorporError } from '@torpor/protocol';
 
 export interface ServiceGround {
@@ -19,11 +19,6 @@ const FIRST_LOOK_MS = 10;
 const LONGEST_LOOK_MS = 200;
 /** One answer to a ready check may take this long; a first page is often built while it is asked for. */
 const ANSWER_MS = 10_000;
-
-/** The tag by which the agent knows a service's process. */
-function serviceTag(name: string): string {
-  return `service:${name}`;
-}
 
 export async function startServices(
   ground: ServiceGround,

@@ -45,13 +45,14 @@ export async function startInstance(
   await makeHome(paths, from, record, signal);
   signal.throwIfAborted();
   const { child, identity } = await spawnAgent(
-    { program: ground.program, instance, paths, user: record.user },
+    { program: ground.program, inherited: ground.inherited, instance, paths, user: record.user },
     ground.host,
   );
   await writeInstanceRecord(paths.record, { ...record, agent: identity });
   const setUp = { instance, paths, token: record.token, env: spec.env };
   const agent = await setUpAgent(setUp, child, ground.clock, signal);
   try {
+    await keepDoor(paths, record);
     const allocatedPort = (service: string) =>
       record.ports.find((port) => port.service === service)?.allocated;
     await startServices({ agent, clock: ground.clock, allocatedPort, dial }, spec.services, signal);
@@ -93,6 +94,14 @@ async function reserve(ground: Ground, instance: Instance, { services }: StartSp
   const record: InstanceRecord = { version: 1, user, ports, token, agent: null };
   await writeInstanceRecord(paths.record, record);
   return record;
+}
+
+/**
+ * The agent has made its socket and nothing else of the sandbox has run yet. From here on only we can change what
+ * stands there: a sandbox that put a link in its place would choose which socket of the machine we talk to.
+ */
+async function keepDoor({ run }: InstancePaths, { user }: InstanceRecord): Promise<void> {
+  if (user !== null) await writing(run, () => chown(run, process.getuid?.() ?? 0, process.getgid?.() ?? 0));
 }
 
 async function makeHome(

@@ -1,6 +1,7 @@
 import { once } from 'node:events';
 import { connect } from 'node:net';
 import { text } from 'node:stream/consumers';
+import { gzipSync } from 'node:zlib';
 import { isId } from '@torpor/protocol';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { errorIn, type TestServer, testServer } from '../../testing/test-server.ts';
@@ -93,6 +94,28 @@ describe('a request that is not one', () => {
       const response = await post('a=b', { 'content-type': type });
       expect([response.statusCode, errorIn(response).code]).toEqual([415, 'invalid_request']);
     }
+  });
+
+  it('is refused when its body is packed, instead of being read as something else', async () => {
+    const packed = gzipSync('{}');
+    for (const encoding of ['gzip', 'GZIP', 'br', 'identity, gzip']) {
+      const response = await post(packed as never, {
+        'content-type': 'application/json',
+        'content-encoding': encoding,
+      });
+      expect([response.statusCode, errorIn(response)]).toMatchObject([
+        415,
+        { code: 'invalid_request', message: expect.stringContaining('Content-Encoding') },
+      ]);
+      expect(response.headers['accept-encoding']).toBe('identity');
+    }
+    const file = await server.ask('PUT', `/v1/sandboxes/${await server.create()}/files?path=a`, {
+      body: packed,
+      headers: { 'content-encoding': 'gzip' },
+    });
+    expect([file.statusCode, errorIn(file).code]).toEqual([415, 'invalid_request']);
+    const plain = await post('{}', { 'content-type': 'application/json', 'content-encoding': 'identity' });
+    expect(plain.statusCode).toBe(201);
   });
 
   it('is told that a path leads nowhere, or that it takes other methods', async () => {

@@ -17,6 +17,16 @@ export function acceptJson(app: FastifyInstance, maxBytes: number): void {
       return text.trim() === '' ? undefined : parse(text);
     },
   );
+  app.addHook('preParsing', async (request, reply) => {
+    const encoding = request.headers['content-encoding'] ?? 'identity';
+    if (encoding.toLowerCase() === 'identity') return;
+    reply.header('accept-encoding', 'identity');
+    throw new HttpRefusal(
+      415,
+      `The Content-Encoding ${encoding} is not taken: bodies are read as they are.`,
+      'Send the body unpacked, without Content-Encoding.',
+    );
+  });
   app.addHook('preValidation', async (request) => {
     if (request.body === undefined || request.body === null) request.body = {};
     refuseUnwritable(request.query);

@@ -20,14 +20,21 @@ export const sandboxParams = z.object({ id: sandboxIdParam });
 export const checkpointParams = z.object({ id: idSchema('ckpt') });
 export const operationParams = z.object({ id: idSchema('op') });
 
-/** What a page's `nextCursor` gave; ids and numbers both. */
-const cursorSchema = z.string().regex(/^[a-z0-9_]{0,40}$/);
 const MAX_PAGE = 1_000;
 
-export const pageQuery = {
-  limit: z.coerce.number().int().min(1).max(MAX_PAGE).default(100),
-  cursor: cursorSchema.optional(),
-};
+export const limitQuery = z.coerce.number().int().min(1).max(MAX_PAGE).default(100);
+
+/** For lists whose `nextCursor` is an id that starts so. Those who send a cursor always leave the first empty. */
+export function pageQuery(prefix: 'sbx' | 'key') {
+  return { limit: limitQuery, cursor: cursorLike(new RegExp(`^(?:${prefix}_[a-z0-9]{20})?$`)) };
+}
+
+/** For lists that come whole, and never give a cursor. */
+export const wholeQuery = { limit: limitQuery, cursor: cursorLike(/^$/) };
+
+function cursorLike(form: RegExp) {
+  return z.string().regex(form, 'it is not the nextCursor of a page of this list').optional();
+}
 
 /** Errors that any route may answer. */
 const ANY: readonly ErrorCode[] = [

@@ -1,6 +1,7 @@
 /** Server-sent events: frames, and a stream that shows signs of life and ends when nobody reads it. */
 import { Readable } from 'node:stream';
 import type { Clock } from '@torpor/engine';
+import type { TorporError } from '@torpor/protocol';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { RouteParts } from '../parts.ts';
 
@@ -24,7 +25,7 @@ function frameText({ id, event, data }: Frame): string {
 
 /**
  * Answers with the frames as they come, each only when the caller has taken the one before. `frames` must end
- * when `request.bound.signal` fires; it is told to, also when the caller goes away.
+ * when `request.bound.signal` fires; it is told to, also when the caller goes away or its key is revoked.
  */
 export function sendEvents(
   parts: RouteParts,
@@ -32,14 +33,28 @@ export function sendEvents(
   reply: FastifyReply,
   frames: AsyncGenerator<Frame>,
 ): FastifyReply {
-  const { metrics, clock, settings } = parts;
+  const { metrics, clock, settings, keyWatch } = parts;
   request.bound.release();
   metrics.streams.inc();
-  const body = Readable.from(withHeartbeats(frames, clock, settings.heartbeatMs), {
-    objectMode: false,
-    highWaterMark: 1,
+  const key = keyWatch.watch(request.identity);
+  const closed = new AbortController();
+  const lines = withHeartbeats(frames, clock, settings.heartbeatMs, key.lost, request.id);
+  const body = Readable.from(lines, { objectMode: false, highWaterMark: 1 });
+  key.lost.addEventListener('abort', () => {
+    const { reason } = key.lost as { readonly reason: TorporError };
+    request.facts.errorCode = reason.code;
+    request.bound.end(reason);
+    // Who does not read is not told either, and must not keep the stream for that.
+    clock.sleep(settings.stallMs, closed.signal).then(
+      () => body.destroy(),
+      () => {},
+    );
   });
-  body.once('close', () => metrics.streams.dec());
+  body.once('close', () => {
+    closed.abort();
+    key.release();
+    metrics.streams.dec();
+  });
   return (
     reply
       .header('content-type', 'text/event-stream; charset=utf-8')
@@ -53,19 +68,24 @@ async function* withHeartbeats(
   frames: AsyncGenerator<Frame>,
   clock: Clock,
   everyMs: number,
+  lost: AbortSignal,
+  requestId: string,
 ): AsyncGenerator<string> {
   // The head of the answer goes out with its first byte, and the caller waits for the head.
   yield ': connected\n\n';
   let next = frames.next();
+  let timer = new AbortController();
+  lost.addEventListener('abort', () => timer.abort());
   try {
-    for (;;) {
-      const timer = new AbortController();
+    while (!lost.aborted) {
+      timer = new AbortController();
       const beat = clock.sleep(everyMs, timer.signal).then(
         () => 'beat' as const,
         () => 'beat' as const,
       );
       const first = await Promise.race([next, beat]);
       timer.abort();
+      if (lost.aborted) break;
       if (first === 'beat') {
         yield ': heartbeat\n\n';
         continue;
@@ -74,6 +94,8 @@ async function* withHeartbeats(
       yield frameText(first.value);
       next = frames.next();
     }
+    const error = lost.reason as TorporError;
+    yield frameText({ event: 'error', data: { ...error.toBody(), requestId } });
   } finally {
     next.catch(() => {});
     await frames.return(undefined);

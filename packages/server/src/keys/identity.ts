@@ -3,7 +3,7 @@ import type { IncomingHttpHeaders } from 'node:http';
 import type { Clock, Queryable } from '@torpor/engine';
 import { subjectSchema, TorporError } from '@torpor/protocol';
 import { hashKey, parseKey, sameHash } from './api-key.ts';
-import { findKey } from './key-table.ts';
+import { findKey, type KeyRow } from './key-table.ts';
 
 export interface Identity {
   readonly org: string;
@@ -25,10 +25,13 @@ function refused(): TorporError {
 export async function identify(db: Queryable, clock: Clock, headers: IncomingHttpHeaders): Promise<Identity> {
   const hash = hashKey(keyIn(headers));
   const key = await findKey(db, hash);
-  if (key === undefined || !sameHash(key.hash, hash) || key.revokedAt !== null) throw refused();
-  if (key.expiresAt !== null && key.expiresAt <= clock.now()) throw refused();
+  if (key === undefined || !sameHash(key.hash, hash) || !isGood(key, clock.now())) throw refused();
   const subject = subjectOf(key.subject, headers['torpor-user']);
   return { org: key.org, subject, keyId: key.id, service: key.subject === null };
+}
+
+export function isGood({ revokedAt, expiresAt }: KeyRow, now: number): boolean {
+  return revokedAt === null && (expiresAt === null || expiresAt > now);
 }
 
 /** Two keys that differ are no key: which one was meant is not ours to guess. */

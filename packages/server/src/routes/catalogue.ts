@@ -7,14 +7,14 @@ import {
   templateViewSchema,
 } from '@torpor/protocol';
 import { z } from 'zod';
-import { errors, json, pageQuery } from '../http/route-schema.ts';
+import { errors, json, wholeQuery } from '../http/route-schema.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
 import type { RouteParts } from '../parts.ts';
 
 export function catalogueRoutes(app: RoutesApp, { engine, replays }: RouteParts): void {
   const tags = ['catalogue'];
   // Both lists are short and come whole; they take the words of a page so that callers need no exception.
-  const querystring = z.strictObject(pageQuery);
+  const querystring = z.strictObject(wholeQuery);
 
   app.get(
     '/v1/runtimes',

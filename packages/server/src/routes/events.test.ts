@@ -111,6 +111,47 @@ describe('the stream of events', () => {
     expect(response.status).toBe(400);
   });
 
+  it('is refused to who claims to have read what is not written yet, with the newest there is', async () => {
+    const id = await server.create();
+    const { items } = (await server.ask('GET', `/v1/sandboxes/${id}/events`)).json();
+    const { seq, position } = items.at(-1) as EventView;
+    for (const [path, newest] of [
+      [`/v1/sandboxes/${id}/events`, seq],
+      ['/v1/events', position],
+    ] as const) {
+      const asked = [
+        await follow(path, { 'last-event-id': String(newest + 1) }),
+        await follow(`${path}?cursor=${newest + 1}`),
+        await follow(`${path}?cursor=${newest + 1}`, { accept: 'application/json' }),
+      ];
+      for (const response of asked) {
+        expect([response.status, await response.json()]).toMatchObject([
+          400,
+          {
+            error: {
+              code: 'invalid_request',
+              message: expect.stringContaining(`the newest is ${newest}`),
+              details: { newest },
+            },
+          },
+        ]);
+      }
+      const page = await follow(`${path}?cursor=${newest}`, { accept: 'application/json' });
+      expect(await page.json()).toEqual({ items: [], nextCursor: null });
+    }
+  });
+
+  it('does not count what another organisation has written', async () => {
+    const id = await server.create({}, server.keys.other);
+    const own = (await server.ask('GET', `/v1/events?limit=1000`)).json().items.at(-1) as EventView;
+    const theirs = (await server.ask('GET', `/v1/sandboxes/${id}/events`, { key: server.keys.other })).json();
+    const response = await follow('/v1/events', { 'last-event-id': String(theirs.items.at(-1).position) });
+    expect([response.status, await response.json()]).toMatchObject([
+      400,
+      { error: { details: { newest: own.position } } },
+    ]);
+  });
+
   it('misses no last event, whenever it is begun (R22)', async () => {
     const readers: Promise<ReadFrame[]>[] = [];
     const id = await server.create();
@@ -127,7 +168,8 @@ describe('the stream of events', () => {
 
   it('shows signs of life when nothing happens, and ends when the reader leaves', async () => {
     const leaving = new AbortController();
-    const response = await follow('/v1/events?cursor=999999', {}, leaving.signal);
+    const { items } = (await server.ask('GET', '/v1/events?limit=1000')).json();
+    const response = await follow(`/v1/events?cursor=${items.at(-1).position}`, {}, leaving.signal);
     const comments: string[] = [];
     for await (const { comment } of framesOf(response)) {
       comments.push(comment ?? '');

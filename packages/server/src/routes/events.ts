@@ -3,17 +3,17 @@ import type { Cursor } from '@torpor/engine';
 import { type EventView, eventViewSchema, pageSchema, TorporError } from '@torpor/protocol';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { z } from 'zod';
-import { errors, pageQuery, sandboxParams } from '../http/route-schema.ts';
+import { errors, limitQuery, sandboxParams } from '../http/route-schema.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
 import { type Frame, sendEvents, wantsEvents } from '../http/sse.ts';
 import type { RouteParts } from '../parts.ts';
 
-/** A number that a database holds exactly; what is beyond every event is no error. */
+/** A number that a database holds exactly. */
 const numberSchema = z
   .string()
   .regex(/^\d{1,15}$/)
   .transform(Number);
-const eventsQuery = z.strictObject({ limit: pageQuery.limit, cursor: numberSchema.optional() });
+const eventsQuery = z.strictObject({ limit: limitQuery, cursor: numberSchema.optional() });
 
 const response = {
   200: {
@@ -37,7 +37,7 @@ export function eventRoutes(app: RoutesApp, parts: RouteParts): void {
       schema: {
         operationId: 'listSandboxEvents',
         summary: 'What happened to a sandbox',
-        description: 'Cursors and the `Last-Event-ID` of the stream are `seq`.',
+        description: 'Cursors and the `Last-Event-ID` of the stream are `seq`, up to the newest there is.',
         tags,
         params: sandboxParams,
         querystring: eventsQuery,
@@ -49,9 +49,11 @@ export function eventRoutes(app: RoutesApp, parts: RouteParts): void {
       request.facts.sandboxId = id;
       // The ledger of a stranger's sandbox is as absent as the sandbox (R104).
       await request.bound.run(() => engine.get(request.identity.org, id));
+      const after = startOf(request, request.query.cursor);
       return answer(parts, request, reply, {
         limit: request.query.limit,
-        cursor: { sandboxId: id, afterSeq: startOf(request, request.query.cursor) },
+        after,
+        cursor: { sandboxId: id, afterSeq: after },
         numberOf: ({ seq }) => seq,
       });
     },
@@ -64,23 +66,29 @@ export function eventRoutes(app: RoutesApp, parts: RouteParts): void {
       schema: {
         operationId: 'listEvents',
         summary: 'What happened to all sandboxes of the organisation',
-        description: 'Cursors and the `Last-Event-ID` of the stream are `position`.',
+        description:
+          'Cursors and the `Last-Event-ID` of the stream are `position`, up to the newest there is.',
         tags,
         querystring: eventsQuery,
         response: { ...response, ...errors() },
       },
     },
-    async (request, reply) =>
-      answer(parts, request, reply, {
+    async (request, reply) => {
+      const after = startOf(request, request.query.cursor);
+      return answer(parts, request, reply, {
         limit: request.query.limit,
-        cursor: { org: request.identity.org, afterPosition: startOf(request, request.query.cursor) },
+        after,
+        cursor: { org: request.identity.org, afterPosition: after },
         numberOf: ({ position }) => position,
-      }),
+      });
+    },
   );
 }
 
 interface Wanted {
   readonly limit: number;
+  /** The number of the event that the reader has last, in the cursor too. */
+  readonly after: number;
   readonly cursor: Cursor;
   readonly numberOf: (event: EventView) => number;
 }
@@ -91,8 +99,10 @@ async function answer(parts: RouteParts, request: FastifyRequest, reply: Fastify
   if (!wantsEvents(request)) {
     const items = await request.bound.run(() => engine.events(cursor, limit));
     const last = items.at(-1);
+    if (last === undefined) await refuseUnwritten(parts, request, wanted);
     return { items, nextCursor: last === undefined || items.length < limit ? null : String(numberOf(last)) };
   }
+  await refuseUnwritten(parts, request, wanted);
   const follow = async function* (): AsyncGenerator<Frame> {
     const signal = AbortSignal.any([request.bound.signal, stopping]);
     for await (const event of engine.follow(cursor, signal)) {
@@ -100,6 +110,17 @@ async function answer(parts: RouteParts, request: FastifyRequest, reply: Fastify
     }
   };
   return sendEvents(parts, request, reply, follow());
+}
+
+/** Whoever has read further than there is follows another ledger, and would wait for what this one never writes. */
+async function refuseUnwritten({ engine }: RouteParts, request: FastifyRequest, { after, cursor }: Wanted) {
+  if (after === 0) return;
+  const newest = await request.bound.run(() => engine.newest(cursor));
+  if (after <= newest) return;
+  throw new TorporError('invalid_request', `There is no event ${after} yet: the newest is ${newest}.`, {
+    hint: 'Is this another server, or another organisation? Then read from the beginning.',
+    details: { newest },
+  });
 }
 
 /** A stream that was broken off says itself where; that counts for more than where it once began. */

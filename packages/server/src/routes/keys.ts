@@ -25,7 +25,7 @@ export function keyRoutes(app: RoutesApp, parts: RouteParts): void {
         operationId: 'listKeys',
         summary: 'The keys of the organisation, also those that are over',
         tags,
-        querystring: z.strictObject(pageQuery),
+        querystring: z.strictObject(pageQuery('key')),
         response: { 200: json('One page.', pageSchema(keyViewSchema)), ...errors('forbidden') },
       },
     },

@@ -131,6 +131,39 @@ describe('the list of sandboxes', () => {
   });
 });
 
+describe('a cursor', () => {
+  const unknown = 'aaaaaaaaaaaaaaaaaaaa';
+
+  it.each([
+    '/v1/sandboxes?cursor=zzz',
+    `/v1/sandboxes?cursor=op_${unknown}`,
+    '/v1/operations?cursor=zzz',
+    `/v1/operations?cursor=op_${unknown}`,
+    '/v1/keys?cursor=zzz',
+    '/v1/events?cursor=zzz',
+    '/v1/runtimes?cursor=zzz',
+    '/v1/templates?cursor=zzz',
+  ])('that no page gave is refused by its name: %s', async (url) => {
+    const response = await server.ask('GET', url);
+    expect([response.statusCode, errorIn(response)]).toMatchObject([
+      400,
+      { code: 'invalid_request', message: expect.stringContaining('cursor') },
+    ]);
+  });
+
+  it('of another sandbox leads nowhere in the list of checkpoints', async () => {
+    const [one, other] = [await server.create(), await server.create()];
+    const { checkpoint } = (await server.ask('POST', `/v1/sandboxes/${other}/pause`)).json();
+    for (const cursor of ['zzz', `ckpt_${unknown}`, checkpoint.id]) {
+      const response = await server.ask('GET', `/v1/sandboxes/${one}/checkpoints?cursor=${cursor}`);
+      expect([response.statusCode, errorIn(response)]).toMatchObject([
+        400,
+        { code: 'invalid_request', message: expect.stringContaining('cursor') },
+      ]);
+    }
+  });
+});
+
 describe('an Idempotency-Key', () => {
   const headers = { 'idempotency-key': 'create-1' };
 

@@ -30,7 +30,7 @@ const statesSchema = z.union([
 ]);
 
 const listQuery = z
-  .object({ ...pageQuery, state: statesSchema.optional() })
+  .object({ ...pageQuery('sbx'), state: statesSchema.optional() })
   .catchall(z.string().max(1_024))
   .superRefine((query, context) => {
     const filters = Object.keys(query).filter((name) => !['limit', 'cursor', 'state'].includes(name));

@@ -4,18 +4,16 @@ import { type ErrorCode, type SandboxId, TorporError } from '@torpor/protocol';
 
 /**
  * An agent lives beside hostile code, so that its word counts for its own sandbox only: it cannot say that the
- * caller's key is bad, nor that the server is broken.
+ * caller's key is bad (what it refused is the token that we brought), nor that the server is broken.
  */
-const MEANT: Partial<Readonly<Record<ErrorCode, ErrorCode>>> = {
-  unauthenticated: 'invalid_request',
-  internal: 'unreachable',
+const FAILED: Partial<Readonly<Record<ErrorCode, (said: string) => string>>> = {
+  unauthenticated: () => 'The agent of the sandbox does not let the server in.',
+  internal: (said) => `The agent of the sandbox failed: ${said}`,
 };
 
 export function fromAgent(thrown: unknown, sandboxId: SandboxId): TorporError {
   const error = agentError(thrown);
-  const code = MEANT[error.code] ?? error.code;
-  if (code === error.code) return error.with({ sandboxId });
-  const message =
-    code === 'unreachable' ? `The agent of the sandbox failed: ${error.message}` : error.message;
-  return new TorporError(code, message, { sandboxId, cause: thrown });
+  const words = FAILED[error.code];
+  if (words === undefined) return error.with({ sandboxId });
+  return new TorporError('unreachable', words(error.message), { sandboxId, cause: thrown });
 }

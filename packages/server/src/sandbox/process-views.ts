@@ -1,5 +1,5 @@
 /** How processes and services look from outside, with the one status each has (R98). */
-import type { ProcessInfo } from '@torpor/envd';
+import { type ProcessInfo, serviceTag } from '@torpor/envd';
 import type { ProcessStatus, ProcessView, SandboxView, Service } from '@torpor/protocol';
 import { commandOf } from './command.ts';
 import type { TrackedProcess } from './tracked-table.ts';
@@ -32,7 +32,7 @@ export function viewService(
 
 /** Runtimes tag the process of a service with its name. */
 export function isRunOf(service: Service, { tag }: Pick<ProcessInfo, 'tag'>): boolean {
-  return tag === `service:${service.name}`;
+  return tag === serviceTag(service.name);
 }
 
 /** What becomes of everything in a sandbox that is not running; undefined when it is. */

@@ -32,14 +32,10 @@ export class LiveSocket {
     this.window = window ?? Number.POSITIVE_INFINITY;
     socket.on('message', (data, isBinary) => this.accept(data as Buffer, isBinary));
     socket.on('error', () => socket.terminate());
-    socket.on('close', () => {
-      this.over.abort();
-      this.wakeReader();
-      this.wakeWriter();
-    });
+    socket.on('close', () => this.finish());
   }
 
-  /** Fires when the other side is gone. */
+  /** Fires when the other side is gone, or not listened to any more. */
   get closed(): AbortSignal {
     return this.over.signal;
   }
@@ -62,8 +58,12 @@ export class LiveSocket {
     if (!this.closed.aborted) this.socket.send(JSON.stringify(notice));
   }
 
+  /** Nothing that still comes counts: who does not close its side could otherwise go on with its input. */
   end(): void {
     this.socket.close(NORMAL);
+    // One that is not read would never hear that the other side has closed too.
+    this.socket.resume();
+    this.finish();
   }
 
   /** The next thing that comes in; undefined when the other side is gone. */
@@ -96,7 +96,14 @@ export class LiveSocket {
     }
   }
 
+  private finish(): void {
+    this.over.abort();
+    this.wakeReader();
+    this.wakeWriter();
+  }
+
   private accept(data: Buffer, isBinary: boolean): void {
+    if (this.closed.aborted) return;
     if (isBinary) {
       this.push({ bytes: data });
       return;

@@ -1,0 +1,120 @@
+import { randomBytes } from 'node:crypto';
+import { once } from 'node:events';
+import type { Queryable } from '@torpor/engine';
+import { type FreshDatabase, freshDatabase, ManualClock } from '@torpor/engine/testing';
+import type { CreatedKey } from '@torpor/protocol';
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { createKey, revokeKey } from '../keys/manage.ts';
+import { KeyWatch } from './key-watch.ts';
+
+const EVERY_MS = 15_000;
+
+let fresh: FreshDatabase;
+let clock: ManualClock;
+let asked: number;
+let isDown: boolean;
+let watch: KeyWatch;
+let key: CreatedKey;
+
+beforeAll(async () => {
+  fresh = await freshDatabase('sqlite');
+  await createKey({ db: fresh.db, clock: new ManualClock(), randomBytes }, 'acme', { name: 'the last' });
+});
+afterAll(() => fresh.dispose());
+
+beforeEach(async () => {
+  clock = new ManualClock();
+  asked = 0;
+  isDown = false;
+  const db: Queryable = {
+    query: (text, params) => {
+      asked += 1;
+      return isDown ? Promise.reject(new Error('the database is away')) : fresh.db.query(text, params);
+    },
+  };
+  watch = new KeyWatch({ db, clock, everyMs: EVERY_MS });
+  key = await create();
+});
+
+const parts = () => ({ db: fresh.db, clock, randomBytes });
+const create = (more: object = {}) => createKey(parts(), 'acme', { name: 'watched', ...more });
+const open = ({ id }: CreatedKey) => watch.watch({ org: 'acme', keyId: id });
+
+/** One look at the database, and the sleep before the next. */
+async function look(): Promise<void> {
+  await clock.untilAsleepFor(EVERY_MS);
+  const before = asked;
+  clock.advance(EVERY_MS);
+  while (asked === before) await new Promise(setImmediate);
+}
+
+describe('the watch over a key', () => {
+  it('leaves a good key alone, however often it looks', async () => {
+    const { lost, release } = open(key);
+    for (let looks = 0; looks < 3; looks++) await look();
+    await clock.untilAsleepFor(EVERY_MS);
+    expect(lost.aborted).toBe(false);
+    release();
+  });
+
+  it('tells all who have it open when it was revoked, and asks once for all of them', async () => {
+    const connections = [open(key), open(key), open(key)];
+    const told = Promise.all(connections.map(({ lost }) => once(lost, 'abort')));
+    await revokeKey(parts(), 'acme', key.id);
+    await look();
+    await told;
+    expect(asked).toBe(1);
+    for (const { lost } of connections) expect(lost.reason).toMatchObject({ code: 'unauthenticated' });
+  });
+
+  it('tells when it has expired', async () => {
+    const { lost } = open(await create({ expiresInSeconds: 20 }));
+    await look();
+    await clock.untilAsleepFor(EVERY_MS);
+    expect(lost.aborted).toBe(false);
+    const told = once(lost, 'abort');
+    await look();
+    await told;
+  });
+
+  it('takes a database that does not answer for no answer', async () => {
+    const { lost } = open(key);
+    await revokeKey(parts(), 'acme', key.id);
+    isDown = true;
+    await look();
+    await clock.untilAsleepFor(EVERY_MS);
+    expect(lost.aborted).toBe(false);
+    isDown = false;
+    const told = once(lost, 'abort');
+    await look();
+    await told;
+  });
+
+  it('ends with the last connection, and begins again with the next', async () => {
+    const [first, second] = [open(key), open(key)];
+    first.release();
+    first.release();
+    await look();
+    await clock.untilAsleepFor(EVERY_MS);
+    second.release();
+    clock.advance(EVERY_MS);
+    expect(clock.advanceToNext()).toBe(false);
+    expect(asked).toBe(1);
+    const third = open(key);
+    await look();
+    expect([asked, third.lost.aborted]).toEqual([2, false]);
+    third.release();
+  });
+
+  it('keeps keys apart', async () => {
+    const other = await create();
+    const [mine, theirs] = [open(key), open(other)];
+    const told = once(mine.lost, 'abort');
+    await revokeKey(parts(), 'acme', key.id);
+    await look();
+    await told;
+    await clock.untilAsleepFor(EVERY_MS);
+    expect(theirs.lost.aborted).toBe(false);
+    theirs.release();
+  });
+});
