@@ -4,10 +4,11 @@
  * It runs before anything is installed, so it is plain JavaScript for Node 20 and imports only Node's own
  * modules and what lies in ./setup. It asks nothing, and is quick when there is nothing to do.
  *
- * `TORPOR_SETUP=skip` leaves the system's packages alone; npm's dependencies are installed all the same.
+ * `TORPOR_SETUP=skip` leaves the system's packages alone and fetches no runsc; npm's dependencies are installed
+ * all the same.
  */
 import { installDependencies, requireNode24 } from './setup/npm-dependencies.mjs';
-import { installSystemPackages, isPurpose, PURPOSES } from './setup/system-packages.mjs';
+import { installSystemPackages, isPurpose, PURPOSES, provideRunsc } from './setup/system-packages.mjs';
 
 const purpose = process.argv[2] ?? 'start';
 if (!isPurpose(purpose)) {
@@ -22,7 +23,8 @@ try {
   const installed = await installDependencies(say);
   requireNode24();
   const missing = installSystemPackages(purpose, say);
-  if (!installed && !missing) say(`nothing to do for "${purpose}"`);
+  const fetched = provideRunsc(say);
+  if (!installed && !missing && !fetched) say(`nothing to do for "${purpose}"`);
 } catch (error) {
   console.error(`setup: ${error instanceof Error ? error.message : error}`);
   process.exit(1);

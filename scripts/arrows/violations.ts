@@ -103,5 +103,5 @@ function packageNameOf(specifier: string): string {
 }
 
 function isTestCode(file: string): boolean {
-  return /\.test\.tsx?$/.test(file) || /^packages\/[^/]+\/testing\//.test(file);
+  return /\.test\.tsx?$/.test(file) || /^packages\/.*\/testing\//.test(file);
 }

@@ -4,10 +4,11 @@
  * because there the checks must not pass with tests left out.
  */
 import { spawnSync } from 'node:child_process';
-import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { commandOnPath } from './command-on-path.mjs';
 import { findPostgres } from './postgresql.mjs';
+import { fetchRunsc, findRunsc, KEYRING } from './runsc.mjs';
 
 /**
  * @typedef {object} Need
@@ -25,10 +26,36 @@ const POSTGRESQL = {
   packages: ['postgresql'],
 };
 
+const WITHOUT_GVISOR = 'without it sandboxes are plain processes and forget their memory';
+
+/** @param {string} command @param {string} debianPackage @returns {Need} */
+function gvisorNeeds(command, debianPackage) {
+  return {
+    name: command,
+    why: WITHOUT_GVISOR,
+    // Of no use to anybody but root, who alone can run gVisor.
+    present: () => !canRunGvisor() || commandOnPath(command) !== undefined,
+    packages: [debianPackage],
+  };
+}
+
+/** @type {Need[]} */
+const GVISOR = [
+  gvisorNeeds('tini', 'tini'),
+  gvisorNeeds('ip', 'iproute2'),
+  gvisorNeeds('nft', 'nftables'),
+  {
+    name: "Debian's keys",
+    why: 'runsc is fetched from Debian and checked with them',
+    present: () => !canRunGvisor() || existsSync(KEYRING) || findRunsc() !== undefined,
+    packages: ['debian-archive-keyring'],
+  },
+];
+
 /** @type {{ start: Need[], test: Need[] }} */
 const NEEDS = {
-  start: [],
-  test: [POSTGRESQL],
+  start: GVISOR,
+  test: [POSTGRESQL, ...GVISOR],
 };
 
 export const PURPOSES = /** @type {(keyof typeof NEEDS)[]} */ (Object.keys(NEEDS));
@@ -51,13 +78,8 @@ export function installSystemPackages(purpose, say) {
   if (missing.length === 0) return false;
 
   const packages = missing.flatMap((need) => need.packages);
-  const obstacle = obstacleToInstalling();
-  if (obstacle === undefined) {
-    install(packages, say);
-    const still = missing.filter((need) => !need.present());
-    if (still.length > 0) throw new Error(`installed, but not found: ${namesOf(still)}`);
-    return true;
-  }
+  const obstacle = obstacleToInstalling() ?? tryToInstall(missing, purpose, say);
+  if (obstacle === undefined) return true;
 
   for (const need of missing) say(`${need.name} is missing (${need.why})`);
   const typeThis = `sudo apt-get update && sudo apt-get install -y --no-install-recommends ${packages.join(' ')}`;
@@ -67,6 +89,56 @@ export function installSystemPackages(purpose, say) {
   say(`not installed, because ${obstacle}. On Debian or Ubuntu, type:`);
   say(`  ${typeThis}`);
   return true;
+}
+
+/**
+ * gVisor's runsc, which is fetched and not installed.
+ * @param {(line: string) => void} say
+ * @returns {boolean} whether there was anything to do
+ */
+export function provideRunsc(say) {
+  if (!canRunGvisor() || findRunsc() !== undefined) return false;
+  const obstacle = obstacleToInstalling() ?? tryToFetch(say);
+  if (obstacle === undefined) return true;
+  if (process.env['CI'] === 'true') throw new Error(`runsc must be there on CI, but ${obstacle}`);
+  say(`no usable runsc (${WITHOUT_GVISOR}); none is fetched, because ${obstacle}`);
+  return true;
+}
+
+/** @param {(line: string) => void} say */
+function tryToFetch(say) {
+  try {
+    fetchRunsc(say);
+    return findRunsc() === undefined ? 'the one that was fetched does not run' : undefined;
+  } catch (error) {
+    return error instanceof Error ? error.message : String(error);
+  }
+}
+
+function canRunGvisor() {
+  return process.platform === 'linux' && process.getuid?.() === 0;
+}
+
+/**
+ * A server starts with what there is; tests do not, where they could have more.
+ * @param {Need[]} missing
+ * @param {keyof typeof NEEDS} purpose
+ * @param {(line: string) => void} say
+ * @returns {string | undefined} what has kept us from it
+ */
+function tryToInstall(missing, purpose, say) {
+  try {
+    install(
+      missing.flatMap((need) => need.packages),
+      say,
+    );
+    const still = missing.filter((need) => !need.present());
+    if (still.length > 0) throw new Error(`apt-get has installed it, but it is not found: ${namesOf(still)}`);
+    return undefined;
+  } catch (error) {
+    if (purpose === 'test' || !(error instanceof Error)) throw error;
+    return error.message.split('\n', 2).join(': ');
+  }
 }
 
 /** Why we may not or cannot install, in words. */

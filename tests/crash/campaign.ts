@@ -3,7 +3,8 @@
  * every sandbox is where it may be, with all of its files, and that nothing is left without an owner.
  */
 import { execFile } from 'node:child_process';
-import { readdir } from 'node:fs/promises';
+import { createHash } from 'node:crypto';
+import { readdir, readFile, realpath } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { promisify } from 'node:util';
@@ -50,20 +51,31 @@ const WRITE_TREE = `mkdir -p deep/er && for i in $(seq 20); do echo "$i $RANDOM"
 const DIGEST = `find . -path ./.cache -prune -o \\( -type f -o -type l \\) -printf '%p %m %l\\n' | sort | sha256sum
   find . -type f -not -path './.cache/*' -print0 | sort -z | xargs -0 sha256sum | sha256sum`;
 
-export async function crashAt(point: FaultPoint, dataDir: string): Promise<void> {
+/** A program that counts in its memory only, and one look at it. */
+const COUNTER = `node -e 'let n = 0; require("http").createServer((q, r) => r.end(String(++n))).listen(7070)'`;
+const COUNT = `bash -c 'exec 3<>/dev/tcp/127.0.0.1/7070; printf "GET / HTTP/1.0\r\n\r\n" >&3; tail -n1 <&3'`;
+
+export type CrashedRuntime = 'process' | 'gvisor';
+
+export async function crashAt(
+  point: FaultPoint,
+  dataDir: string,
+  runtime: CrashedRuntime = 'process',
+): Promise<void> {
   const kind = point.slice(0, point.indexOf('.'));
-  if (kind === 'create') return crashInCreate(point, dataDir);
+  if (kind === 'create') return crashInCreate(point, dataDir, runtime);
   const trial = TRIALS[kind];
   if (trial === undefined) throw new Error(`There is no trial for ${point}.`);
 
-  const dying = await startTorpor(dataDir, faultAt(point));
+  const dying = await startTorpor(dataDir, faultAt(point), runtime);
   const { id } = await dying.torpor.sandboxes.create({ idleSeconds: 86_400 });
   await must(dying.torpor, id, WRITE_TREE);
   const before = await must(dying.torpor, id, DIGEST);
+  const counted = runtime === 'gvisor' ? await startCounting(dying.torpor, id) : 0;
   const checkpoint = await trial.prepare(dying.torpor, id);
   await dies(dying, trial.act(dying.torpor, id, checkpoint));
 
-  const healed = await startTorpor(dataDir);
+  const healed = await startTorpor(dataDir, {}, runtime);
   try {
     const { state } = await healed.torpor.sandboxes.get(id);
     if (!trial.may.includes(state)) throw new Error(`After ${point} the sandbox is ${state}.`);
@@ -75,18 +87,30 @@ export async function crashAt(point: FaultPoint, dataDir: string): Promise<void>
       const woken = await must(healed.torpor, id, DIGEST);
       if (woken !== before) throw new Error(`After ${point} and a sleep the files are others.`);
     }
+    if (kind !== 'kill' && runtime === 'gvisor') {
+      const now = Number(await must(healed.torpor, id, COUNT));
+      if (now !== counted + 1)
+        throw new Error(`After ${point} the program counts ${now}, not ${counted + 1}.`);
+    }
     await leavesNothing(healed.torpor, dataDir, point);
   } finally {
     await healed.kill('SIGTERM');
   }
+  await leavesMachineClean(dataDir, point);
+}
+
+async function startCounting(torpor: Torpor, id: SandboxId): Promise<number> {
+  await torpor.sandboxes.execInBackground(id, COUNTER);
+  const until = `until ${COUNT} 2> /dev/null; do sleep 0.1; done`;
+  return Number(await must(torpor, id, until));
 }
 
 /** A lost reply to create leaks nothing: the repeat under the same key is the same sandbox. */
-async function crashInCreate(point: FaultPoint, dataDir: string): Promise<void> {
-  const dying = await startTorpor(dataDir, faultAt(point));
+async function crashInCreate(point: FaultPoint, dataDir: string, runtime: CrashedRuntime): Promise<void> {
+  const dying = await startTorpor(dataDir, faultAt(point), runtime);
   const idempotencyKey = `crash-${point}`;
   await dies(dying, dying.torpor.sandboxes.create({}, { idempotencyKey }));
-  const healed = await startTorpor(dataDir);
+  const healed = await startTorpor(dataDir, {}, runtime);
   try {
     const { id } = await healed.torpor.sandboxes.create({}, { idempotencyKey });
     await must(healed.torpor, id, 'true');
@@ -99,6 +123,7 @@ async function crashInCreate(point: FaultPoint, dataDir: string): Promise<void> 
   } finally {
     await healed.kill('SIGTERM');
   }
+  await leavesMachineClean(dataDir, point);
 }
 
 function faultAt(point: FaultPoint): Record<string, string> {
@@ -148,4 +173,21 @@ async function leavesNothing(torpor: Torpor, dataDir: string, point: string): Pr
     const stray = await readdir(join(dataDir, place));
     if (stray.length > 0) throw new Error(`After ${point} ${place} holds ${stray.join(', ')}.`);
   }
+}
+
+/** When the server has stopped and no sandbox is left, neither is a process, a mount or a namespace. */
+async function leavesMachineClean(dataDir: string, point: string): Promise<void> {
+  const tag = createHash('sha256')
+    .update(await realpath(dataDir))
+    .digest('hex')
+    .slice(0, 6);
+  const { stdout } = await run('ps', ['-eo', 'pid,args']);
+  const mounts = (await readFile('/proc/self/mountinfo', 'utf8').catch(() => '')).split('\n');
+  const namespaces = await readdir('/run/netns').catch((): string[] => []);
+  const left = [
+    ...stdout.split('\n').filter((line) => line.includes(dataDir) || line.includes(`/run/torpor/${tag}/`)),
+    ...mounts.filter((line) => line.includes(dataDir)),
+    ...namespaces.filter((name) => name.startsWith(`${tag}-`)),
+  ];
+  if (left.length > 0) throw new Error(`After ${point} this is left on the machine:\n${left.join('\n')}`);
 }

@@ -1,5 +1,6 @@
 import { FAULT_POINTS, type FaultPoint } from '@torpor/engine';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { whyNoGvisor } from '../../packages/runtimes/testing/gvisor-world.ts';
 import { crashAt } from './campaign.ts';
 import { makeDataDir } from './torpor-process.ts';
 
@@ -14,6 +15,31 @@ const TIGHTEST: readonly FaultPoint[] = [
   'fork.seal-committed',
   'kill.kill-destroyed',
 ];
+
+/** Where memory is at stake too. */
+const TIGHTEST_IN_MEMORY: readonly FaultPoint[] = [
+  'pause.seal-captured',
+  'resume.start-started',
+  'fork.seal-committed',
+];
+
+const noGvisor = await whyNoGvisor();
+
+describe.skipIf(noGvisor !== null)('a server that is killed with sandboxes in gVisor', () => {
+  let dataDir: Awaited<ReturnType<typeof makeDataDir>>;
+  beforeEach(async () => {
+    dataDir = await makeDataDir();
+  });
+  afterEach(() => dataDir.remove());
+
+  it.each(TIGHTEST_IN_MEMORY)(
+    'at %s loses nothing, memory included, and leaves nothing (R85, R112)',
+    { timeout: 120_000 },
+    async (point) => {
+      await crashAt(point, dataDir.path, 'gvisor');
+    },
+  );
+});
 
 describe('a server that is killed', () => {
   let dataDir: Awaited<ReturnType<typeof makeDataDir>>;

@@ -19,10 +19,14 @@ export interface TorporProcess {
 }
 
 /** Starts on the data directory and resolves when it says that it is ready. */
-export async function startTorpor(dataDir: string, env: Record<string, string> = {}): Promise<TorporProcess> {
+export async function startTorpor(
+  dataDir: string,
+  env: Record<string, string> = {},
+  runtime: 'process' | 'gvisor' = 'process',
+): Promise<TorporProcess> {
   const child = spawn(
     process.execPath,
-    [BIN, 'up', '--port', '0', '--data-dir', dataDir, '--runtime', 'process'],
+    [BIN, 'up', '--port', '0', '--data-dir', dataDir, '--runtime', runtime],
     {
       env: { ...process.env, TORPOR_API_KEY: API_KEY, ...env },
       stdio: ['ignore', 'pipe', 'pipe'],

@@ -23,7 +23,7 @@ describe('options', () => {
       TORPOR_AGENT_ROOT: '/b',
       TORPOR_AGENT_SANDBOX_ID: 'sbx_1',
     });
-    expect(options).toMatchObject({ root: '/a', sandboxId: 'sbx_1', setHostname: false });
+    expect(options).toMatchObject({ root: '/a', sandboxId: 'sbx_1', ownMachine: false });
   });
 
   it('name the descriptors to close, but never the first three', () => {
@@ -36,8 +36,9 @@ describe('options', () => {
     }
   });
 
-  it('take the credential from a variable only, where no process list shows it', () => {
+  it('take the credential from a variable or a file, where no process list shows it', () => {
     expect(readOptions([], { TORPOR_AGENT_CREDENTIAL: 'c' }).credential).toBe('c');
+    expect(readOptions(['--credential-file', '/c'], {}).credentialFile).toBe('/c');
     expect(() => readOptions(['--credential', 'c'], {})).toThrow(
       expect.objectContaining({ code: 'invalid_request' }),
     );

@@ -13,10 +13,14 @@ export interface AgentOptions {
   readonly sandboxId: string | undefined;
   /** The first credential that setting up needs; without one the first caller sets up. */
   readonly credential: string | undefined;
-  /** Only where the host name belongs to the sandbox alone. */
-  readonly setHostname: boolean;
   /** Descriptors that it was started with and that are not for it. */
   readonly close: readonly number[];
+  /** Holds the first credential, and is removed once read: not every system hides a process's variables. */
+  readonly credentialFile: string | undefined;
+  /** The machine is the sandbox's alone: its name and its files about names may be written. */
+  readonly ownMachine: boolean;
+  /** Where the members of the group sudo find a way to act as root. Only for an agent that is root. */
+  readonly sudoDir: string | undefined;
   /** The user of a file worker, as JSON; this process is then no agent. */
   readonly fileWorker: string | undefined;
 }
@@ -32,8 +36,10 @@ export function readOptions(argv: readonly string[], env: NodeJS.ProcessEnv): Ag
     stateDir: values['state-dir'] ?? env['TORPOR_AGENT_STATE_DIR'],
     sandboxId: values['sandbox-id'] ?? env['TORPOR_AGENT_SANDBOX_ID'],
     credential: env[CREDENTIAL_VARIABLE],
-    setHostname: values['set-hostname'] ?? false,
     close: values.close === undefined ? [] : parseDescriptors(values.close),
+    credentialFile: values['credential-file'],
+    ownMachine: values['own-machine'] ?? false,
+    sudoDir: values['sudo-dir'],
     fileWorker: values['file-worker'],
   };
 }
@@ -47,8 +53,10 @@ function parse(argv: readonly string[]) {
         root: { type: 'string' },
         'state-dir': { type: 'string' },
         'sandbox-id': { type: 'string' },
-        'set-hostname': { type: 'boolean' },
         close: { type: 'string' },
+        'credential-file': { type: 'string' },
+        'own-machine': { type: 'boolean' },
+        'sudo-dir': { type: 'string' },
         'file-worker': { type: 'string' },
       },
     });

@@ -1,5 +1,4 @@
 /** Puts an agent together and opens its door. */
-import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import { chmod, chown, mkdir, realpath, rm } from 'node:fs/promises';
 import { createServer, type Server } from 'node:http';
@@ -8,16 +7,25 @@ import type { AgentOptions, Listen } from './agent-options.ts';
 import { fileDispatch } from './file-dispatch.ts';
 import { fileFace } from './file-face.ts';
 import { FileWorkers } from './file-workers.ts';
+import { freshIds, kernelRandomness } from './fresh-id.ts';
 import { setHostname } from './hostname.ts';
 import { SandboxIdentity } from './identity.ts';
+import { writeNames } from './machine-names.ts';
 import { MetricsSource } from './metrics.ts';
 import { ownCommand } from './own-command.ts';
 import { Paths } from './paths.ts';
-import { listeningPorts } from './ports.ts';
+import { PortForwarders } from './port-forwarders.ts';
+import { listeningPorts, listeningSockets } from './ports.ts';
+import { ProcessLimit } from './process-limit.ts';
 import { killQuietly, ProcessTable } from './process-table.ts';
 import { routes } from './routes.ts';
 import type { ProcessScope } from './sandbox-processes.ts';
 import { ShellPipes } from './shell-pipes.ts';
+import { Accounts } from './sudo/accounts.ts';
+import { serveCaller } from './sudo/caller.ts';
+import { SudoDoor } from './sudo/door.ts';
+import { loadTerminals } from './terminal.ts';
+import { tidyMemory } from './tidy-memory.ts';
 import { ownUser, type User, Users } from './users.ts';
 
 export interface RunningAgent {
@@ -42,6 +50,12 @@ export async function startAgent(options: AgentOptions, script: string): Promise
   const metadataFile = join(stateDir, String(own.uid), 'file-metadata.json');
   const workers = new FileWorkers({ command: ownCommand(script), stateDir, prepare: giveDirectory });
   const pipes = new ShellPipes();
+  const processLimit = new ProcessLimit();
+  const forwarders = new PortForwarders({
+    listening: listeningSockets,
+    agentPort: () => ('port' in bound ? bound.port : undefined),
+  });
+  const door = options.sudoDir === undefined ? undefined : sudoDoor(options.sudoDir, identity, pipes);
   const scope = (): ProcessScope => ({
     shared: root === undefined ? undefined : { sandboxId: identity.sandboxId, agentPid: process.pid },
   });
@@ -55,26 +69,44 @@ export async function startAgent(options: AgentOptions, script: string): Promise
         users,
         identity,
         workers,
-        face: fileFace({ paths, metadataFile, newId: randomUUID }),
+        face: fileFace({ paths, metadataFile, newId: freshIds(kernelRandomness()) }),
       }),
-      ports: () => listeningPorts(scope(), 'port' in bound ? bound.port : undefined),
+      ports: () => listeningPorts(scope(), (socket) => forwarders.isOwn(socket)),
+      forward: (port) => forwarders.reach(port),
       metrics: new MetricsSource(scope, root ?? '/'),
       monotonicMs,
-      applyHostname: async (name) => options.setHostname && (await setHostname(name)),
+      applyHostname: async (name) => options.ownMachine && (await setHostname(name)),
+      applyNames: async (names) => options.ownMachine && (await writeNames(names)),
+      limitProcesses: async (most) => options.ownMachine && (await processLimit.set(most)),
+      warmUp: async () => {
+        const user = await users.resolve(undefined, identity.defaultUser);
+        if (users.isOther(user)) await workers.warmUp(user);
+        await Promise.all([pipes.warmUp(), loadTerminals().catch(() => {})]);
+        tidyMemory();
+      },
     }),
   );
   const bound = await listen(server, options.listen);
+  await door?.renew();
   return {
     address: 'path' in bound ? `unix:${bound.path}` : `${bound.host}:${bound.port}`,
     user: own,
     async close() {
       server.close();
       server.closeAllConnections();
+      door?.close();
+      forwarders.close();
       workers.close();
       await pipes.close();
       await endAll(table);
     },
   };
+}
+
+function sudoDoor(directory: string, identity: SandboxIdentity, pipes: ShellPipes): SudoDoor {
+  const accounts = new Accounts();
+  const parts = { accounts, pipes, env: process.env, sandboxId: () => identity.sandboxId };
+  return new SudoDoor({ directory, accounts, serve: (socket, caller) => serveCaller(socket, caller, parts) });
 }
 
 async function listen(server: Server, where: Listen): Promise<Listen> {

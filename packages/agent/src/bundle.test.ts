@@ -17,8 +17,8 @@ beforeAll(async () => {
 afterAll(() => rm(directory, { recursive: true }));
 
 describe('the bundle of the agent', () => {
-  it('is one file, the terminal library and a stamp', async () => {
-    expect((await readdir(bundle)).toSorted()).toEqual(['agent.mjs', 'node_modules', 'stamp']);
+  it('is one file, the program sudo, the terminal library and a stamp', async () => {
+    expect((await readdir(bundle)).toSorted()).toEqual(['agent.mjs', 'node_modules', 'stamp', 'sudo.cjs']);
     expect(await readdir(join(bundle, 'node_modules'))).toEqual(['@lydell']);
   });
 

@@ -1,10 +1,10 @@
 /**
- * Makes the agent portable: one file, and the native terminal library beside it. Nothing else of
- * node_modules goes into a sandbox.
+ * Makes the agent portable: one file, the native terminal library beside it, and the program `sudo`.
+ * Nothing else of node_modules goes into a sandbox.
  */
 import { createHash, randomUUID } from 'node:crypto';
 import { cp, mkdir, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
-import { createRequire } from 'node:module';
+import { createRequire, isBuiltin } from 'node:module';
 import { dirname, join, relative } from 'node:path';
 import { build, type Plugin } from 'esbuild';
 
@@ -31,6 +31,7 @@ export async function bundleAgent({ into = join(PACKAGE, 'dist') }: BundleOption
   try {
     await mkdir(work, { recursive: true });
     await bundle(join(work, 'agent.mjs'));
+    await bundleSudo(join(work, 'sudo.cjs'));
     await copyNative(work);
     await writeFile(join(work, 'stamp'), stamp);
     await publish(work, into);
@@ -53,7 +54,21 @@ async function bundle(outfile: string): Promise<void> {
     banner: {
       js: "import { createRequire } from 'node:module';\nconst require = createRequire(import.meta.url);",
     },
-    plugins: [onlyWhatIsUsed],
+    plugins: [onlyWhatIsUsed, builtinsAsTheyAre],
+    logLevel: 'silent',
+  });
+}
+
+/** People wait for it each time they call it, so it is one small script of the kind that Node loads fastest. */
+async function bundleSudo(outfile: string): Promise<void> {
+  await build({
+    entryPoints: [join(PACKAGE, 'src/sudo/program.ts')],
+    outfile,
+    bundle: true,
+    minify: true,
+    platform: 'node',
+    format: 'cjs',
+    target: 'node24',
     logLevel: 'silent',
   });
 }
@@ -68,6 +83,24 @@ const onlyWhatIsUsed: Plugin = {
       const found = await bundler.resolve(path, { ...where, pluginData: onlyWhatIsUsed });
       return { path: found.path, errors: found.errors, sideEffects: false };
     });
+  },
+};
+
+/**
+ * An import of a module of Node reads every one of its exports, and some of them load whole libraries when
+ * they are read (a WebSocket client behind `node:http`). A require reads none: the agent starts a fifth faster
+ * and is a megabyte smaller.
+ */
+const builtinsAsTheyAre: Plugin = {
+  name: 'builtins-as-they-are',
+  setup(bundler) {
+    bundler.onResolve({ filter: /^[a-z_0-9:/]+$/, namespace: 'file' }, ({ path }) =>
+      isBuiltin(path) ? { path, namespace: 'builtin', sideEffects: false } : undefined,
+    );
+    bundler.onResolve({ filter: /./, namespace: 'builtin' }, ({ path }) => ({ path, external: true }));
+    bundler.onLoad({ filter: /./, namespace: 'builtin' }, ({ path }) => ({
+      contents: `module.exports = require(${JSON.stringify(path)})`,
+    }));
   },
 };
 

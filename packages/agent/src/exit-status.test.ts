@@ -3,7 +3,7 @@ import { endedBy, exitedWith } from './exit-status.ts';
 
 describe('the status of an exit', () => {
   it('has no error when all went well', () => {
-    expect(exitedWith(0)).toEqual({ exitCode: 0, exited: true, status: 'exit status 0' });
+    expect(exitedWith(0)).toEqual({ exitCode: 0, exited: true, status: 'exit status 0', shellCode: 0 });
   });
 
   it('names the code', () => {
@@ -12,11 +12,13 @@ describe('the status of an exit', () => {
       exited: true,
       status: 'exit status 3',
       error: 'exit status 3',
+      shellCode: 3,
     });
   });
 
   it('names the signal, by name or by number', () => {
-    const killed = { exitCode: -1, exited: false, status: 'signal: killed', error: 'signal: killed' };
+    const status = 'signal: killed';
+    const killed = { exitCode: -1, exited: false, status, error: status, shellCode: 137 };
     expect(endedBy('SIGKILL')).toEqual(killed);
     expect(endedBy(9)).toEqual(killed);
     expect(endedBy('SIGSYS').status).toBe('signal: SIGSYS');

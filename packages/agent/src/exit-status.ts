@@ -8,6 +8,8 @@ export interface ExitStatus {
   readonly exited: boolean;
   readonly status: string;
   readonly error?: string;
+  /** The same as a shell tells it: the code, or 128 and the number of the signal. */
+  readonly shellCode: number;
 }
 
 const SIGNAL_WORDS: Readonly<Record<string, string>> = {
@@ -30,13 +32,14 @@ const SIGNAL_WORDS: Readonly<Record<string, string>> = {
 
 export function exitedWith(code: number): ExitStatus {
   const status = `exit status ${code}`;
-  return { exitCode: code, exited: true, status, ...(code === 0 ? {} : { error: status }) };
+  return { exitCode: code, exited: true, status, shellCode: code, ...(code === 0 ? {} : { error: status }) };
 }
 
 export function endedBy(signal: NodeJS.Signals | number): ExitStatus {
   const name = typeof signal === 'number' ? nameOf(signal) : signal;
   const status = `signal: ${SIGNAL_WORDS[name] ?? name}`;
-  return { exitCode: -1, exited: false, status, error: status };
+  const number = typeof signal === 'number' ? signal : constants.signals[signal];
+  return { exitCode: -1, exited: false, status, error: status, shellCode: 128 + number };
 }
 
 function nameOf(signal: number): string {

@@ -3,12 +3,14 @@
  * kernel that decides what the user may touch. It speaks HTTP/2 over the one pipe to its parent, so
  * nobody else can call it, and it ends when the parent does.
  */
+import { stat } from 'node:fs/promises';
 import { createServer } from 'node:http2';
 import { Socket } from 'node:net';
 import { join } from 'node:path';
 import { type FileFace, fileFace } from './file-face.ts';
 import type { Request, Response } from './http-answers.ts';
 import { Paths } from './paths.ts';
+import { tidyMemory } from './tidy-memory.ts';
 import type { User } from './users.ts';
 
 /** Where the parent keeps its end of the pipe. */
@@ -21,7 +23,9 @@ export const WORKDIR_HEADER = 'torpor-default-workdir';
 export const STREAM_WINDOW = 256 * 1024;
 export const SESSION_WINDOW = 64 * 1024 * 1024;
 
-export function runFileWorker(user: User, stateDir: string, newId: () => string): void {
+export async function runFileWorker(user: User, stateDir: string, newId: () => string): Promise<void> {
+  // The first use makes the threads for it, and a user who has used up their processes could have none.
+  await stat('/');
   giveUpRights(user);
   const face = fileFace({
     paths: new Paths(undefined),
@@ -49,7 +53,11 @@ function serve(user: User, face: FileFace): void {
       workdir: workdir === undefined ? undefined : decodeURIComponent(String(workdir)),
     });
   });
-  server.on('session', (session) => session.setLocalWindowSize(SESSION_WINDOW));
+  server.on('session', (session) => {
+    session.setLocalWindowSize(SESSION_WINDOW);
+    // Only sent to have it ready; nothing is under way then.
+    session.on('ping', tidyMemory);
+  });
   const pipe = new Socket({ fd: PIPE_FD, readable: true, writable: true });
   pipe.on('close', () => process.exit(0));
   server.emit('connection', pipe);

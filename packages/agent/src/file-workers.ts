@@ -58,6 +58,14 @@ export class FileWorkers {
     else request.pipe(stream);
   }
 
+  /** Has the worker of this user up and answering before anybody waits for it. */
+  async warmUp(user: User): Promise<void> {
+    const { session } = await this.workerOf(user);
+    await new Promise<void>((resolve, reject) => {
+      session.ping((failure) => (failure ? reject(failure) : resolve()));
+    });
+  }
+
   close(): void {
     for (const starting of this.workers.values())
       void starting.then(({ child }) => child.kill('SIGKILL')).catch(() => {});

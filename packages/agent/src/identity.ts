@@ -12,6 +12,8 @@ export class SandboxIdentity {
   defaultWorkdir: string | undefined;
   envs: Readonly<Record<string, string>> = {};
   private accessToken: string | undefined;
+  /** Nobody comes in before the server has said who may, where it could say beforehand who the server is. */
+  private isOpen: boolean;
   private credential: string | undefined;
   /** What must be added to our clock to have the server's. */
   private offsetMs = 0;
@@ -24,6 +26,7 @@ export class SandboxIdentity {
   }) {
     this.sandboxId = start.sandboxId ?? '';
     this.credential = start.credential || undefined;
+    this.isOpen = this.credential === undefined;
     this.clock = start.clock;
   }
 
@@ -35,7 +38,10 @@ export class SandboxIdentity {
   apply(init: InitRequest): void {
     if (init.timestamp !== undefined) this.offsetMs = init.timestamp - this.clock();
     if (init.credential !== undefined) this.credential = init.credential || undefined;
-    if (init.accessToken !== undefined) this.accessToken = init.accessToken || undefined;
+    if (init.accessToken !== undefined) {
+      this.accessToken = init.accessToken || undefined;
+      this.isOpen = true;
+    }
     if (init.defaultUser !== undefined) this.defaultUser = init.defaultUser || undefined;
     if (init.defaultWorkdir !== undefined) this.defaultWorkdir = init.defaultWorkdir || undefined;
     if (init.hostname !== undefined) this.hostname = init.hostname || undefined;
@@ -49,7 +55,8 @@ export class SandboxIdentity {
   }
 
   admits(token: string | undefined): boolean {
-    return this.accessToken === undefined || sameSecret(token ?? '', this.accessToken);
+    if (this.accessToken === undefined) return this.isOpen;
+    return sameSecret(token ?? '', this.accessToken);
   }
 
   maySetUp(credential: string | undefined): boolean {

@@ -1,9 +1,10 @@
 /** The program: `agent [--listen …] [--root …]`. One line on stderr says that it is ready, and where. */
-import { randomUUID } from 'node:crypto';
+import { readFileSync, rmSync } from 'node:fs';
 import { ENVD_VERSION } from '@torpor/envd';
 import { startAgent } from './agent.ts';
-import { CREDENTIAL_VARIABLE, readOptions } from './agent-options.ts';
+import { type AgentOptions, CREDENTIAL_VARIABLE, readOptions } from './agent-options.ts';
 import { runFileWorker } from './file-worker.ts';
+import { freshIds, kernelRandomness } from './fresh-id.ts';
 import { closeInherited } from './inherited-descriptors.ts';
 import type { User } from './users.ts';
 
@@ -22,19 +23,27 @@ function outliveFaults(): void {
   }
 }
 
+function takeCredential({ credential, credentialFile }: AgentOptions): string | undefined {
+  if (credentialFile === undefined) return credential;
+  const taken = readFileSync(credentialFile, 'utf8').trim();
+  rmSync(credentialFile);
+  return taken;
+}
+
 async function main(): Promise<void> {
   const options = readOptions(process.argv.slice(2), process.env);
   delete process.env[CREDENTIAL_VARIABLE];
   process.umask(0o022);
   if (options.fileWorker !== undefined) {
-    runFileWorker(JSON.parse(options.fileWorker) as User, options.stateDir ?? '/nonexistent', randomUUID);
+    const newId = freshIds(kernelRandomness());
+    await runFileWorker(JSON.parse(options.fileWorker) as User, options.stateDir ?? '/nonexistent', newId);
     outliveFaults();
     return;
   }
   closeInherited(options.close);
   // Terminals inherit the agent's groups, and a user must not get root's.
   if (process.getuid?.() === 0) process.setgroups?.([]);
-  const agent = await startAgent(options, process.argv[1] ?? '');
+  const agent = await startAgent({ ...options, credential: takeCredential(options) }, process.argv[1] ?? '');
   outliveFaults();
   for (const signal of ['SIGTERM', 'SIGINT'] as const) {
     process.once(signal, () => void agent.close().finally(() => process.exit(0)));

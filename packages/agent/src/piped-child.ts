@@ -25,14 +25,15 @@ interface Ends {
   readonly stderr: Readable;
 }
 
+/** `stdin` is whether the process gets a pipe, or an open file that is its input; that stays the caller's to close. */
 export async function startPiped(
   order: LaunchOrder,
-  stdin: boolean,
+  stdin: boolean | number,
   pipes: ShellPipes,
 ): Promise<StartedProcess> {
   const set = await pipes.take();
   const child = await launch(order, stdin, set);
-  const ends = set === undefined ? endsOf(child) : openEnds(set, stdin);
+  const ends = set === undefined ? endsOf(child) : openEnds(set, stdin === true);
   // A broken pipe ends a stream, and the exit tells the rest.
   for (const end of Object.values(ends)) end?.on('error', () => {});
   const { stdout, stderr } = ends;
@@ -60,7 +61,11 @@ export async function startPiped(
   };
 }
 
-async function launch(order: LaunchOrder, stdin: boolean, set: PipeSet | undefined): Promise<ChildProcess> {
+async function launch(
+  order: LaunchOrder,
+  stdin: boolean | number,
+  set: PipeSet | undefined,
+): Promise<ChildProcess> {
   try {
     // Who may not open the pipe by name cannot use /dev/stdout.
     if (set && order.user)
@@ -69,7 +74,7 @@ async function launch(order: LaunchOrder, stdin: boolean, set: PipeSet | undefin
       cwd: order.cwd,
       env: { ...order.env },
       stdio: [
-        stdin ? (set?.stdin.readFd ?? 'pipe') : 'ignore',
+        typeof stdin === 'number' ? stdin : stdin ? (set?.stdin.readFd ?? 'pipe') : 'ignore',
         set?.stdout.writeFd ?? 'pipe',
         set?.stderr.writeFd ?? 'pipe',
       ],

@@ -10,21 +10,26 @@ export interface OpenPort {
   readonly processName: string;
 }
 
-interface ListeningSocket {
+export interface ListeningSocket {
   readonly port: number;
   readonly address: string;
   readonly inode: string;
 }
 
-/** Ports of the agent itself are nobody's business. */
-export async function listeningPorts(
-  scope: ProcessScope,
-  agentPort: number | undefined,
-): Promise<OpenPort[]> {
+/** Who listens on a port does not stand there: finding that out costs a look at every process. */
+export async function listeningSockets(): Promise<ListeningSocket[]> {
   const tables = await Promise.all(
     ['/proc/net/tcp', '/proc/net/tcp6'].map((path) => readFile(path, 'utf8').catch(() => '')),
   );
-  const sockets = tables.flatMap(parseListening).filter(({ port }) => port !== agentPort);
+  return tables.flatMap(parseListening);
+}
+
+/** Ports of the agent itself are nobody's business. */
+export async function listeningPorts(
+  scope: ProcessScope,
+  isAgents: (socket: ListeningSocket) => boolean,
+): Promise<OpenPort[]> {
+  const sockets = (await listeningSockets()).filter((socket) => !isAgents(socket));
   const owners = await ownersOf(new Set(sockets.map(({ inode }) => inode)), scope);
   const ports = sockets.flatMap(({ port, address, inode }): OpenPort[] => {
     const owner = owners.get(inode);

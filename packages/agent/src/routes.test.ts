@@ -1,8 +1,9 @@
+import { existsSync } from 'node:fs';
 import { writeFile } from 'node:fs/promises';
 import { createServer } from 'node:http';
 import { join } from 'node:path';
 import { Code } from '@connectrpc/connect';
-import { connectAgent, ENVD_VERSION, makeSignature } from '@torpor/envd';
+import { asUser, connectAgent, ENVD_VERSION, makeSignature } from '@torpor/envd';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { type RunningAgent, runAgent } from '../testing/running-agent.ts';
 import { shell, transcribe } from '../testing/transcript.ts';
@@ -173,6 +174,88 @@ describe('a credential from the start', () => {
     } finally {
       await secret.stop();
     }
+  });
+});
+
+describe('an agent that was told who the server is', () => {
+  it('lets nobody in before the server has said who may', async () => {
+    const closed = await runAgent({ env: { TORPOR_AGENT_CREDENTIAL: 'c' } });
+    try {
+      await closed.client.health();
+      expect(await codeOf(closed.client.envs())).toBe('unauthenticated');
+      expect(await codeOf(closed.client.forward(80))).toBe('unauthenticated');
+      expect(await codeOf(closed.client.warmUp())).toBe('unauthenticated');
+      expect(await codeOf(closed.client.process.list({}))).toBe(Code.Unauthenticated);
+      await closed.client.init({ credential: 'd' }, { credential: 'c' });
+      expect(await codeOf(closed.client.envs())).toBe('unauthenticated');
+      await closed.client.init({ accessToken: '' }, { credential: 'd' });
+      expect(await codeOf(closed.client.envs())).toBe('ok');
+    } finally {
+      await closed.stop();
+    }
+  });
+
+  it('reads it from a file and removes that', async () => {
+    const file = join(agent.directory, 'credential');
+    await writeFile(file, 'from-a-file\n');
+    const told = await runAgent({ args: ['--credential-file', file] });
+    try {
+      expect(existsSync(file)).toBe(false);
+      expect(await codeOf(told.client.init({}))).toBe('unauthenticated');
+      await told.client.init({ accessToken: 't' }, { credential: 'from-a-file' });
+    } finally {
+      await told.stop();
+    }
+  });
+
+  it('does not start when the file is not there', async () => {
+    await expect(runAgent({ args: ['--credential-file', '/nowhere'] })).rejects.toThrow('ENOENT');
+  });
+});
+
+describe('POST /forward', () => {
+  it('gives a way to a port on the loopback, which is not among the ports', async () => {
+    const server = createServer((_, response) => response.end('hello')).listen(0, '127.0.0.1');
+    try {
+      await new Promise((resolve) => server.once('listening', resolve));
+      const { port } = server.address() as { port: number };
+      const reached = await agent.client.forward(port);
+      expect(reached).not.toBe(port);
+      expect(await (await fetch(`http://127.0.0.1:${reached}/`)).text()).toBe('hello');
+      expect(await agent.client.forward(port)).toBe(reached);
+      const ports = (await agent.client.ports()).map((each) => each.port);
+      expect(ports).toContain(port);
+      expect(ports).not.toContain(reached);
+    } finally {
+      server.closeAllConnections();
+      server.close();
+    }
+  });
+
+  it('gives none to a port that nobody listens on, and none to the agent', async () => {
+    expect(await agent.client.forward(1)).toBeNull();
+    expect(await agent.client.forward(Number(new URL(agent.baseUrl).port))).toBeNull();
+  });
+});
+
+describe('POST /warm-up', () => {
+  it('has what the first calls need started, and may be repeated', async () => {
+    await agent.client.warmUp();
+    await agent.client.warmUp();
+    const said = await transcribe(agent.client.process.start({ process: shell('echo warm') }));
+    expect(said.stdout).toBe('warm\n');
+  });
+
+  it.runIf(process.getuid?.() === 0)('starts the file worker of the usual user', async () => {
+    await agent.client.init({ defaultUser: 'nobody' });
+    await agent.client.warmUp();
+    const children = await transcribe(
+      agent.client.process.start(
+        { process: shell(`ps --ppid ${agent.pid} -o args=`) },
+        { headers: asUser('root') },
+      ),
+    );
+    expect(children.stdout).toContain('--file-worker {"name":"nobody"');
   });
 });
 

@@ -1,12 +1,14 @@
 /** The agent's one door: who may come in, and where each path leads. */
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import { create, fromJson, toJson } from '@bufbuild/protobuf';
+import { create, type DescMessage, fromJson, type MessageShape, toJson } from '@bufbuild/protobuf';
 import { connectNodeAdapter } from '@connectrpc/connect-node';
 import {
   ACCESS_TOKEN_HEADER,
   CREDENTIAL_HEADER,
   checkSignature,
   ENVD_VERSION,
+  ForwardRequestSchema,
+  ForwardResponseSchema,
   InitRequestSchema,
   InitResponseSchema,
   MetricsSchema,
@@ -25,6 +27,7 @@ import {
   readBody,
 } from './http-answers.ts';
 import type { SandboxIdentity } from './identity.ts';
+import type { NameOrder } from './machine-names.ts';
 import type { MetricsSource } from './metrics.ts';
 import type { OpenPort } from './ports.ts';
 import { type ProcessServiceParts, processService } from './process-service.ts';
@@ -39,6 +42,13 @@ export interface RouteParts {
   readonly monotonicMs: () => number;
   /** Whether the machine took the name. */
   readonly applyHostname: (name: string) => Promise<boolean>;
+  /** Whether the machine took them. */
+  readonly applyNames: (names: NameOrder) => Promise<boolean>;
+  /** Whether the machine keeps to it. */
+  readonly limitProcesses: (most: number) => Promise<boolean>;
+  /** What to dial from outside for a port; undefined when nobody listens. */
+  readonly forward: (port: number) => Promise<number | undefined>;
+  readonly warmUp: () => Promise<void>;
 }
 
 const PROCESS_PREFIX = `/${Process.typeName}/`;
@@ -56,7 +66,7 @@ export function routes(parts: RouteParts): (request: IncomingMessage, response: 
       checkAccess(parts.identity, request, path);
       if (path.startsWith(PROCESS_PREFIX)) return rpc(safeForConnect(request, response), response);
       if (isFilePath(path)) return parts.files(request, response);
-      return plain(parts, `${request.method} ${path}`, response);
+      return plain(parts, `${request.method} ${path}`, request, response);
     };
     answer().catch((thrown) => {
       request.resume();
@@ -95,23 +105,51 @@ async function init(parts: RouteParts, request: IncomingMessage, response: Serve
   if (!identity.maySetUp(credential === undefined ? undefined : String(credential))) {
     throw new TorporError('unauthenticated', 'This is not the credential that was agreed on.');
   }
-  const body = parseJson(await readBody(request));
-  const order = (() => {
-    try {
-      return fromJson(InitRequestSchema, body as never, { ignoreUnknownFields: true });
-    } catch (cause) {
-      throw new TorporError('invalid_request', 'The body is not what setting up needs.', { cause });
-    }
-  })();
+  const order = await readMessage(request, InitRequestSchema);
   identity.apply(order);
   metrics.restart();
-  const hostnameSet = order.hostname ? await parts.applyHostname(order.hostname) : false;
-  const answer = create(InitResponseSchema, { version: ENVD_VERSION, hostnameSet });
+  const { maxProcesses } = order;
+  const [hostnameSet, namesSet, processesLimited] = await Promise.all([
+    order.hostname ? parts.applyHostname(order.hostname) : false,
+    parts.applyNames(order),
+    maxProcesses === undefined ? false : parts.limitProcesses(maxProcesses),
+  ]);
+  const answer = create(InitResponseSchema, {
+    version: ENVD_VERSION,
+    hostnameSet,
+    namesSet,
+    processesLimited,
+  });
   answerJson(response, 200, toJson(InitResponseSchema, answer));
 }
 
-async function plain(parts: RouteParts, call: string, response: ServerResponse): Promise<void> {
+async function readMessage<D extends DescMessage>(
+  request: IncomingMessage,
+  schema: D,
+): Promise<MessageShape<D>> {
+  const body = parseJson(await readBody(request));
+  try {
+    return fromJson(schema, body as never, { ignoreUnknownFields: true });
+  } catch (cause) {
+    throw new TorporError('invalid_request', 'The body is not what this call needs.', { cause });
+  }
+}
+
+async function plain(
+  parts: RouteParts,
+  call: string,
+  request: IncomingMessage,
+  response: ServerResponse,
+): Promise<void> {
   switch (call) {
+    case 'POST /warm-up':
+      await parts.warmUp();
+      return void response.writeHead(204).end();
+    case 'POST /forward': {
+      const { port } = await readMessage(request, ForwardRequestSchema);
+      const reached = create(ForwardResponseSchema, { port: (await parts.forward(port)) ?? 0 });
+      return answerJson(response, 200, toJson(ForwardResponseSchema, reached, { alwaysEmitImplicit: true }));
+    }
     case 'GET /envs':
       return answerJson(response, 200, parts.identity.envs);
     case 'GET /ports': {

@@ -47,6 +47,12 @@ export class ShellPipes {
     return taken;
   }
 
+  /** Has a set ready before anybody asks for one. */
+  async warmUp(): Promise<void> {
+    this.spare ??= makePipes(this.shell);
+    await this.spare;
+  }
+
   async close(): Promise<void> {
     const spare = await this.spare;
     this.spare = undefined;

@@ -12,9 +12,13 @@ const EXIT_POLL_MS = 50;
 
 const MAX_SIDE = 65_535;
 
+/** Native and only wanted here, so an agent whose system cannot load it does everything else. */
+export function loadTerminals(): Promise<typeof import('@lydell/node-pty')> {
+  return import('@lydell/node-pty');
+}
+
 export async function startTerminal(order: LaunchOrder, size: TerminalSize): Promise<StartedProcess> {
-  // Native and only wanted here, so an agent whose system cannot load it does everything else.
-  const { spawn } = await import('@lydell/node-pty');
+  const { spawn } = await loadTerminals();
   const terminal = spawn(order.command, [...order.args], {
     cwd: order.cwd,
     env: { ...order.env },

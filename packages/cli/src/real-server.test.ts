@@ -1,10 +1,10 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync } from 'node:fs';
-import { mkdtemp, realpath, rm } from 'node:fs/promises';
+import { mkdir, mkdtemp, realpath, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import type { SandboxView } from '@torpor/protocol';
+import type { SandboxView, TemplateView } from '@torpor/protocol';
 import { type TestServer, testServer } from '@torpor/server/testing';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { PROGRAM, type RunOptions, startTorpor, torpor, torporInside } from '../testing/run-torpor.ts';
@@ -82,6 +82,57 @@ describe('the server from the command line', () => {
   it('says what it has', async () => {
     expect((await run('runtimes')).stdout).toContain('memory+files');
     expect((await run('template', 'ls')).stdout).toContain('base');
+  });
+
+  it('makes templates from checkpoints, directories and archives, and deletes them', async () => {
+    const place = await mkdtemp(join(tmpdir(), 'torpor-root-'));
+    try {
+      await writeFile(join(place, 'hello'), 'from a directory');
+      const start = ['--start', 'serve', '--port', '3000', '--ready-path', '/', '-e', 'A=1'];
+      const made = await json<TemplateView>('template', 'create', 'packed', '--from', place, ...start);
+      const service = { name: 'start', command: 'serve', port: 3000, ready: { path: '/' } };
+      expect(made).toMatchObject({ state: 'ready', services: [service] });
+      const { id: packed } = await json<SandboxView>('create', '-t', 'packed');
+      expect(server.runtime.look(packed)?.files['/root']).toContain('from a directory');
+      await writeFile(join(place, 'root.tar'), 'from an archive');
+      expect((await run('template', 'create', 'tarred', '--from', join(place, 'root.tar'))).stdout).toBe(
+        'tarred\n',
+      );
+      const checkpoint = (await run('snapshot', 'web')).stdout.trim();
+      expect((await run('template', 'create', 'seeded', '--from', checkpoint)).code).toBe(0);
+      expect((await run('template')).stdout).toMatch(/packed.*seeded.*tarred/s);
+      for (const name of ['packed', 'tarred', 'seeded']) {
+        expect((await run('template', 'rm', name)).stdout).toBe(`${name} is deleted\n`);
+      }
+      expect((await run('create', '-t', 'packed')).code).toBe(12);
+    } finally {
+      await rm(place, { recursive: true });
+    }
+  });
+
+  it('makes no template from what is not there or cannot be packed, and takes no name twice', async () => {
+    const place = await mkdtemp(join(tmpdir(), 'torpor-root-'));
+    try {
+      const from = (path: string, ...more: string[]) =>
+        run('template', 'create', 'x', '--from', path, ...more);
+      expect((await from(join(place, 'nothing'))).code).toBe(15);
+      expect((await from('/dev/null')).code).toBe(15);
+      expect((await from(place, '--port', '80')).code).toBe(10);
+      expect((await run('template', 'create', 'base', '--from', place)).code).toBe(14);
+      // A directory that goes away while it is packed.
+      await mkdir(join(place, 'bin'));
+      await writeFile(join(place, 'bin', 'tar'), '#!/bin/sh\nprintf half; echo vanished >&2; exit 2\n', {
+        mode: 0o755,
+      });
+      const path = `${join(place, 'bin')}:${process.env['PATH']}`;
+      const broken = await torpor(['template', 'create', 'x', '--from', place], {
+        env: { ...env, PATH: path },
+      });
+      expect([broken.code, broken.stderr]).toEqual([15, expect.stringContaining('vanished')]);
+      expect((await run('template')).stdout).not.toContain('x ');
+    } finally {
+      await rm(place, { recursive: true });
+    }
   });
 
   it('makes keys and revokes them', async () => {
@@ -173,10 +224,13 @@ describe('fsck', () => {
 describe('up', () => {
   it('runs a server that the other commands find by themselves, and stops when it is told to', async () => {
     const dataDir = await mkdtemp(join(tmpdir(), 'torpor-up-'));
-    const child = startTorpor(['up', '--port', '0', '--data-dir', dataDir, '--log-level', 'error'], {
-      env: { HOME: dataDir },
-      cwd: dataDir,
-    });
+    const child = startTorpor(
+      ['up', '--port', '0', '--data-dir', dataDir, '--log-level', 'error', '--runtime', 'process'],
+      {
+        env: { HOME: dataDir },
+        cwd: dataDir,
+      },
+    );
     try {
       let printed = '';
       child.stdout?.on('data', (chunk) => {

@@ -370,6 +370,26 @@ describe('doctor', () => {
     }
     expect(checks.find((check) => check.what === 'Node')).toMatchObject({ is: 'good' });
   });
+
+  it('looks at what gVisor needs, where it may be used', async () => {
+    const doctor = async (runtime: string) => {
+      const env = { TORPOR_DATA_DIR: place, TORPOR_RUNTIME: runtime };
+      const { stdout } = await torporInside(['doctor', '--json'], env);
+      const { checks } = JSON.parse(stdout) as { checks: { what: string; is: string; todo?: string }[] };
+      return checks.filter(({ what }) => what.startsWith('gVisor: '));
+    };
+
+    const [auto, gvisor, plain] = [await doctor('auto'), await doctor('gvisor'), await doctor('process')];
+
+    expect(auto.length).toBeGreaterThan(0);
+    expect(auto.filter(({ is }) => is === 'wrong')).toEqual([]);
+    expect(gvisor.map(({ what }) => what)).toEqual(auto.map(({ what }) => what));
+    expect(gvisor.filter(({ is }) => is === 'note')).toEqual([]);
+    expect([...auto, ...gvisor].filter(({ is, todo }) => (is === 'good') === (todo !== undefined))).toEqual(
+      [],
+    );
+    expect(plain).toEqual([]);
+  });
 });
 
 describe('completion', () => {

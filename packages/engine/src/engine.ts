@@ -7,6 +7,7 @@ import type {
   CheckpointId,
   CheckpointView,
   CreateRequest,
+  CreateTemplateRequest,
   ErrorBody,
   EventView,
   ForkRequest,
@@ -21,6 +22,7 @@ import type {
   SandboxView,
   SnapshotRequest,
   Source,
+  TemplateView,
 } from '@torpor/protocol';
 import { TorporError } from '@torpor/protocol';
 import { observe } from './acts/observe.ts';
@@ -51,7 +53,12 @@ import {
 } from './operations/operation.ts';
 import type { Address, AgentAddress, Instance, Runtime } from './ports/runtime.ts';
 import { getSandbox, listSandboxes, type SandboxFilter } from './sandbox.ts';
-import { ensureTemplate, listTemplates, type TemplateRow } from './templates.ts';
+import { ensureTemplate } from './templates/built-in.ts';
+import { deleteTemplate } from './templates/delete.ts';
+import { nameCheckpointAsTemplate } from './templates/name-checkpoint.ts';
+import { type ArchiveTemplate, prepareTemplate, requireCustomTemplates } from './templates/prepare.ts';
+import { BUILT_IN, refuseTakenTemplateName } from './templates/taken-name.ts';
+import { getTemplate, listTemplates } from './templates/template.ts';
 import { audit, type Disagreement } from './upkeep/audit.ts';
 import { collect, scrub } from './upkeep/collector.ts';
 import { type Round, reconcile } from './upkeep/reconciler.ts';
@@ -65,7 +72,7 @@ import { pause } from './verbs/pause.ts';
 import { resume } from './verbs/resume.ts';
 import { rollback } from './verbs/rollback.ts';
 import { snapshot } from './verbs/snapshot.ts';
-import { viewCheckpoint, viewOperation, viewSandbox } from './view.ts';
+import { viewCheckpoint, viewOperation, viewSandbox, viewTemplate } from './view.ts';
 import { within } from './within.ts';
 
 export interface Page<T> {
@@ -113,7 +120,9 @@ export class Engine {
     if (options.rounds)
       this.every(settings.serverLeaseMs / 3, 'heartbeat', () => heartbeat(ctx), this.leaving.signal);
     await this.notices.start(ctx.db);
-    for (const runtime of ctx.runtimes.values()) await ensureTemplate(ctx, runtime, 'base');
+    for (const runtime of ctx.runtimes.values()) {
+      for (const name of BUILT_IN) await ensureTemplate(ctx, runtime, name);
+    }
     const round = await this.reconcile();
     if (options.rounds) {
       this.every(settings.activityEveryMs / 2, 'activity', () => this.leases.flush());
@@ -294,8 +303,33 @@ export class Engine {
     }));
   }
 
-  templates(): Promise<TemplateRow[]> {
-    return listTemplates(this.ctx.db);
+  async templates(org: string): Promise<TemplateView[]> {
+    return (await listTemplates(this.ctx.db, org)).map(viewTemplate);
+  }
+
+  async template(org: string, name: string): Promise<TemplateView> {
+    return viewTemplate(await getTemplate(this.ctx, org, name));
+  }
+
+  /** Throws what a template would be refused with whatever its archive holds: for those who have yet to send it. */
+  async refuseTemplate(
+    org: string,
+    { name, runtime }: Pick<ArchiveTemplate, 'name' | 'runtime'>,
+  ): Promise<void> {
+    requireCustomTemplates(this.ctx, runtime);
+    await refuseTakenTemplateName(this.ctx.db, org, name);
+  }
+
+  async prepareTemplate(caller: Caller, request: ArchiveTemplate): Promise<TemplateView> {
+    return viewTemplate(await prepareTemplate(this.ctx, caller, request));
+  }
+
+  async nameTemplate(org: string, request: CreateTemplateRequest): Promise<TemplateView> {
+    return viewTemplate(await nameCheckpointAsTemplate(this.ctx, org, request));
+  }
+
+  async deleteTemplate(org: string, name: string): Promise<void> {
+    await deleteTemplate(this.ctx, org, name);
   }
 
   /** One whole round of making what is so and what is written agree. */

@@ -2,6 +2,8 @@
 export interface Settings {
   /** How long an operation may take in all before it is given up and rolled back. */
   readonly operationMs: number;
+  /** How long a template may take to be prepared: unpacked, booted, its services started, sealed. */
+  readonly templateMs: number;
   /** How long one call to a runtime or the checkpoint store may take. */
   readonly callMs: number;
   /** How long requests in flight may go on once a pause has closed the door. */
@@ -36,6 +38,7 @@ export interface Settings {
 
 export const DEFAULT_SETTINGS: Settings = {
   operationMs: 120_000,
+  templateMs: 900_000,
   callMs: 60_000,
   drainMs: 5_000,
   observeMs: 2_000,

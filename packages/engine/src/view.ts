@@ -1,8 +1,9 @@
 /** Records as callers see them. */
-import type { CheckpointView, OperationId, OperationView, SandboxView } from '@torpor/protocol';
-import type { Checkpoint } from './checkpoints/checkpoint.ts';
+import type { CheckpointView, OperationId, OperationView, SandboxView, TemplateView } from '@torpor/protocol';
+import { type Checkpoint, EVERYBODY } from './checkpoints/checkpoint.ts';
 import type { Operation } from './operations/operation.ts';
 import type { Sandbox } from './sandbox.ts';
+import type { Template } from './templates/template.ts';
 
 export function viewSandbox(sandbox: Sandbox, operationId: OperationId | null): SandboxView {
   const { config } = sandbox;
@@ -63,6 +64,24 @@ export function viewCheckpoint(checkpoint: Checkpoint, names: readonly string[])
     sealedAt,
     expiresAt,
     names: [...names],
+  };
+}
+
+/** Without its environment, which may hold secrets. */
+export function viewTemplate(template: Template): TemplateView {
+  const { org, name, runtime, state, phase, checkpointId, definition, error, createdAt } = template;
+  const { description, services } = definition;
+  return {
+    name,
+    runtime,
+    builtIn: org === EVERYBODY,
+    state,
+    phase,
+    checkpointId,
+    description,
+    services: [...services],
+    error,
+    createdAt,
   };
 }
 

@@ -15,6 +15,7 @@ import type {
   SealedCheckpoint,
   Started,
   StartSpec,
+  TemplateOrder,
 } from '../src/ports/runtime.ts';
 import type { Files } from './virtual-files.ts';
 
@@ -58,6 +59,7 @@ export class MemoryRuntime implements Runtime {
       snapshotWhileRunning: true,
       pty: false,
       isolated: true,
+      customTemplates: true,
       ...options.capabilities,
     };
   }
@@ -66,8 +68,15 @@ export class MemoryRuntime implements Runtime {
     return this.declared;
   }
 
-  async prepareTemplate(_: string, staging: Staging): Promise<Captured> {
-    return this.write(staging, { files: { '/etc/motd': 'welcome' }, counter: null });
+  /** An archive is a text, which becomes the one file of the root; services have counted to one by then. */
+  async prepareTemplate(order: TemplateOrder, staging: Staging, _?: AbortSignal): Promise<Captured> {
+    const { root, services } = order;
+    if (root.kind === 'builtin')
+      return this.write(staging, { files: { '/etc/motd': 'welcome' }, counter: null });
+    await order.progress('unpacking');
+    const text = await readFile(root.path, 'utf8');
+    if (text === 'hostile') throw new TorporError('invalid_request', 'The archive cannot be used.');
+    return this.write(staging, { files: { '/root': text }, counter: services.length > 0 ? 1 : null });
   }
 
   async start(

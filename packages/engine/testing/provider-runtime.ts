@@ -11,6 +11,7 @@ import type {
   SealedCheckpoint,
   Started,
   StartSpec,
+  TemplateOrder,
 } from '../src/ports/runtime.ts';
 import { MemoryRuntime } from './memory-runtime.ts';
 import { VirtualStore } from './virtual-files.ts';
@@ -25,8 +26,8 @@ export class ProviderRuntime extends MemoryRuntime {
     this.kept = kept;
   }
 
-  override async prepareTemplate(template: string, staging: Staging): Promise<Captured> {
-    return this.external(await super.prepareTemplate(template, await this.stage(staging)), staging, true);
+  override async prepareTemplate(order: TemplateOrder, staging: Staging): Promise<Captured> {
+    return this.external(await super.prepareTemplate(order, await this.stage(staging)), staging, true);
   }
 
   override async capture(instance: Instance, mode: 'memory' | 'files', staging: Staging): Promise<Captured> {

@@ -27,7 +27,7 @@ export function describeRuntimeContract(name: string, make: () => Promise<Runtim
 
     beforeEach(async () => {
       bench.subject = await make();
-      bench.template = await templateOf(bench.subject);
+      bench.template = (await bench.subject.sharedTemplate?.()) ?? (await templateOf(bench.subject));
     });
     afterEach(() => bench.subject.dispose());
 

@@ -107,7 +107,7 @@ export function describeSealing(bench: RuntimeBench): void {
     });
 
     it('keep a sealed checkpoint as it is while the instance goes on', async ({ skip }) => {
-      skip(bench.can.pause === 'none', 'it cannot pause');
+      skip(!bench.can.snapshotWhileRunning, 'it goes on from the checkpoint, not beside it');
       const instance = await bench.started();
       await bench.subject.program.write(instance, 'a', 'one');
       const checkpoint = await sealed(bench.subject, instance);
@@ -125,7 +125,7 @@ export function describeSealing(bench: RuntimeBench): void {
     });
 
     it('let the checkpoints of one run be sealed one after the other', async ({ skip }) => {
-      skip(bench.can.pause === 'none', 'it cannot pause');
+      skip(!bench.can.snapshotWhileRunning, 'it goes on from the checkpoint, not beside it');
       const instance = await bench.started();
       const checkpoints: SealedCheckpoint[] = [];
       for (const text of ['one', 'two', 'three']) {

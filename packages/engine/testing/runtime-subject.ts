@@ -11,13 +11,17 @@ import type {
   Started,
   StartSpec,
 } from '../src/ports/runtime.ts';
+import { builtInOrder } from '../src/templates/built-in.ts';
+import { failureOf } from './small-checkpoint.ts';
 
-export { failureOf } from './small-checkpoint.ts';
+export { builtInOrder, failureOf };
 
 export interface RuntimeUnderTest {
   readonly runtime: Runtime;
   readonly store: CheckpointStore;
   readonly program: Program;
+  /** A template that is made already, where making one takes long. Absent: one is made for each test. */
+  sharedTemplate?(): Promise<SealedCheckpoint>;
   /** Its processes die from outside; what it had written stays. */
   kill(instance: Instance): Promise<void>;
   /** Its processes die and what it had written goes with them. */
@@ -96,7 +100,9 @@ export async function sealing(
 }
 
 export function templateOf(ground: Ground): Promise<SealedCheckpoint> {
-  return sealing(ground, (staging) => ground.runtime.prepareTemplate('base', staging, unhurried));
+  return sealing(ground, (staging) =>
+    ground.runtime.prepareTemplate(builtInOrder('base'), staging, unhurried),
+  );
 }
 
 /** Freezes and seals; the instance stays frozen. */

@@ -8,6 +8,7 @@
  * ```
  */
 import { Agent } from 'node:http';
+import type { Socket } from 'node:net';
 import type { Readable } from 'node:stream';
 import type { MessageInitShape } from '@bufbuild/protobuf';
 import { create, toJsonString } from '@bufbuild/protobuf';
@@ -17,6 +18,8 @@ import { TorporError } from '@torpor/protocol';
 import { Filesystem } from './gen/filesystem/filesystem_pb.js';
 import { Process } from './gen/process/process_pb.js';
 import {
+  ForwardRequestSchema,
+  ForwardResponseSchema,
   InitRequestSchema,
   type InitResponse,
   InitResponseSchema,
@@ -70,12 +73,23 @@ export interface AgentClient {
   metrics(options?: CallOptions): Promise<Metrics>;
   envs(options?: CallOptions): Promise<Record<string, string>>;
   ports(options?: CallOptions): Promise<ListeningPort[]>;
-  /** Drops the connections. A sandbox that slept has forgotten them, so a new start needs a new client. */
+  /**
+   * What to dial on the sandbox's own address to reach a port of it, also one that is open on the loopback
+   * only; null when nobody listens. May be asked again and again.
+   */
+  forward(port: number, options?: CallOptions): Promise<number | null>;
+  /** Has everything started that the first calls would otherwise wait for. */
+  warmUp(options?: CallOptions): Promise<void>;
+  /**
+   * Drops the connections, with a reset where they are of TCP: one that is only closed stays half open in a
+   * sandbox that is frozen, and its memory cannot be written. A new start needs a new client.
+   */
   close(): void;
 }
 
 /** A sandbox is hostile: without a bound one answer of it could fill the server's memory. */
 const MAX_MESSAGE_BYTES = 32 * 1024 * 1024;
+const MAX_PORT = 65_535;
 
 export function connectAgent(options: ConnectAgentOptions): AgentClient {
   const pool = new Agent({ keepAlive: true });
@@ -106,8 +120,17 @@ export function connectAgent(options: ConnectAgentOptions): AgentClient {
     filesystem: { ...filesystem, watchDir: leavable(filesystem.watchDir) },
     files: fileCalls(address, authorization),
     ...plainCalls(address, authorization),
-    close: () => pool.destroy(),
+    close: () => {
+      if (options.socketPath === undefined) for (const socket of socketsOf(pool)) socket.resetAndDestroy();
+      pool.destroy();
+    },
   };
+}
+
+function socketsOf(pool: Agent): Socket[] {
+  return [pool.sockets, pool.freeSockets].flatMap((each) =>
+    Object.values(each).flatMap((sockets) => sockets ?? []),
+  );
 }
 
 function plainCalls(address: AgentAddress, authorization: Readonly<Record<string, string>>) {
@@ -155,6 +178,20 @@ function plainCalls(address: AgentAddress, authorization: Readonly<Record<string
     async ports({ signal }: CallOptions = {}): Promise<ListeningPort[]> {
       const call = { method: 'GET', path: '/ports', headers: authorization, signal } as const;
       return (await exchangeMessage(address, call, PortListSchema)).ports;
+    },
+
+    async forward(port: number, { signal }: CallOptions = {}): Promise<number | null> {
+      const headers = { ...authorization, 'content-type': 'application/json' };
+      const body = toJsonString(ForwardRequestSchema, create(ForwardRequestSchema, { port }));
+      const call = { method: 'POST', path: '/forward', headers, body, signal } as const;
+      const { port: reached } = await exchangeMessage(address, call, ForwardResponseSchema);
+      if (reached > MAX_PORT) throw new TorporError('internal', 'The agent named a port that cannot be.');
+      return reached || null;
+    },
+
+    async warmUp({ signal }: CallOptions = {}): Promise<void> {
+      const call = { method: 'POST', path: '/warm-up', headers: authorization, signal } as const;
+      (await exchange(address, call)).resume();
     },
   };
 }

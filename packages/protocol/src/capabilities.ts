@@ -12,6 +12,8 @@ export const capabilitiesSchema = z.object({
   pty: z.boolean(),
   /** Whether a sandbox is kept away from the host and from the others. */
   isolated: z.boolean(),
+  /** Whether a template can be made from a root that somebody brings. */
+  customTemplates: z.boolean(),
 });
 export type Capabilities = z.infer<typeof capabilitiesSchema>;
 

@@ -11,5 +11,6 @@ export * from './processes.ts';
 export * from './replies.ts';
 export * from './requests.ts';
 export * from './states.ts';
+export * from './templates.ts';
 export * from './terminal.ts';
 export * from './views.ts';

@@ -1,7 +1,5 @@
 /** Answers that are more than one view, and views too small for a file of their own. */
 import { z } from 'zod';
-import { idSchema } from './ids.ts';
-import { nameSchema } from './requests.ts';
 import { checkpointViewSchema, errorBodySchema, pageSchema, sandboxViewSchema } from './views.ts';
 
 /** Every answer that is not a success. */
@@ -17,21 +15,6 @@ export const checkpointPageSchema = pageSchema(checkpointViewSchema).extend({
   bytes: z.number().int().meta({ description: 'What all checkpoints of the sandbox take together.' }),
 });
 export type CheckpointPage = z.infer<typeof checkpointPageSchema>;
-
-export const templateViewSchema = z
-  .object({
-    name: z.string(),
-    runtime: z.string(),
-    checkpointId: idSchema('ckpt'),
-    createdAt: z.number().int(),
-  })
-  .meta({ id: 'Template' });
-export type TemplateView = z.infer<typeof templateViewSchema>;
-
-export const createTemplateRequestSchema = z
-  .strictObject({ name: nameSchema, from: idSchema('ckpt') })
-  .meta({ id: 'CreateTemplate' });
-export type CreateTemplateRequest = z.infer<typeof createTemplateRequestSchema>;
 
 export const healthSchema = z
   .object({

@@ -39,6 +39,11 @@ export const serviceSchema = z
   .meta({ id: 'Service' });
 export type Service = z.infer<typeof serviceSchema>;
 
+export const servicesSchema = z
+  .array(serviceSchema)
+  .max(32)
+  .refine((services) => new Set(services.map((s) => s.name)).size === services.length, 'names must differ');
+
 export const networkSchema = z.strictObject({
   mode: z.enum(['internet', 'none']).optional(),
   allow: z.array(z.string().min(1).max(253)).max(256).optional(),
@@ -66,11 +71,7 @@ const sandboxFields = {
   autoResume: z.boolean().optional(),
   fallback: z.array(fallbackSchema).max(3).optional(),
   preview: z.enum(['public', 'private']).optional(),
-  services: z
-    .array(serviceSchema)
-    .max(32)
-    .refine((services) => new Set(services.map((s) => s.name)).size === services.length, 'names must differ')
-    .optional(),
+  services: servicesSchema.optional(),
   network: networkSchema.optional(),
   resources: resourcesSchema.optional(),
 };

@@ -1,2 +1,9 @@
+export { type HostCheck, hostChecks } from './gvisor/host-checks.ts';
+export {
+  type GvisorRuntimeOptions,
+  gvisorRuntime,
+  type OpenedRuntime,
+} from './gvisor/open-gvisor-runtime.ts';
+export { type Probe, probeGvisor } from './gvisor/probe.ts';
 export { PROCESS_LIMITS } from './process/limits.ts';
 export { type ProcessRuntimeOptions, processRuntime } from './process/open-process-runtime.ts';

@@ -11,5 +11,6 @@ export type { PortRequest } from './port-fetch.ts';
 export type { ProcessEvent, ProcessSocket, TerminalOptions } from './process-socket.ts';
 export type { Pace } from './retry.ts';
 export type { PauseReply, ResumeReply, SandboxFilter } from './sandboxes.ts';
+export type { ArchiveTemplateRequest } from './templates.ts';
 export { DEFAULT_URL, type TransportOptions } from './transport.ts';
 export { isTransportFault } from './transport-fault.ts';

@@ -1,13 +1,39 @@
-/** Templates: named first checkpoints. */
+/**
+ * Templates: what sandboxes are made from. One is a name for a checkpoint, or is made from the archive of a root.
+ *
+ * ```ts
+ * await torpor.templates.create({ name: 'seeded', from: checkpoint.id });
+ * await torpor.templates.create({
+ *   name: 'web',
+ *   archive: await openAsBlob('root.tar.zst'),
+ *   services: [{ name: 'web', command: 'npm start', port: 3000, ready: { path: '/' } }],
+ * });
+ * await torpor.sandboxes.create({ template: 'web' });
+ * ```
+ */
 import {
   type CreateTemplateRequest,
+  factsOf,
   pageSchema,
+  type TemplateDefinition,
   type TemplateView,
   templateViewSchema,
 } from '@torpor/protocol';
-import type { JsonCalls, MutationOptions } from './json-calls.ts';
+import { errorOfAnswer, NotFoundError, TimeoutError } from './errors.ts';
+import type { JsonCalls, MutationOptions, ReadOptions } from './json-calls.ts';
 import { everyItem, type Page, type PageOptions } from './pages.ts';
+import type { Call } from './transport.ts';
+import { validated } from './validate.ts';
 
+export interface ArchiveTemplateRequest extends TemplateDefinition {
+  readonly name: string;
+  /** A tar of the root, plain or packed with gzip or zstd. */
+  readonly archive: NonNullable<Call['body']>;
+  readonly runtime?: string | undefined;
+}
+
+const PATH = '/v1/templates';
+const LOOK_EVERY_MS = 1_000;
 const templatePage = pageSchema(templateViewSchema);
 
 export class Templates {
@@ -18,14 +44,62 @@ export class Templates {
   }
 
   page({ limit, cursor, signal }: PageOptions = {}): Promise<Page<TemplateView>> {
-    return this.calls.get('/v1/templates', templatePage, { query: { limit, cursor }, signal });
+    return this.calls.get(PATH, templatePage, { query: { limit, cursor }, signal });
   }
 
   list(options: PageOptions = {}): AsyncGenerator<TemplateView, void> {
     return everyItem((cursor = options.cursor) => this.page({ ...options, cursor }));
   }
 
-  create(request: CreateTemplateRequest, options: MutationOptions = {}): Promise<TemplateView> {
-    return this.calls.post('/v1/templates', templateViewSchema, request, options);
+  get(name: string, options: ReadOptions = {}): Promise<TemplateView> {
+    return this.calls.get(pathOf(name), templateViewSchema, options);
   }
+
+  /** Resolves when it is ready, however long that takes the server. */
+  create(
+    request: CreateTemplateRequest | ArchiveTemplateRequest,
+    options: MutationOptions = {},
+  ): Promise<TemplateView> {
+    if ('from' in request) return this.calls.post(PATH, templateViewSchema, request, options);
+    return this.send(request, options).catch((thrown: unknown) => {
+      if (!(thrown instanceof TimeoutError)) throw thrown;
+      return this.untilReady(request.name, thrown, options);
+    });
+  }
+
+  async delete(name: string, options: MutationOptions = {}): Promise<void> {
+    await this.calls.delete(pathOf(name), options);
+  }
+
+  private async send(request: ArchiveTemplateRequest, options: MutationOptions): Promise<TemplateView> {
+    const { name, archive, runtime, ...definition } = request;
+    const query = { name, runtime, definition: JSON.stringify(definition) };
+    const headers = { 'content-type': 'application/x-tar' };
+    const call = { method: 'POST', path: PATH, query, headers, body: archive, whole: true, ...options };
+    return validated(await this.calls.transport.ask(call), templateViewSchema);
+  }
+
+  /** The server has stopped waiting for it, or it was a timeout that ended it: then there is no such template. */
+  private async untilReady(
+    name: string,
+    thrown: TimeoutError,
+    { signal }: ReadOptions,
+  ): Promise<TemplateView> {
+    for (;;) {
+      const template = await this.get(name, { signal }).catch((missing: unknown) => {
+        throw missing instanceof NotFoundError ? thrown : missing;
+      });
+      if (template.state === 'ready') return template;
+      if (template.error !== null) throw asAnswered(template.error);
+      await this.calls.transport.pace.sleep(LOOK_EVERY_MS, signal);
+    }
+  }
+}
+
+function asAnswered(error: NonNullable<TemplateView['error']>): Error {
+  return errorOfAnswer(factsOf(error.code).http, null, { error });
+}
+
+function pathOf(name: string): string {
+  return `${PATH}/${encodeURIComponent(name)}`;
 }

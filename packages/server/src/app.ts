@@ -25,6 +25,7 @@ import { lifecycleRoutes } from './routes/lifecycle.ts';
 import { operationRoutes } from './routes/operations.ts';
 import { processRoutes } from './routes/processes.ts';
 import { sandboxRoutes } from './routes/sandboxes.ts';
+import { templateRoutes } from './routes/templates.ts';
 import { attachTerminal } from './terminal.ts';
 
 const ROUTES = [
@@ -40,6 +41,7 @@ const ROUTES = [
   eventRoutes,
   operationRoutes,
   catalogueRoutes,
+  templateRoutes,
   keyRoutes,
   healthRoutes,
   fsckRoutes,

@@ -1,3 +1,4 @@
+export { type HostCheck, hostChecks } from '@torpor/runtimes';
 export { type App, buildApp } from './app.ts';
 export { readConfig, type ServerConfig } from './config.ts';
 export { keyFileOf } from './keys/first-key.ts';

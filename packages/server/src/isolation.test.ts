@@ -9,6 +9,8 @@ beforeAll(async () => {
   const paused = (await server.ask('POST', `/v1/sandboxes/${mine['sandbox']}/pause`)).json();
   mine['checkpoint'] = paused.checkpoint.id;
   mine['operation'] = paused.operation.id;
+  const template = { name: 'mine', from: paused.checkpoint.id };
+  mine['template'] = (await server.ask('POST', '/v1/templates', { body: template })).json().name;
   mine['key'] = (await server.ask('POST', '/v1/keys', { body: { name: 'k' } })).json().id;
 });
 afterAll(() => server.dispose());
@@ -40,6 +42,9 @@ describe('what belongs to another organisation', () => {
     ['DELETE', '/v1/checkpoints/{checkpoint}'],
     ['POST', '/v1/sandboxes', { from: '{checkpoint}' }],
     ['POST', '/v1/templates', { name: 'x', from: '{checkpoint}' }],
+    ['GET', '/v1/templates/{template}'],
+    ['DELETE', '/v1/templates/{template}'],
+    ['POST', '/v1/sandboxes', { template: '{template}' }],
     ['GET', '/v1/operations/{operation}'],
     ['DELETE', '/v1/keys/{key}'],
   ] as const)(
@@ -65,6 +70,8 @@ describe('what belongs to another organisation', () => {
     ]) {
       expect((await server.ask('GET', `/v1/${path}`, { key })).json().items).toEqual([]);
     }
+    const templates = (await server.ask('GET', '/v1/templates', { key })).json().items;
+    expect(templates.map(({ name }: { name: string }) => name)).toEqual(['base']);
     const keys = (await server.ask('GET', '/v1/keys', { key })).json().items;
     expect(keys.map(({ org }: { org: string }) => org)).toEqual(['other']);
   });

@@ -64,6 +64,8 @@ const PROMISED = [
   'GET /v1/runtimes',
   'GET /v1/templates',
   'POST /v1/templates',
+  'GET /v1/templates/{name}',
+  'DELETE /v1/templates/{name}',
   'GET /v1/keys',
   'POST /v1/keys',
   'DELETE /v1/keys/{id}',
@@ -95,6 +97,17 @@ describe('the OpenAPI document', () => {
     });
     const missing = document.paths['/v1/sandboxes/{id}']?.['get']?.responses['404'];
     expect(missing?.description).toContain('not_found');
+  });
+
+  it('has both forms of a new template', () => {
+    const { requestBody, parameters } = document.paths['/v1/templates']?.['post'] ?? {};
+    expect(requestBody?.content).toMatchObject({
+      'application/json': { schema: { $ref: expect.stringContaining('/CreateTemplate') } },
+      'application/x-tar': { schema: { type: 'string', format: 'binary' } },
+    });
+    expect(parameters?.map(({ name }) => name)).toEqual(
+      expect.arrayContaining(['name', 'runtime', 'definition', 'Idempotency-Key']),
+    );
   });
 });
 
@@ -131,11 +144,13 @@ async function populate(): Promise<(path: string) => string[]> {
   const [running, paused, killed] = [await server.create(), await server.create(), await server.create()];
   const { checkpoint, operation } = (await server.ask('POST', `/v1/sandboxes/${paused}/pause`)).json();
   await server.ask('DELETE', `/v1/sandboxes/${killed}`);
+  await server.ask('POST', '/v1/templates', { body: { name: 'spare', from: checkpoint.id } });
   const made = (await server.ask('POST', '/v1/keys', { key, body: { name: 'spare' } })).json();
   return (path) => {
     if (path.startsWith('/v1/sandboxes')) return [running, paused, killed, running.slice(4)];
     if (path.startsWith('/v1/checkpoints')) return [checkpoint.id];
     if (path.startsWith('/v1/operations')) return [operation.id];
+    if (path.startsWith('/v1/templates')) return ['base', 'spare'];
     return [made.id];
   };
 }

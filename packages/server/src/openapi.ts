@@ -2,6 +2,7 @@
 import type { FastifyDynamicSwaggerOptions } from '@fastify/swagger';
 import { jsonSchemaTransform, jsonSchemaTransformObject } from 'fastify-type-provider-zod';
 import type { OpenAPIV3_1 } from 'openapi-types';
+import { TAR } from './routes/templates.ts';
 
 const DESCRIPTION = `
 Sandboxes that sleep, and always wake.
@@ -70,13 +71,20 @@ function withHeadersAndFiles(document: OpenAPIV3_1.Document): OpenAPIV3_1.Docume
       const headers = [...(isKeyed ? [IDEMPOTENCY_KEY] : []), ...(isStream ? [LAST_EVENT_ID] : [])];
       if (headers.length > 0) operation.parameters = [...(operation.parameters ?? []), ...headers];
       if (operation.operationId === 'writeFile') operation.requestBody = FILE_BODY;
+      if (operation.operationId === 'createTemplate') addArchive(operation);
     }
   }
   return document;
 }
 
+const BYTES: OpenAPIV3_1.MediaTypeObject = { schema: { type: 'string', format: 'binary' } };
+
 const FILE_BODY: OpenAPIV3_1.RequestBodyObject = {
   description: 'The file, of any size.',
   required: true,
-  content: { 'application/octet-stream': { schema: { type: 'string', format: 'binary' } } },
+  content: { 'application/octet-stream': BYTES },
 };
+
+function addArchive({ requestBody }: OpenAPIV3_1.OperationObject): void {
+  if (requestBody !== undefined && 'content' in requestBody) requestBody.content[TAR] = BYTES;
+}

@@ -6,6 +6,7 @@ import type { Log } from './observe/log.ts';
 import type { Metrics } from './observe/metrics.ts';
 import type { OperationTrace } from './observe/operation-trace.ts';
 import type { ServerSettings } from './settings.ts';
+import type { Uploads } from './uploads.ts';
 
 /** What a server is put together from. */
 export interface AppParts {
@@ -16,6 +17,7 @@ export interface AppParts {
   /** The ids that the engine was given, so that an answer can name the operation it stands for. */
   readonly operations: OperationTrace;
   readonly randomBytes: (n: number) => Uint8Array;
+  readonly uploads: Uploads;
   readonly settings: ServerSettings;
   readonly log: Log;
   readonly metrics: Metrics;

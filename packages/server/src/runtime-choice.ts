@@ -1,36 +1,93 @@
 /** Which runtimes a server has, from what its operator asked for and what there is. */
+import { stat } from 'node:fs/promises';
+import { join } from 'node:path';
 import { bundleAgent } from '@torpor/agent';
-import type { CheckpointStore, Clock, Runtime } from '@torpor/engine';
+import type { CheckpointStore, Clock, Report, Runtime } from '@torpor/engine';
 import { TorporError } from '@torpor/protocol';
-import { PROCESS_LIMITS, processRuntime } from '@torpor/runtimes';
+import { gvisorRuntime, PROCESS_LIMITS, probeGvisor, processRuntime } from '@torpor/runtimes';
 import type { ServerConfig } from './config.ts';
 import { isLoopbackHost } from './http/loopback.ts';
 
 export interface ChosenRuntime {
+  /** For new sandboxes. */
   readonly runtime: Runtime;
+  /** For those that sandboxes of earlier were made with. */
+  readonly others?: readonly Runtime[];
   /** What its users should know before they rely on it. */
   readonly limits: readonly string[];
+  /** Leaves running sandboxes running. */
+  close?(): Promise<void>;
 }
 
+type Wanted = Pick<ServerConfig, 'runtime' | 'host' | 'dataDir'>;
+
 export async function chooseRuntime(
-  config: Pick<ServerConfig, 'runtime' | 'host' | 'dataDir'>,
+  config: Wanted,
   store: CheckpointStore,
   clock: Clock,
+  report: Report,
 ): Promise<ChosenRuntime> {
-  const { runtime, host, dataDir } = config;
-  if (runtime !== 'auto' && runtime !== 'process') {
-    throw new TorporError('capability_unsupported', `This version of Torpor has no runtime "${runtime}".`, {
-      hint: 'Use --runtime process, or leave it out.',
+  switch (config.runtime) {
+    case 'process':
+      return { runtime: await openProcess(config, store, clock), limits: PROCESS_LIMITS };
+    case 'gvisor':
+    case 'auto':
+      return chooseGvisor(config, store, clock, report);
+    default:
+      throw new TorporError(
+        'capability_unsupported',
+        `This version of Torpor has no runtime "${config.runtime}".`,
+        { hint: 'Use --runtime gvisor or --runtime process, or leave it out.' },
+      );
+  }
+}
+
+async function chooseGvisor(
+  config: Wanted,
+  store: CheckpointStore,
+  clock: Clock,
+  report: Report,
+): Promise<ChosenRuntime> {
+  const { dataDir, runtime: wanted } = config;
+  const probe = await probeGvisor({ dataDir, signal: new AbortController().signal });
+  if (!probe.ok && wanted === 'auto') return fallBack(config, store, clock, probe.why);
+  if (!probe.ok) {
+    throw new TorporError('capability_unsupported', `gVisor cannot be used here: ${probe.why}`, {
+      hint: 'torpor doctor shows every check, and what to do about each that fails.',
     });
   }
-  if (runtime === 'auto' && !isLoopbackHost(host)) {
+  const runtime = await gvisorRuntime({
+    dataDir,
+    agentDir: await bundleAgent(),
+    runsc: probe,
+    clock,
+    report,
+  });
+  const hasEarlier = await stat(join(dataDir, 'process')).catch(() => undefined);
+  const others = hasEarlier === undefined ? [] : [await openProcess(config, store, clock)];
+  return { runtime, others, limits: [], close: () => runtime.close() };
+}
+
+/** Without isolation, and never for strangers. */
+async function fallBack(
+  config: Wanted,
+  store: CheckpointStore,
+  clock: Clock,
+  why: string,
+): Promise<ChosenRuntime> {
+  if (!isLoopbackHost(config.host)) {
     throw new TorporError(
       'capability_unsupported',
-      `The only runtime here does not isolate sandboxes, which is not for a server that listens on ${host}.`,
+      `gVisor cannot be used here (${why}), and the process runtime does not isolate sandboxes, which is not ` +
+        `for a server that listens on ${config.host}.`,
       { hint: 'Listen on 127.0.0.1, or say --runtime process if you trust everything that will run in it.' },
     );
   }
+  const limits = [`Without gVisor (${why}).`, ...PROCESS_LIMITS];
+  return { runtime: await openProcess(config, store, clock), limits };
+}
+
+async function openProcess({ dataDir }: Wanted, store: CheckpointStore, clock: Clock): Promise<Runtime> {
   const agentDir = await bundleAgent();
-  const process = await processRuntime({ dataDir, agentDir, clock, sealedPath: (id) => store.path(id) });
-  return { runtime: process, limits: PROCESS_LIMITS };
+  return processRuntime({ dataDir, agentDir, clock, sealedPath: (id) => store.path(id) });
 }

@@ -18,6 +18,8 @@ export interface ServerSettings {
   /** How long a stop waits for requests, and then for operations. */
   readonly stopMs: number;
   readonly maxJsonBytes: number;
+  /** Of the archive of a template, as it is sent. */
+  readonly maxTemplateBytes: number;
   /** Of each of stdout and stderr, in an answer that comes in one piece. */
   readonly maxOutputBytes: number;
   /** How long the answer to a request is kept for its idempotency key. */
@@ -35,6 +37,7 @@ export const DEFAULT_SERVER_SETTINGS: ServerSettings = {
   keyCheckMs: 15_000,
   stopMs: 10_000,
   maxJsonBytes: 1024 * 1024,
+  maxTemplateBytes: 8 * 1024 ** 3,
   maxOutputBytes: 8 * 1024 * 1024,
   replayMs: 24 * 3_600_000,
 };

@@ -28,6 +28,7 @@ import { OperationTrace } from './observe/operation-trace.ts';
 import { reportTo } from './observe/report.ts';
 import { type ChosenRuntime, chooseRuntime } from './runtime-choice.ts';
 import { DEFAULT_SERVER_SETTINGS } from './settings.ts';
+import { openUploads } from './uploads.ts';
 
 export interface RunningServer {
   readonly url: string;
@@ -59,21 +60,23 @@ export async function startServer(config: ServerConfig, options: StartOptions): 
   begun.defer(() => db.close());
   await migrate(db);
   const store = await openDirectoryStore({ root: join(dataDir, 'checkpoints') });
-  const chosen = await (options.choose ?? chooseRuntime)(config, store, systemClock);
-  const serverId = `${hostname()}-${process.pid}-${randomBytes(4).toString('hex')}`;
   const metrics = new Metrics();
+  const report = reportTo(options.log, metrics);
+  const chosen = await (options.choose ?? chooseRuntime)(config, store, systemClock, report);
+  begun.defer(() => chosen.close?.());
+  const serverId = `${hostname()}-${process.pid}-${randomBytes(4).toString('hex')}`;
   const operations = new OperationTrace(randomIds);
   const engine = new Engine({
     db,
     store,
-    runtimes: new Map([[chosen.runtime.name, chosen.runtime]]),
+    runtimes: new Map([chosen.runtime, ...(chosen.others ?? [])].map((one) => [one.name, one])),
     defaultRuntime: chosen.runtime.name,
     gate: openGate,
     clock: systemClock,
     ids: operations,
     settings: DEFAULT_SETTINGS,
     faults: options.faults,
-    report: reportTo(options.log, metrics),
+    report,
     serverId,
     alone: config.database === undefined,
     home: directory.id,
@@ -89,6 +92,7 @@ export async function startServer(config: ServerConfig, options: StartOptions): 
     ids: randomIds,
     operations,
     randomBytes,
+    uploads: await openUploads(join(dataDir, 'uploads')),
     settings: DEFAULT_SERVER_SETTINGS,
     log: options.log,
     metrics,

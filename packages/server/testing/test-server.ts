@@ -1,5 +1,8 @@
 /** A server for a test: engine, database and app, real clock, two organisations, and everything it logged. */
 import { randomBytes } from 'node:crypto';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { type EngineParts, type Runtime, randomIds, type Settings, systemClock } from '@torpor/engine';
 import {
   type DatabaseKind,
@@ -18,6 +21,7 @@ import { OperationTrace } from '../src/observe/operation-trace.ts';
 import { reportTo } from '../src/observe/report.ts';
 import type { AppParts } from '../src/parts.ts';
 import { DEFAULT_SERVER_SETTINGS, type ServerSettings } from '../src/settings.ts';
+import { openUploads } from '../src/uploads.ts';
 import { AgentRuntime } from './agent-runtime.ts';
 
 export interface TestServerOptions {
@@ -35,6 +39,7 @@ export interface TestServer {
   readonly parts: AppParts;
   readonly world: World;
   readonly runtime: AgentRuntime;
+  readonly uploadsDir: string;
   /** Keys: a service key of each organisation, and one of a user. */
   readonly keys: { readonly default: string; readonly other: string; readonly user: string };
   /** Every line of the log so far, as text. */
@@ -78,6 +83,7 @@ export async function testServer(options: TestServerOptions = {}): Promise<TestS
     },
   });
   const settings = { ...DEFAULT_SERVER_SETTINGS, ...options.settings };
+  const uploadsDir = await mkdtemp(join(tmpdir(), 'torpor-uploads-'));
   const plain: AppParts = {
     engine: world.engine,
     db: world.db,
@@ -85,6 +91,7 @@ export async function testServer(options: TestServerOptions = {}): Promise<TestS
     ids: randomIds,
     operations,
     randomBytes,
+    uploads: await openUploads(uploadsDir),
     settings,
     log: logger,
     metrics,
@@ -110,6 +117,7 @@ export async function testServer(options: TestServerOptions = {}): Promise<TestS
     parts,
     world,
     runtime: runtime as AgentRuntime,
+    uploadsDir,
     keys,
     log,
     ask,
@@ -123,6 +131,7 @@ export async function testServer(options: TestServerOptions = {}): Promise<TestS
       await app.stop();
       await world.dispose();
       await runtime?.dispose();
+      await rm(uploadsDir, { recursive: true });
     },
   };
 }

@@ -4,6 +4,7 @@ import type { Define } from '../cli.ts';
 import type { Colors } from '../colors.ts';
 import { findConnection } from '../connection.ts';
 import type { Check } from '../doctor/check.ts';
+import { checkGvisor } from '../doctor/gvisor.ts';
 import { checkDatabase, checkDataDirectory, checkNode } from '../doctor/machine.ts';
 import { checkServer } from '../doctor/server.ts';
 import { EXIT } from '../exit-codes.ts';
@@ -16,14 +17,19 @@ export const define: Define = (command, act) => {
   command.action(
     act(async (cli) => {
       const connection = await findConnection(cli.io, cli.options);
+      const { dataDir } = connection;
       const checks: Check[] = [
         checkNode(process.version),
-        await checkDataDirectory(connection.dataDir),
+        await checkDataDirectory(dataDir),
         ...(await checkDatabase(cli.io.env['TORPOR_DATABASE_URL'])),
+        ...(await cli.during(
+          'Trying a sandbox…',
+          checkGvisor(dataDir, cli.io.env['TORPOR_RUNTIME'], cli.signal),
+        )),
         ...(await cli.during('Asking the server…', checkServer(connection, cli.io.env))),
       ];
       const ok = checks.every(({ is }) => is !== 'wrong');
-      cli.answer({ ok, url: connection.url, dataDir: connection.dataDir, checks }, () =>
+      cli.answer({ ok, url: connection.url, dataDir, checks }, () =>
         checks.map((check) => checkText(check, cli.io.colors)).join('\n'),
       );
       return ok ? EXIT.ok : EXIT.general;

@@ -7,7 +7,7 @@ import { type Checkpoint, findCheckpoint, getSealed } from '../checkpoints/check
 import type { Context } from '../context.ts';
 import type { Operation } from '../operations/operation.ts';
 import type { Sandbox } from '../sandbox.ts';
-import { templateCheckpoint } from '../templates.ts';
+import { findTemplate, firstCheckpoint } from '../templates/template.ts';
 
 export interface Source {
   readonly checkpoint: Checkpoint;
@@ -24,8 +24,9 @@ export async function sourcesOf(ctx: Context, sandbox: Sandbox, operation: Opera
   const wanted = await wantedCheckpoint(ctx, sandbox, operation);
   const policy = policyOf(sandbox, operation);
   if (sandbox.state === 'creating') {
-    const kind = wanted.sandboxId === null ? 'template' : undefined;
-    return waysToUse(wanted, policy, [], kind);
+    // A template may be a checkpoint of some sandbox; what counts is that it was asked for by its name.
+    const isTemplate = wanted.sandboxId === null || operation.request['from'] === undefined;
+    return waysToUse(wanted, policy, [], isTemplate ? 'template' : undefined);
   }
   // The files of the last run are gone already; going on without them needs the caller's leave.
   const behind: Loss[] =
@@ -48,8 +49,12 @@ export async function sourcesOf(ctx: Context, sandbox: Sandbox, operation: Opera
     }
   }
   if (policy.includes('template')) {
-    const template = await templateCheckpoint(ctx, sandbox.runtime, sandbox.template ?? 'base');
-    sources.push(...waysToUse(template, ['files'], ['files', 'processes'], 'template'));
+    const template = await findTemplate(ctx, sandbox.org, sandbox.template ?? 'base', sandbox.runtime);
+    // One that was deleted is no reason not to try everything else.
+    if (template?.state === 'ready') {
+      const first = await firstCheckpoint(ctx.db, template);
+      sources.push(...waysToUse(first, ['files'], ['files', 'processes'], 'template'));
+    }
   }
   return sources;
 }

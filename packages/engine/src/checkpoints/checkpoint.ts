@@ -80,10 +80,13 @@ export async function findCheckpoint(db: Queryable, id: CheckpointId): Promise<C
   return row === undefined ? undefined : toCheckpoint(row);
 }
 
-/** Templates belong to everybody; anything else only to its organisation (R104). */
+/** The organisation of what everybody has: the built-in templates. No key is of it. */
+export const EVERYBODY = '';
+
+/** What belongs to another organisation is not there (R104). */
 export async function getCheckpoint(db: Queryable, id: CheckpointId, org: string): Promise<Checkpoint> {
   const checkpoint = await findCheckpoint(db, id);
-  if (checkpoint === undefined || (checkpoint.org !== org && checkpoint.sandboxId !== null)) {
+  if (checkpoint === undefined || (checkpoint.org !== org && checkpoint.org !== EVERYBODY)) {
     throw noSuchCheckpoint(id);
   }
   return checkpoint;

@@ -96,10 +96,18 @@ export async function deleteCheckpoint(ctx: Context, org: string, id: Checkpoint
     'SELECT id FROM sandboxes WHERE checkpoint_id = $1 OR base_id = $1 ORDER BY id LIMIT 10',
     [id],
   );
+  const templates = await ctx.db.query<{ name: string }>(
+    'SELECT name FROM templates WHERE checkpoint_id = $1 ORDER BY name LIMIT 10',
+    [id],
+  );
   throw new TorporError('conflict', `Checkpoint ${id} is in use and stays.`, {
     checkpointId: id,
-    details: { usedBy: users.map((row) => row.id), state: checkpoint.state },
-    hint: 'Kill or move on the sandboxes that stand on it first.',
+    details: {
+      usedBy: users.map((row) => row.id),
+      templates: templates.map((row) => row.name),
+      state: checkpoint.state,
+    },
+    hint: 'Kill or move on the sandboxes that stand on it first, and delete the templates that name it.',
   });
 }
 
@@ -123,7 +131,7 @@ export async function listToRemove(db: Queryable, after: string, limit: number):
   return rows.map(toCheckpoint);
 }
 
-/** Rows of checkpoints whose operation has ended, or whose server died while making a template. */
+/** Rows of checkpoints whose operation has ended, or whose server died while making a built-in template. */
 export async function listUnfinished(
   db: Queryable,
   now: number,
@@ -135,6 +143,7 @@ export async function listUnfinished(
     `SELECT ${CHECKPOINT_COLUMNS} FROM checkpoints c
      WHERE c.state = 'writing' AND c.id > $1
        AND NOT EXISTS (SELECT 1 FROM operations o WHERE o.id = c.operation_id AND o.ended_at IS NULL)
+       AND NOT EXISTS (SELECT 1 FROM templates t WHERE t.writing_id = c.id)
        AND (c.operation_id IS NOT NULL OR c.created_at + $3 < $4)
      ORDER BY c.id LIMIT $2`,
     [after, limit, abandonedAfterMs, now],

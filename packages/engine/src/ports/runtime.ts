@@ -53,6 +53,18 @@ export interface Captured {
   } | null;
 }
 
+/** What a template is to be made from. */
+export interface TemplateOrder {
+  readonly name: string;
+  /** An archive is a file of this machine, made by strangers: a tar, plain or packed. */
+  readonly root: { readonly kind: 'builtin' } | { readonly kind: 'archive'; readonly path: string };
+  /** Run when it is sealed, where the runtime keeps memory. */
+  readonly services: readonly Service[];
+  readonly env: Readonly<Record<string, string>>;
+  /** Told how far it has come, in a word or two for people. */
+  progress(phase: string): Promise<void>;
+}
+
 /** What a sandbox is given at every start. */
 export interface StartSpec {
   readonly env: Readonly<Record<string, string>>;
@@ -83,8 +95,11 @@ export interface Runtime {
   readonly name: string;
   capabilities(): Capabilities;
 
-  /** Makes the first checkpoint of a template, in the staging directory it is given. */
-  prepareTemplate(template: string, staging: Staging, signal: AbortSignal): Promise<Captured>;
+  /**
+   * Makes the first checkpoint of a template, in the staging directory it is given. Refuses what it cannot make
+   * (`capability_unsupported`) before it does anything. When it has ended, well or not, nothing of it runs.
+   */
+  prepareTemplate(order: TemplateOrder, staging: Staging, signal: AbortSignal): Promise<Captured>;
 
   /**
    * Starts an instance from a checkpoint and resolves when it is ready for work. A throw means that

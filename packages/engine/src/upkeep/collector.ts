@@ -17,6 +17,7 @@ import type { Context } from '../context.ts';
 import type { StoredCheckpoint } from '../ports/checkpoint-store.ts';
 import type { Queryable } from '../ports/database.ts';
 import { within } from '../within.ts';
+import { giveUpTemplates } from './abandoned-templates.ts';
 import { inPages } from './pages.ts';
 
 export async function collect(ctx: Context): Promise<void> {
@@ -35,6 +36,9 @@ export async function collect(ctx: Context): Promise<void> {
     }
   };
 
+  await giveUpTemplates(ctx).catch((thrown: unknown) =>
+    ctx.report('giving up templates failed', { error: thrown }),
+  );
   const unfinished = inPages(
     (after, limit) => listUnfinished(db, clock.now(), settings.operationMs, after, limit),
     pageSize,

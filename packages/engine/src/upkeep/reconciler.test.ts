@@ -134,13 +134,13 @@ describe.each(databaseKinds)('the reconciler on %s', (kind) => {
     world = await makeWorld(kind);
     const { engine, runtime } = world;
     const { id } = await engine.create(caller, {});
-    const template = (await engine.templates())[0];
-    if (template === undefined) throw new Error('There is no template.');
+    const { checkpointId } = await engine.template('org', 'base');
+    if (checkpointId === null) throw new Error('It is not ready.');
     const from = {
-      id: template.checkpointId,
+      id: checkpointId,
       parts: { files: true, memory: false },
       needs: {},
-      path: world.store.path(template.checkpointId),
+      path: world.store.path(checkpointId),
     };
     const stray = { sandboxId: 'sbx_00000000000000000000', generation: 1 } as const;
     const spec = { env: {}, services: [], network: {}, resources: {} };

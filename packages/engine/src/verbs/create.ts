@@ -1,14 +1,15 @@
 /** Create: a new sandbox from a template or a checkpoint. */
-import { type CreateRequest, type SandboxId, TorporError } from '@torpor/protocol';
+import { type CreateRequest, type SandboxId, type Service, TorporError } from '@torpor/protocol';
 import { start } from '../acts/start.ts';
 import { type Checkpoint, getSealed } from '../checkpoints/checkpoint.ts';
+import { requireForkable } from '../checkpoints/forkable.ts';
 import { type Context, note, requirePause, runtimeOf } from '../context.ts';
 import type { Caller, Desk } from '../operations/desk.ts';
 import { insertOperation, type Operation } from '../operations/operation.ts';
 import { ConstraintViolation, type Transaction } from '../ports/database.ts';
 import type { Runtime } from '../ports/runtime.ts';
 import { insertSandbox, type Sandbox } from '../sandbox.ts';
-import { templateCheckpoint } from '../templates.ts';
+import { type Definition, firstCheckpoint, getTemplate } from '../templates/template.ts';
 
 export async function create(
   ctx: Context,
@@ -18,10 +19,9 @@ export async function create(
 ): Promise<{ readonly sandboxId: SandboxId; readonly operation: Operation }> {
   const replayed = await desk.replay(caller, 'create', '', request);
   if (replayed !== undefined) return answer(await desk.finished(replayed, caller.signal));
-  const base = await baseOf(ctx, caller.org, request);
+  const { base, template, definition } = await originOf(ctx, caller.org, request);
   const runtime = runtimeOf(ctx, base);
-  const template = request.from === undefined ? (request.template ?? 'base') : null;
-  const sandbox = draft(ctx, caller.org, runtime, template, request);
+  const sandbox = draft(ctx, caller.org, runtime, template, withDefinition(request, definition));
   const birth: Birth = { sandbox, base, operation: draftCreate(desk, sandbox, request) };
   let born: Sandbox | undefined;
   const id = await desk
@@ -86,11 +86,20 @@ export async function refuseTakenSandboxName(tx: Transaction, org: string, name:
   });
 }
 
-async function baseOf(ctx: Context, org: string, request: CreateRequest): Promise<Checkpoint> {
-  const runtime = request.runtime ?? ctx.defaultRuntime;
+interface Origin {
+  readonly base: Checkpoint;
+  readonly template: string | null;
+  readonly definition: Definition | null;
+}
+
+async function originOf(ctx: Context, org: string, request: CreateRequest): Promise<Origin> {
+  const { runtime } = request;
   if (request.from === undefined) {
-    runtimeOf(ctx, { runtime });
-    return templateCheckpoint(ctx, runtime, request.template ?? 'base');
+    if (runtime !== undefined) runtimeOf(ctx, { runtime });
+    const { template: name = 'base' } = request;
+    const template = await getTemplate(ctx, org, name, runtime);
+    const base = await firstCheckpoint(ctx.db, template);
+    return { base, template: name, definition: template.definition };
   }
   const base = await getSealed(ctx.db, request.from, org);
   if (request.runtime !== undefined && request.runtime !== base.runtime) {
@@ -100,16 +109,20 @@ async function baseOf(ctx: Context, org: string, request: CreateRequest): Promis
       { checkpointId: base.id },
     );
   }
-  if (base.sandboxId !== null && !(base.replayable && runtimeOf(ctx, base).capabilities().fork)) {
-    throw new TorporError(
-      'capability_unsupported',
-      `Checkpoint ${base.id} can only be resumed by its own sandbox.`,
-      {
-        checkpointId: base.id,
-      },
-    );
-  }
-  return base;
+  requireForkable(ctx, base);
+  return { base, template: null, definition: null };
+}
+
+/** What the template brings and the caller does not say otherwise. The template's services come first. */
+function withDefinition(request: CreateRequest, definition: Definition | null): CreateRequest {
+  if (definition === null) return request;
+  const { services = [], env } = request;
+  const isOwn = ({ name }: Service) => services.some((own) => own.name === name);
+  return {
+    ...request,
+    env: { ...definition.env, ...env },
+    services: [...definition.services.filter((service) => !isOwn(service)), ...services],
+  };
 }
 
 /** A policy the runtime cannot keep is refused here, before anything is written. */

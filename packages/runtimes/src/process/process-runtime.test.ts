@@ -1,6 +1,14 @@
 import { readFile, rename, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { failureOf, NO_SPEC, newInstance, sealing, startFrom, unhurried } from '@torpor/engine/testing';
+import {
+  builtInOrder,
+  failureOf,
+  NO_SPEC,
+  newInstance,
+  sealing,
+  startFrom,
+  unhurried,
+} from '@torpor/engine/testing';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { makeProcessWorld, type ProcessWorld, processesKnowing } from '../../testing/process-world.ts';
 
@@ -23,8 +31,11 @@ describe('what it is not', () => {
     }
     const memory = startFrom(world, newInstance(), world.template, 'memory');
     expect((await failureOf(memory)).code).toBe('capability_unsupported');
-    const other = sealing(world, (staging) => world.runtime.prepareTemplate('other', staging, unhurried));
-    expect((await failureOf(other)).code).toBe('not_found');
+    const archive = { ...builtInOrder('own'), root: { kind: 'archive', path: '/nowhere' } } as const;
+    for (const order of [builtInOrder('other'), archive]) {
+      const made = sealing(world, (staging) => world.runtime.prepareTemplate(order, staging, unhurried));
+      expect((await failureOf(made)).code).toBe('capability_unsupported');
+    }
   });
 });
 

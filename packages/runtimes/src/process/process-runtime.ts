@@ -17,6 +17,7 @@ import type {
   Staging,
   Started,
   StartSpec,
+  TemplateOrder,
 } from '@torpor/engine';
 import { type Capabilities, type CheckpointId, type SandboxId, TorporError } from '@torpor/protocol';
 import { dropBaseline, noticesWrites, readBaseline, writeBaseline } from './baseline.ts';
@@ -39,6 +40,7 @@ const CAPABILITIES: Capabilities = {
   snapshotWhileRunning: true,
   pty: true,
   isolated: false,
+  customTemplates: false,
 };
 
 export class ProcessRuntime implements Runtime {
@@ -57,14 +59,14 @@ export class ProcessRuntime implements Runtime {
     return CAPABILITIES;
   }
 
-  async prepareTemplate(template: string, staging: Staging): Promise<Captured> {
-    if (template !== 'base') {
-      throw new TorporError('not_found', `The process runtime knows no template "${template}".`);
+  async prepareTemplate({ name, root }: TemplateOrder, staging: Staging): Promise<Captured> {
+    if (root.kind !== 'builtin' || name !== 'base') {
+      throw new TorporError('capability_unsupported', 'The process runtime has no template but "base".');
     }
     const workspace = workspaceIn(staging.path);
     await writing(workspace, () => mkdir(workspace, { mode: 0o755 }));
     await writeRecord(staging.path, { modes: new Map(), fifos: new Map() });
-    return captured(template);
+    return captured(name);
   }
 
   start(

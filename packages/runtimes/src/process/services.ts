@@ -37,6 +37,25 @@ export async function startServices(
   }
 }
 
+/** For services that run already: each is as ready as it must be for a start. */
+export async function untilServicesReady(
+  ground: Pick<ServiceGround, 'clock' | 'dial'>,
+  services: readonly Service[],
+  signal: AbortSignal,
+): Promise<void> {
+  for (const service of services) await untilReady(ground, service, { tail: '', failure: undefined }, signal);
+}
+
+/** What an agent is asked to run for a service. */
+export function serviceProcess({ command, cwd, env }: Service, port?: number) {
+  return {
+    cmd: '/bin/sh',
+    args: ['-c', command],
+    envs: { ...env, ...(port === undefined ? {} : { PORT: String(port) }) },
+    ...(cwd === undefined ? {} : { cwd }),
+  };
+}
+
 interface ServiceRun {
   /** The end of what it wrote. */
   tail: string;
@@ -49,14 +68,7 @@ async function startService(
   service: Service,
   watching: AbortSignal,
 ): Promise<ServiceRun> {
-  const port = ground.allocatedPort(service.name);
-  const envs = { ...service.env, ...(port === undefined ? {} : { PORT: String(port) }) };
-  const process = {
-    cmd: '/bin/sh',
-    args: ['-c', service.command],
-    envs,
-    ...(service.cwd === undefined ? {} : { cwd: service.cwd }),
-  };
+  const process = serviceProcess(service, ground.allocatedPort(service.name));
   const order = { process, tag: serviceTag(service.name), stdin: false };
   const events = ground.agent.process.start(order, { signal: watching })[Symbol.asyncIterator]();
   const run: ServiceRun = { tail: '', failure: undefined };
@@ -84,7 +96,7 @@ async function watch(
 
 /** Ready when the port is listened on, and when the path, if there is one, answers below 500. */
 async function untilReady(
-  ground: ServiceGround,
+  ground: Pick<ServiceGround, 'clock' | 'dial'>,
   service: Service,
   run: ServiceRun,
   signal: AbortSignal,

@@ -14,7 +14,7 @@ export function acceptJson(app: FastifyInstance, maxBytes: number): void {
     'application/json',
     async (request: FastifyRequest, payload: AsyncIterable<Buffer>) => {
       const text = (await readBounded(request, payload, maxBytes)).toString('utf8');
-      return text.trim() === '' ? undefined : parse(text);
+      return text.trim() === '' ? undefined : parseJson(text);
     },
   );
   app.addHook('preParsing', async (request, reply) => {
@@ -60,7 +60,8 @@ function tooLarge(maxBytes: number): TorporError {
   );
 }
 
-function parse(text: string): unknown {
+/** Throws `invalid_request` for what is no JSON, or cannot safely go on. */
+export function parseJson(text: string): unknown {
   try {
     const value: unknown = JSON.parse(text);
     refuseUnsafe(value);

@@ -222,13 +222,4 @@ describe('the catalogue', () => {
       { name: 'base', runtime: 'memory' },
     ]);
   });
-
-  it('says that templates cannot be made yet', async () => {
-    const id = await server.create();
-    const { checkpoint } = (await server.ask('POST', `/v1/sandboxes/${id}/pause`)).json();
-    const response = await server.ask('POST', '/v1/templates', {
-      body: { name: 'mine', from: checkpoint.id },
-    });
-    expect([response.statusCode, errorIn(response).code]).toEqual([422, 'capability_unsupported']);
-  });
 });

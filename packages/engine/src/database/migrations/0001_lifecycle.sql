@@ -39,7 +39,7 @@ CREATE TABLE servers (
 CREATE TABLE checkpoints (
   id TEXT PRIMARY KEY,
   org TEXT NOT NULL,
-  -- Whose run it sealed; null for a template's.
+  -- Whose run it sealed; null for one that was made as a template.
   sandbox_id TEXT,
   generation {integer},
   -- The sandbox's seq when it was begun: the order of a sandbox's checkpoints, whatever the clock did.
@@ -108,16 +108,33 @@ CREATE TABLE checkpoint_names (
 ) {strict};
 CREATE INDEX checkpoint_names_by_checkpoint ON checkpoint_names (checkpoint_id);
 
+-- Named first checkpoints: an organisation's own, and with the empty organisation those that everybody has.
 CREATE TABLE templates (
-  runtime TEXT NOT NULL,
+  org TEXT NOT NULL,
   name TEXT NOT NULL,
-  checkpoint_id TEXT NOT NULL,
+  runtime TEXT NOT NULL,
+  -- What a sandbox made from it is given beside its files: services, env; and what people should know of it.
+  definition TEXT NOT NULL,
+  state TEXT NOT NULL CHECK (state IN ('preparing', 'ready', 'failed')),
+  checkpoint_id TEXT,
   checkpoint_sealed {integer} NOT NULL DEFAULT 1 CHECK (checkpoint_sealed = 1),
+  -- While it is prepared: by which server, into which checkpoint, and how far it has come.
+  owner TEXT,
+  writing_id TEXT REFERENCES checkpoints (id),
+  phase TEXT,
+  error TEXT,
   created_at {integer} NOT NULL,
-  PRIMARY KEY (runtime, name),
+  PRIMARY KEY (org, name, runtime),
+  CHECK ((state = 'ready') = (checkpoint_id IS NOT NULL)),
+  CHECK ((state = 'preparing') = (owner IS NOT NULL)),
+  CHECK ((state = 'preparing') = (writing_id IS NOT NULL)),
+  CHECK ((state = 'failed') = (error IS NOT NULL)),
   FOREIGN KEY (checkpoint_id, checkpoint_sealed) REFERENCES checkpoints (id, sealed)
 ) {strict};
+-- A built-in one is there for each runtime; anybody else's name means one thing.
+CREATE UNIQUE INDEX templates_own ON templates (org, name) WHERE org <> '';
 CREATE INDEX templates_by_checkpoint ON templates (checkpoint_id);
+CREATE INDEX templates_by_writing ON templates (writing_id) WHERE writing_id IS NOT NULL;
 
 CREATE TABLE sandboxes (
   id TEXT PRIMARY KEY,

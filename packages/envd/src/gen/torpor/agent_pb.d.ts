@@ -66,6 +66,27 @@ export declare type InitRequest = Message<"torpor.agent.InitRequest"> & {
    * @generated from field: optional string sandbox_id = 8;
    */
   sandboxId?: string | undefined;
+
+  /**
+   * The whole of /etc/resolv.conf, where the machine is the sandbox's own.
+   *
+   * @generated from field: optional string resolv_conf = 9;
+   */
+  resolvConf?: string | undefined;
+
+  /**
+   * Lines of /etc/hosts that are ours; what people of the sandbox wrote there stays.
+   *
+   * @generated from field: optional string hosts = 10;
+   */
+  hosts?: string | undefined;
+
+  /**
+   * How many processes and threads each user may have, where the machine is the sandbox's own. Not for root.
+   *
+   * @generated from field: optional uint32 max_processes = 11;
+   */
+  maxProcesses?: number | undefined;
 };
 
 /**
@@ -89,6 +110,20 @@ export declare type InitResponse = Message<"torpor.agent.InitResponse"> & {
    * @generated from field: bool hostname_set = 2;
    */
   hostnameSet: boolean;
+
+  /**
+   * Whether resolv.conf and hosts now say what they were told to.
+   *
+   * @generated from field: bool names_set = 3;
+   */
+  namesSet: boolean;
+
+  /**
+   * Whether users are kept to max_processes.
+   *
+   * @generated from field: bool processes_limited = 4;
+   */
+  processesLimited: boolean;
 };
 
 /**
@@ -96,6 +131,42 @@ export declare type InitResponse = Message<"torpor.agent.InitResponse"> & {
  * Use `create(InitResponseSchema)` to create a new message.
  */
 export declare const InitResponseSchema: GenMessage<InitResponse>;
+
+/**
+ * POST /forward: asks for a way from outside to a port that may be open on the loopback only.
+ *
+ * @generated from message torpor.agent.ForwardRequest
+ */
+export declare type ForwardRequest = Message<"torpor.agent.ForwardRequest"> & {
+  /**
+   * @generated from field: uint32 port = 1;
+   */
+  port: number;
+};
+
+/**
+ * Describes the message torpor.agent.ForwardRequest.
+ * Use `create(ForwardRequestSchema)` to create a new message.
+ */
+export declare const ForwardRequestSchema: GenMessage<ForwardRequest>;
+
+/**
+ * @generated from message torpor.agent.ForwardResponse
+ */
+export declare type ForwardResponse = Message<"torpor.agent.ForwardResponse"> & {
+  /**
+   * What to dial on the sandbox's own address, the same port or a relay to it; 0 when nobody listens.
+   *
+   * @generated from field: uint32 port = 1;
+   */
+  port: number;
+};
+
+/**
+ * Describes the message torpor.agent.ForwardResponse.
+ * Use `create(ForwardResponseSchema)` to create a new message.
+ */
+export declare const ForwardResponseSchema: GenMessage<ForwardResponse>;
 
 /**
  * GET /ports

@@ -11,7 +11,7 @@ import { fileDesc, messageDesc } from "@bufbuild/protobuf/codegenv2";
  * Describes the file torpor/agent.proto.
  */
 export const file_torpor_agent = /*@__PURE__*/
-  fileDesc("ChJ0b3Jwb3IvYWdlbnQucHJvdG8SDHRvcnBvci5hZ2VudCKRAwoLSW5pdFJlcXVlc3QSFwoKY3JlZGVudGlhbBgBIAEoCUgAiAEBEhkKDGFjY2Vzc190b2tlbhgCIAEoCUgBiAEBEjEKBGVudnMYAyADKAsyIy50b3Jwb3IuYWdlbnQuSW5pdFJlcXVlc3QuRW52c0VudHJ5EhkKDGRlZmF1bHRfdXNlchgEIAEoCUgCiAEBEhwKD2RlZmF1bHRfd29ya2RpchgFIAEoCUgDiAEBEhYKCXRpbWVzdGFtcBgGIAEoAUgEiAEBEhUKCGhvc3RuYW1lGAcgASgJSAWIAQESFwoKc2FuZGJveF9pZBgIIAEoCUgGiAEBGisKCUVudnNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBQg0KC19jcmVkZW50aWFsQg8KDV9hY2Nlc3NfdG9rZW5CDwoNX2RlZmF1bHRfdXNlckISChBfZGVmYXVsdF93b3JrZGlyQgwKCl90aW1lc3RhbXBCCwoJX2hvc3RuYW1lQg0KC19zYW5kYm94X2lkIjUKDEluaXRSZXNwb25zZRIPCgd2ZXJzaW9uGAEgASgJEhQKDGhvc3RuYW1lX3NldBgCIAEoCCI2CghQb3J0TGlzdBIqCgVwb3J0cxgBIAMoCzIbLnRvcnBvci5hZ2VudC5MaXN0ZW5pbmdQb3J0IlEKDUxpc3RlbmluZ1BvcnQSDAoEcG9ydBgBIAEoDRIPCgdhZGRyZXNzGAIgASgJEgsKA3BpZBgDIAEoDRIUCgxwcm9jZXNzX25hbWUYBCABKAkiygEKB01ldHJpY3MSCgoCdHMYASABKAESEQoJY3B1X2NvdW50GAIgASgNEhQKDGNwdV91c2VkX3BjdBgDIAEoARIQCghtZW1fdXNlZBgEIAEoARIRCgltZW1fdG90YWwYBSABKAESEQoJbWVtX2NhY2hlGAYgASgBEhEKCWRpc2tfdXNlZBgHIAEoARISCgpkaXNrX3RvdGFsGAggASgBEhQKDG1lbV91c2VkX21pYhgJIAEoARIVCg1tZW1fdG90YWxfbWliGAogASgBIlsKDkNvbXBvc2VSZXF1ZXN0EiIKDHNvdXJjZV9wYXRocxgBIAMoCVIMc291cmNlX3BhdGhzEhMKC2Rlc3RpbmF0aW9uGAIgASgJEhAKCHVzZXJuYW1lGAMgASgJYgZwcm90bzM");
+  fileDesc("ChJ0b3Jwb3IvYWdlbnQucHJvdG8SDHRvcnBvci5hZ2VudCKHBAoLSW5pdFJlcXVlc3QSFwoKY3JlZGVudGlhbBgBIAEoCUgAiAEBEhkKDGFjY2Vzc190b2tlbhgCIAEoCUgBiAEBEjEKBGVudnMYAyADKAsyIy50b3Jwb3IuYWdlbnQuSW5pdFJlcXVlc3QuRW52c0VudHJ5EhkKDGRlZmF1bHRfdXNlchgEIAEoCUgCiAEBEhwKD2RlZmF1bHRfd29ya2RpchgFIAEoCUgDiAEBEhYKCXRpbWVzdGFtcBgGIAEoAUgEiAEBEhUKCGhvc3RuYW1lGAcgASgJSAWIAQESFwoKc2FuZGJveF9pZBgIIAEoCUgGiAEBEhgKC3Jlc29sdl9jb25mGAkgASgJSAeIAQESEgoFaG9zdHMYCiABKAlICIgBARIaCg1tYXhfcHJvY2Vzc2VzGAsgASgNSAmIAQEaKwoJRW52c0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAFCDQoLX2NyZWRlbnRpYWxCDwoNX2FjY2Vzc190b2tlbkIPCg1fZGVmYXVsdF91c2VyQhIKEF9kZWZhdWx0X3dvcmtkaXJCDAoKX3RpbWVzdGFtcEILCglfaG9zdG5hbWVCDQoLX3NhbmRib3hfaWRCDgoMX3Jlc29sdl9jb25mQggKBl9ob3N0c0IQCg5fbWF4X3Byb2Nlc3NlcyJjCgxJbml0UmVzcG9uc2USDwoHdmVyc2lvbhgBIAEoCRIUCgxob3N0bmFtZV9zZXQYAiABKAgSEQoJbmFtZXNfc2V0GAMgASgIEhkKEXByb2Nlc3Nlc19saW1pdGVkGAQgASgIIh4KDkZvcndhcmRSZXF1ZXN0EgwKBHBvcnQYASABKA0iHwoPRm9yd2FyZFJlc3BvbnNlEgwKBHBvcnQYASABKA0iNgoIUG9ydExpc3QSKgoFcG9ydHMYASADKAsyGy50b3Jwb3IuYWdlbnQuTGlzdGVuaW5nUG9ydCJRCg1MaXN0ZW5pbmdQb3J0EgwKBHBvcnQYASABKA0SDwoHYWRkcmVzcxgCIAEoCRILCgNwaWQYAyABKA0SFAoMcHJvY2Vzc19uYW1lGAQgASgJIsoBCgdNZXRyaWNzEgoKAnRzGAEgASgBEhEKCWNwdV9jb3VudBgCIAEoDRIUCgxjcHVfdXNlZF9wY3QYAyABKAESEAoIbWVtX3VzZWQYBCABKAESEQoJbWVtX3RvdGFsGAUgASgBEhEKCW1lbV9jYWNoZRgGIAEoARIRCglkaXNrX3VzZWQYByABKAESEgoKZGlza190b3RhbBgIIAEoARIUCgxtZW1fdXNlZF9taWIYCSABKAESFQoNbWVtX3RvdGFsX21pYhgKIAEoASJbCg5Db21wb3NlUmVxdWVzdBIiCgxzb3VyY2VfcGF0aHMYASADKAlSDHNvdXJjZV9wYXRocxITCgtkZXN0aW5hdGlvbhgCIAEoCRIQCgh1c2VybmFtZRgDIAEoCWIGcHJvdG8z");
 
 /**
  * Describes the message torpor.agent.InitRequest.
@@ -28,30 +28,44 @@ export const InitResponseSchema = /*@__PURE__*/
   messageDesc(file_torpor_agent, 1);
 
 /**
+ * Describes the message torpor.agent.ForwardRequest.
+ * Use `create(ForwardRequestSchema)` to create a new message.
+ */
+export const ForwardRequestSchema = /*@__PURE__*/
+  messageDesc(file_torpor_agent, 2);
+
+/**
+ * Describes the message torpor.agent.ForwardResponse.
+ * Use `create(ForwardResponseSchema)` to create a new message.
+ */
+export const ForwardResponseSchema = /*@__PURE__*/
+  messageDesc(file_torpor_agent, 3);
+
+/**
  * Describes the message torpor.agent.PortList.
  * Use `create(PortListSchema)` to create a new message.
  */
 export const PortListSchema = /*@__PURE__*/
-  messageDesc(file_torpor_agent, 2);
+  messageDesc(file_torpor_agent, 4);
 
 /**
  * Describes the message torpor.agent.ListeningPort.
  * Use `create(ListeningPortSchema)` to create a new message.
  */
 export const ListeningPortSchema = /*@__PURE__*/
-  messageDesc(file_torpor_agent, 3);
+  messageDesc(file_torpor_agent, 5);
 
 /**
  * Describes the message torpor.agent.Metrics.
  * Use `create(MetricsSchema)` to create a new message.
  */
 export const MetricsSchema = /*@__PURE__*/
-  messageDesc(file_torpor_agent, 4);
+  messageDesc(file_torpor_agent, 6);
 
 /**
  * Describes the message torpor.agent.ComposeRequest.
  * Use `create(ComposeRequestSchema)` to create a new message.
  */
 export const ComposeRequestSchema = /*@__PURE__*/
-  messageDesc(file_torpor_agent, 5);
+  messageDesc(file_torpor_agent, 7);
 

@@ -1,0 +1,224 @@
+/**
+ * Sleeping and waking on gVisor, side by side in one run: raw `runsc` (checkpoint, restore) as the floor,
+ * Torpor's API on top of it, and a cold start of the same server.
+ *
+ *   npm run bench:lifecycle            as root; some minutes
+ *   npm run bench:lifecycle -- quick   fewer rounds, without the large ones
+ */
+import { execFile } from 'node:child_process';
+import { mkdir, mkdtemp } from 'node:fs/promises';
+import { request } from 'node:http';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
+import { promisify } from 'node:util';
+import type { SandboxId, SandboxView } from '@torpor/protocol';
+import type { Torpor } from '@torpor/sdk';
+import { findRunsc } from '../packages/runtimes/src/gvisor/find-runsc.ts';
+import { type Container, Runsc } from '../packages/runtimes/src/gvisor/runsc.ts';
+import { writeTinyBundle } from '../packages/runtimes/src/gvisor/tiny-bundle.ts';
+import { makeDataDir, startTorpor } from '../tests/crash/torpor-process.ts';
+import { row, type Times, time } from './measure.ts';
+
+const run = promisify(execFile);
+const quick = process.argv.includes('quick');
+const ROUNDS = quick ? 5 : 15;
+const unhurried = new AbortController().signal;
+
+/** A small server that holds so many megabytes of random bytes. */
+const server = (megabytes: number) =>
+  `const held = require('node:crypto').randomBytes(${megabytes} * 1048576);` +
+  'let n = 0; require("node:http").createServer((q, r) => r.end(String(++n))).listen(8080, () => console.log("ready"))';
+
+function service(megabytes: number) {
+  return {
+    name: 'web',
+    command: `node -e '${server(megabytes).replaceAll("'", `'"'"'`)}'`,
+    port: 8080,
+    ready: { path: '/', timeoutSeconds: 60 },
+  };
+}
+
+interface Line {
+  readonly what: string;
+  readonly times: Times;
+}
+
+/** runsc by itself, with the same server and nothing around it: no network, no layers, no durability. */
+async function floor(dir: string, megabytes: number): Promise<Line[]> {
+  const { found } = await findRunsc({ dataDir: dir }, unhurried);
+  if (found === null) throw new Error('There is no usable runsc.');
+  const runsc = new Runsc({
+    program: found.program,
+    root: join(dir, 'root'),
+    network: 'none',
+    ignoreCgroups: true,
+  });
+  let n = 0;
+  const container = async () => {
+    const id = `floor-${megabytes}-${n++}`;
+    const bundle = join(dir, id);
+    await mkdir(bundle);
+    const node = dirname(process.execPath);
+    await writeTinyBundle(bundle, {
+      args: [process.execPath, '-e', server(megabytes)],
+      binds: { [node]: { source: node, writable: false } },
+    });
+    return { id, bundle, logs: join(bundle, 'logs'), netns: null };
+  };
+  const first = await container();
+  await runsc.run(first, unhurried);
+  await new Promise((resolve) => setTimeout(resolve, 2_000 + megabytes * 10));
+  const images: string[] = [];
+  const checkpoint = await time(ROUNDS, async (i) => {
+    const image = join(dir, `image-${megabytes}-${i}`);
+    images.push(image);
+    await runsc.pause(first.id, unhurried);
+    await runsc.checkpoint(first.id, image, unhurried);
+    await runsc.resume(first.id, unhurried);
+  });
+  const restored: Container[] = [];
+  for (let i = 0; i < ROUNDS; i++) restored.push(await container());
+  const restore = await time(ROUNDS, async (i) => {
+    const one = restored[i];
+    if (one === undefined) return;
+    await runsc.restore(one, images[0] ?? '', unhurried);
+    await runsc.end(one, unhurried);
+  });
+  for (const one of [first, ...restored]) await runsc.delete(one, unhurried);
+  return [
+    { what: 'runsc pause, checkpoint, resume', times: checkpoint },
+    { what: 'runsc restore, kill', times: restore },
+  ];
+}
+
+async function api(torpor: Torpor, megabytes: number): Promise<Line[]> {
+  const { sandboxes } = torpor;
+  const lines: Line[] = [];
+  const cold = await time(Math.min(ROUNDS, 5), async () => {
+    const { id } = await sandboxes.create({ services: [service(megabytes)] });
+    await sandboxes.kill(id);
+  });
+  lines.push({ what: 'create with a cold start of it', times: cold });
+  const { id } = await sandboxes.create({ services: [service(megabytes)], idleSeconds: 86_400 });
+  const pause: number[] = [];
+  const resume: number[] = [];
+  const firstByte: number[] = [];
+  for (let i = 0; i < ROUNDS; i++) {
+    pause.push((await time(1, () => sandboxes.pause(id))).p50);
+    const began = performance.now();
+    const { sandbox } = await sandboxes.resume(id);
+    resume.push(performance.now() - began);
+    await get(sandbox);
+    firstByte.push(performance.now() - began);
+  }
+  lines.push({ what: 'pause', times: of(pause) });
+  lines.push({ what: 'resume', times: of(resume) });
+  lines.push({ what: 'resume to first HTTP byte', times: of(firstByte) });
+  lines.push({
+    what: 'snapshot (the whole blink)',
+    times: await time(Math.min(ROUNDS, 7), () => sandboxes.snapshot(id)),
+  });
+  lines.push({
+    what: 'fork',
+    times: await time(Math.min(ROUNDS, 7), async () => {
+      const { items } = await sandboxes.fork(id);
+      for (const item of items) if ('sandbox' in item) void sandboxes.kill(item.sandbox.id);
+    }),
+  });
+  await sandboxes.kill(id);
+  return lines;
+}
+
+/** Where the runtime says that the port is; previews have their own benchmark. */
+async function get(sandbox: SandboxView): Promise<void> {
+  const url = sandbox.urls?.['8080'];
+  if (url === undefined) throw new Error('The sandbox names no address for its port.');
+  await new Promise<void>((resolve, reject) => {
+    request(url, { agent: false }, (response) => response.resume().on('end', resolve))
+      .on('error', reject)
+      .end();
+  });
+}
+
+function of(times: readonly number[]): Times {
+  const sorted = times.toSorted((a, b) => a - b);
+  const at = (share: number) => sorted[Math.min(sorted.length - 1, Math.floor(share * sorted.length))] ?? 0;
+  return { count: sorted.length, perSecond: 0, p50: at(0.5), p95: at(0.95) };
+}
+
+function show(title: string, lines: readonly Line[], unit: number): void {
+  console.log(`\n${title}`);
+  console.log(row(['', 'p50 ms', 'p95 ms', '× restore']));
+  for (const { what, times } of lines) console.log(row([what, times.p50, times.p95, times.p50 / unit]));
+}
+
+/** Pause and resume of a sandbox with 1 GiB in 10,000 files against an empty one. */
+async function disk({ sandboxes }: Torpor): Promise<void> {
+  const cycle = async (id: SandboxId) => {
+    const pause: number[] = [];
+    const resume: number[] = [];
+    for (let i = 0; i < Math.min(ROUNDS, 7); i++) {
+      await sandboxes.exec(id, `echo ${i} > changed`);
+      pause.push((await time(1, () => sandboxes.pause(id))).p50);
+      resume.push((await time(1, () => sandboxes.resume(id))).p50);
+    }
+    return { pause: of(pause), resume: of(resume) };
+  };
+  const empty = (await sandboxes.create({ idleSeconds: 86_400 })).id;
+  const full = (await sandboxes.create({ idleSeconds: 86_400 })).id;
+  await sandboxes.exec(full, {
+    command:
+      'mkdir data; cd data; for d in $(seq 100); do mkdir $d; head -c 10737418 /dev/urandom | split -b 107374 - $d/f; done; sync',
+    timeoutSeconds: 600,
+  });
+  await cycle(full);
+  const [small, large] = [await cycle(empty), await cycle(full)];
+  console.log('\n1 GiB in 10,000 files against nothing');
+  console.log(row(['', 'empty p50', 'full p50', 'ratio']));
+  for (const what of ['pause', 'resume'] as const)
+    console.log(row([what, small[what].p50, large[what].p50, large[what].p50 / small[what].p50]));
+  for (const id of [empty, full]) await sandboxes.kill(id);
+}
+
+/** Many at once: none may fail, and each says what it takes on disk. */
+async function crowd({ sandboxes, checkpoints }: Torpor, asleep: number, atOnce: number): Promise<void> {
+  const ids: SandboxId[] = [];
+  for (let i = 0; i < asleep; i++) ids.push((await sandboxes.create({ services: [service(0)] })).id);
+  let bytes = 0;
+  for (const id of ids) {
+    const { checkpoint } = await sandboxes.pause(id);
+    bytes += (await checkpoints.get(checkpoint.id)).bytes ?? 0;
+  }
+  console.log(`\n${asleep} asleep: ${(bytes / asleep / 1e6).toFixed(1)} MB each`);
+  const began = performance.now();
+  await Promise.all(ids.slice(0, atOnce).map((id) => sandboxes.resume(id)));
+  console.log(`${atOnce} resumed at once: all, in ${Math.round(performance.now() - began)} ms`);
+  for (const id of ids) await sandboxes.kill(id);
+}
+
+const dir = await mkdtemp(join(tmpdir(), 'torpor-bench-'));
+const dataDir = await makeDataDir();
+const torpor = await startTorpor(dataDir.path, { TORPOR_LOG_LEVEL: 'error' }, 'gvisor');
+try {
+  for (const megabytes of quick ? [0] : [0, 500]) {
+    const raw = await floor(dir, megabytes);
+    const unit = raw.at(-1)?.times.p50 ?? 1;
+    const top = await api(torpor.torpor, megabytes);
+    show(
+      megabytes === 0 ? 'a small server' : `a server with ${megabytes} MB resident`,
+      [...raw, ...top],
+      unit,
+    );
+  }
+  const bare = await time(ROUNDS, async () => {
+    const { id } = await torpor.torpor.sandboxes.create();
+    void torpor.torpor.sandboxes.kill(id);
+  });
+  show('an empty sandbox', [{ what: 'create', times: bare }], bare.p50);
+  if (!quick) await disk(torpor.torpor);
+  await crowd(torpor.torpor, quick ? 4 : 50, quick ? 4 : 20);
+} finally {
+  await torpor.kill('SIGTERM');
+  await dataDir.remove();
+  await run('rm', ['-rf', dir]);
+}

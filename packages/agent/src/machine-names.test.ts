@@ -1,0 +1,59 @@
+import { mkdtemp, readFile, rm, stat, symlink, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { mergeHosts, writeNames } from './machine-names.ts';
+
+let etc = '';
+
+beforeEach(async () => {
+  etc = await mkdtemp(join(tmpdir(), 'torpor-names-'));
+});
+
+afterEach(() => rm(etc, { recursive: true }));
+
+describe('the hosts of a machine', () => {
+  it('have our lines first, once, and keep what people wrote', () => {
+    const first = mergeHosts('127.0.0.1 localhost\n', '10.0.0.2 old\n');
+    expect(first.split('\n').slice(1)).toEqual([
+      '10.0.0.2 old',
+      '# Yours begin here.',
+      '127.0.0.1 localhost',
+      '',
+    ]);
+    const second = mergeHosts(`${first}10.1.1.1 theirs\n`, '10.0.0.6 new');
+    expect(second).not.toContain('old');
+    expect(second.match(/10\.0\.0\.6 new/g)).toHaveLength(1);
+    expect(second).toContain('127.0.0.1 localhost\n10.1.1.1 theirs\n');
+    expect(mergeHosts(second, '10.0.0.6 new')).toBe(second);
+  });
+
+  it('lose nothing when somebody removed one of the marks', () => {
+    const without = mergeHosts('127.0.0.1 localhost\n', '10.0.0.2 box').replace('# Yours begin here.\n', '');
+    expect(mergeHosts(without, '10.0.0.2 box')).toContain('127.0.0.1 localhost');
+  });
+});
+
+describe('the names of a machine', () => {
+  it('are written, also where a link leads nowhere', async () => {
+    await symlink('/run/systemd/resolve/nothing-here', join(etc, 'resolv.conf'));
+    expect(await writeNames({ resolvConf: 'nameserver 192.0.2.1\n', hosts: '192.0.2.9 box' }, etc)).toBe(
+      true,
+    );
+    expect(await readFile(join(etc, 'resolv.conf'), 'utf8')).toBe('nameserver 192.0.2.1\n');
+    expect(await readFile(join(etc, 'hosts'), 'utf8')).toContain('192.0.2.9 box');
+  });
+
+  it('stay as they are when nothing was said about them', async () => {
+    await writeFile(join(etc, 'hosts'), 'mine\n');
+    const { ino } = await stat(join(etc, 'hosts'));
+    expect(await writeNames({}, etc)).toBe(true);
+    expect((await stat(join(etc, 'hosts'))).ino).toBe(ino);
+  });
+
+  it('that cannot be written are reported, and hinder nothing else', async () => {
+    await rm(etc, { recursive: true });
+    expect(await writeNames({ resolvConf: 'x', hosts: 'y' }, etc)).toBe(false);
+    await writeFile(etc, '');
+  });
+});

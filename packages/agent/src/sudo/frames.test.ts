@@ -1,0 +1,29 @@
+import { describe, expect, it } from 'vitest';
+import { FrameReader, frame } from './frames.ts';
+
+describe('frames', () => {
+  it('arrive as they were sent, whatever pieces they come in', () => {
+    const sent = Buffer.concat([
+      frame('order', '{}'),
+      frame('inputEnd'),
+      frame('stdout', Buffer.from([0, 255])),
+    ]);
+    for (const size of [1, 3, 7, sent.length]) {
+      const reader = new FrameReader();
+      const got = [];
+      for (let at = 0; at < sent.length; at += size) got.push(...reader.push(sent.subarray(at, at + size)));
+      expect(got.map(({ kind, bytes }) => [kind, bytes.toString('hex')])).toEqual([
+        ['order', '7b7d'],
+        ['inputEnd', ''],
+        ['stdout', '00ff'],
+      ]);
+    }
+  });
+
+  it.each([
+    ['a kind that there is not', Buffer.from([99, 0, 0, 0, 0])],
+    ['more than anybody has to say', Buffer.from([0, 255, 255, 255, 255])],
+  ])('are refused with %s', (_, bytes) => {
+    expect(() => [...new FrameReader().push(bytes)]).toThrow('not a frame');
+  });
+});

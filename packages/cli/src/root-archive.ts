@@ -1,0 +1,57 @@
+/** The root of a template as it is sent: an archive as it lies here, or a directory, packed on the way. */
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { openAsBlob } from 'node:fs';
+import { stat } from 'node:fs/promises';
+import type { Readable } from 'node:stream';
+import { text } from 'node:stream/consumers';
+import { CliError } from './failure.ts';
+
+export interface RootArchive {
+  readonly body: Blob | ReadableStream<Uint8Array>;
+  /** Why it did not come to its end, which whoever sends it sees only as a broken stream. */
+  failure(): unknown;
+  close(): void;
+}
+
+export async function openRoot(path: string): Promise<RootArchive> {
+  const found = await stat(path);
+  if (found.isDirectory()) return packed(path);
+  if (!found.isFile()) throw new CliError('FILE_ERROR', `${path} is neither a directory nor an archive.`);
+  return { body: await openAsBlob(path), failure: () => undefined, close: () => {} };
+}
+
+/** Owners by number: who they are is for the names in the root itself to say. */
+const TAR_OPTIONS = ['--create', '--format=pax', '--one-file-system', '--numeric-owner'];
+
+function packed(directory: string): RootArchive {
+  const tar = spawn('tar', [...TAR_OPTIONS, '--directory', directory, '.'], {
+    stdio: ['ignore', 'pipe', 'pipe'],
+    env: { ...process.env, LC_ALL: 'C' },
+  });
+  let failure: unknown;
+  const bytes = async function* () {
+    try {
+      yield* output(tar, directory);
+    } catch (thrown) {
+      failure = thrown;
+      throw thrown;
+    }
+  };
+  return {
+    body: ReadableStream.from(bytes()) as ReadableStream<Uint8Array>,
+    failure: () => failure,
+    close: () => void tar.kill('SIGKILL'),
+  };
+}
+
+/** Ends only when all of it was packed: half a root must not be taken for a whole one. */
+async function* output(tar: ChildProcess, directory: string): AsyncGenerator<Uint8Array> {
+  const ended = once(tar, 'close') as Promise<[number | null]>;
+  ended.catch(() => {});
+  const said = text(tar.stderr as Readable);
+  yield* tar.stdout as AsyncIterable<Buffer>;
+  const [status] = await ended;
+  if (status === 0) return;
+  throw new CliError('FILE_ERROR', `${directory} cannot be packed: ${(await said).trim().slice(0, 500)}`);
+}

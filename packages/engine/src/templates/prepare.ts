@@ -1,0 +1,187 @@
+/**
+ * A template from a root that somebody brought: unpacked, booted and sealed by the runtime, once.
+ *
+ * Its row is there from the beginning, so that the name is taken, everybody can see how far it has come, and what
+ * a dead server leaves is found by it. Strangers' bytes are at work: a template that cannot be made leaves nothing
+ * but, for those who stopped waiting, the reason.
+ */
+import { type CheckpointId, type TemplateDefinition, TorporError } from '@torpor/protocol';
+import { sealCaptured } from '../acts/seal.ts';
+import {
+  findCheckpoint,
+  insertWriting,
+  markDeleted,
+  markSealed,
+  type Sealed,
+} from '../checkpoints/checkpoint.ts';
+import { removeBytes } from '../checkpoints/retention.ts';
+import { type Context, runtimeOf } from '../context.ts';
+import type { Caller } from '../operations/desk.ts';
+import type { Captured, Runtime } from '../ports/runtime.ts';
+import { within } from '../within.ts';
+import { insertUnderItsName } from './taken-name.ts';
+import {
+  definitionOf,
+  deletePreparing,
+  getTemplate,
+  setFailed,
+  setPreparing,
+  setReady,
+  type Template,
+} from './template.ts';
+
+export interface ArchiveTemplate extends TemplateDefinition {
+  readonly name: string;
+  readonly runtime?: string | undefined;
+  /** A file of this machine, which stays as it is until the template is made. */
+  readonly archive: string;
+}
+
+/** Resolves when it is ready. It goes on when nobody waits any more, and `caller.signal` says that nobody does. */
+export function prepareTemplate(ctx: Context, caller: Caller, request: ArchiveTemplate): Promise<Template> {
+  const made = prepare(ctx, caller, request);
+  ctx.background.run(`preparing template "${request.name}"`, () => made.then(ignored, ignored));
+  return made;
+}
+
+function ignored(): void {}
+
+export function requireCustomTemplates(ctx: Context, name = ctx.defaultRuntime): Runtime {
+  const runtime = runtimeOf(ctx, { runtime: name });
+  if (runtime.capabilities().customTemplates) return runtime;
+  throw new TorporError(
+    'capability_unsupported',
+    `The runtime "${name}" cannot run a root of your own, so there are no templates from archives for it.`,
+    { hint: 'Name a checkpoint as a template instead, or use a runtime that can: GET /v1/runtimes.' },
+  );
+}
+
+async function prepare(ctx: Context, caller: Caller, request: ArchiveTemplate): Promise<Template> {
+  const runtime = requireCustomTemplates(ctx, request.runtime);
+  const writingId = ctx.ids.next('ckpt');
+  const template: Template = {
+    org: caller.org,
+    name: request.name,
+    runtime: runtime.name,
+    definition: definitionOf(request),
+    state: 'preparing',
+    checkpointId: null,
+    writingId,
+    owner: ctx.serverId,
+    phase: null,
+    error: null,
+    createdAt: ctx.clock.now(),
+  };
+  await claim(ctx, template, writingId);
+  try {
+    const sealed = await make(ctx, runtime, template, writingId, request.archive);
+    await commitReady(ctx, template, writingId, sealed);
+  } catch (thrown) {
+    const error = ctx.stopping.aborted ? stopped(template, thrown) : TorporError.from(thrown);
+    await undo(ctx, template, writingId, error, caller.signal?.aborted === true || ctx.stopping.aborted);
+    throw error;
+  }
+  return getTemplate(ctx, template.org, template.name);
+}
+
+/** The checkpoint's row is written before a byte of it exists. */
+async function claim(ctx: Context, template: Template, id: CheckpointId): Promise<void> {
+  const { org, runtime } = template;
+  await ctx.db.transaction(async (tx) => {
+    const about = { sandboxId: null, generation: null, seq: 0, parentId: null, operationId: null };
+    await insertWriting(tx, { id, org, runtime, ...about }, ctx.clock.now());
+    await insertUnderItsName(tx, template);
+  });
+}
+
+async function make(
+  ctx: Context,
+  runtime: Runtime,
+  template: Template,
+  id: CheckpointId,
+  archive: string,
+): Promise<Sealed> {
+  const { name, definition } = template;
+  const { services, env } = definition;
+  const progress = async (phase: string) => {
+    const isOurs = await ctx.db.transaction((tx) => setPreparing(tx, template, phase));
+    if (!isOurs) throw takenAway(template);
+  };
+  const order = { name, root: { kind: 'archive', path: archive }, services, env, progress } as const;
+  let preparing: Promise<Captured> | undefined;
+  try {
+    return await within(
+      ctx.clock,
+      ctx.settings.templateMs,
+      `Preparing template "${name}"`,
+      async (signal) => {
+        const staging = await ctx.store.stage(id, signal);
+        preparing = runtime.prepareTemplate(order, staging, signal);
+        const captured = await preparing;
+        await progress('sealing');
+        return sealCaptured(
+          ctx,
+          staging,
+          captured,
+          { id: null, baseId: null, runtime: runtime.name },
+          signal,
+        );
+      },
+      ctx.stopping,
+    );
+  } catch (thrown) {
+    // What is given up must have come to rest before it is taken away.
+    await within(ctx.clock, ctx.settings.callMs, 'Giving up a template', async () => preparing).catch(
+      ignored,
+    );
+    throw thrown;
+  }
+}
+
+async function commitReady(
+  ctx: Context,
+  template: Template,
+  id: CheckpointId,
+  sealed: Sealed,
+): Promise<void> {
+  await ctx.db.transaction(async (tx) => {
+    const kept = { recovered: false, kept: false, expiresAt: null };
+    await markSealed(tx, id, sealed, kept, ctx.clock.now());
+    if (!(await setReady(tx, template))) throw takenAway(template);
+  });
+}
+
+/** What fails here is found by its row, later. */
+async function undo(
+  ctx: Context,
+  template: Template,
+  id: CheckpointId,
+  error: TorporError,
+  isUnheard: boolean,
+): Promise<void> {
+  if (isUnheard) ctx.report('a template could not be made', { name: template.name, error });
+  try {
+    await ctx.db.transaction(async (tx) => {
+      if (isUnheard) await setFailed(tx, template, error);
+      else await deletePreparing(tx, template);
+      await markDeleted(tx, id, ctx.clock.now());
+    });
+    const checkpoint = await findCheckpoint(ctx.db, id);
+    if (checkpoint !== undefined) await removeBytes(ctx, checkpoint);
+  } catch (thrown) {
+    ctx.report('giving up a template failed', { name: template.name, checkpointId: id, error: thrown });
+  }
+}
+
+function takenAway({ name }: Template): TorporError {
+  return new TorporError('conflict', `Another server took the template "${name}" for abandoned.`, {
+    hint: 'Make it again.',
+  });
+}
+
+function stopped({ name }: Template, cause: unknown): TorporError {
+  return new TorporError('unreachable', `The server stopped while the template "${name}" was prepared.`, {
+    hint: 'Make it again.',
+    cause,
+  });
+}

@@ -1,0 +1,35 @@
+/** Names of templates: the built-in ones are nobody's to take, and any other means one thing in an organisation. */
+import { TorporError } from '@torpor/protocol';
+import { EVERYBODY } from '../checkpoints/checkpoint.ts';
+import type { Queryable, Transaction } from '../ports/database.ts';
+import { insertTemplate, type Template } from './template.ts';
+
+/** What each runtime is asked to make when a server starts. */
+export const BUILT_IN: readonly string[] = ['base'];
+
+export async function refuseTakenTemplateName(db: Queryable, org: string, name: string): Promise<void> {
+  const rows = await db.query<{ org: string }>(
+    "SELECT org FROM templates WHERE name = $2 AND (org = $1 OR org = $3) AND state <> 'failed'",
+    [org, name, EVERYBODY],
+  );
+  if (BUILT_IN.includes(name) || rows.some((row) => row.org === EVERYBODY)) {
+    throw new TorporError('conflict', `The name "${name}" is that of a built-in template.`, {
+      hint: 'Choose another name.',
+    });
+  }
+  if (rows.length > 0) throw takenName(name);
+}
+
+function takenName(name: string): TorporError {
+  return new TorporError('conflict', `There is a template named "${name}" already.`, {
+    hint: 'Choose another name, or delete the template that has it.',
+  });
+}
+
+/** Twins meet at the unique index. A failure does not stand in the way of another try. */
+export async function insertUnderItsName(tx: Transaction, template: Template): Promise<void> {
+  const { org, name } = template;
+  await refuseTakenTemplateName(tx, org, name);
+  await tx.query("DELETE FROM templates WHERE org = $1 AND name = $2 AND state = 'failed'", [org, name]);
+  if (!(await insertTemplate(tx, template))) throw takenName(name);
+}

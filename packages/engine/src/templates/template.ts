@@ -1,0 +1,203 @@
+/** Templates as the database has them: whose they are, what they lead to, and how to find the one that is meant. */
+import {
+  type CheckpointId,
+  type ErrorBody,
+  type Service,
+  type TemplateDefinition,
+  type TemplateState,
+  TorporError,
+} from '@torpor/protocol';
+import { type Checkpoint, EVERYBODY, findCheckpoint } from '../checkpoints/checkpoint.ts';
+import type { Context } from '../context.ts';
+import type { Queryable, Row, Transaction } from '../ports/database.ts';
+
+/** What a sandbox made from a template is given beside its files. */
+export interface Definition {
+  readonly description: string | null;
+  readonly services: readonly Service[];
+  readonly env: Readonly<Record<string, string>>;
+}
+
+export interface Template {
+  readonly org: string;
+  readonly name: string;
+  readonly runtime: string;
+  readonly definition: Definition;
+  readonly state: TemplateState;
+  /** Of one that is ready. */
+  readonly checkpointId: CheckpointId | null;
+  /** What is being written, and by which server, while it is prepared. */
+  readonly writingId: CheckpointId | null;
+  readonly owner: string | null;
+  readonly phase: string | null;
+  readonly error: ErrorBody | null;
+  readonly createdAt: number;
+}
+
+const COLUMNS =
+  'org, name, runtime, definition, state, checkpoint_id, writing_id, owner, phase, error, created_at';
+
+function toTemplate(row: Row): Template {
+  const { definition, checkpoint_id, writing_id, error, created_at, ...same } = row;
+  return {
+    ...same,
+    definition: JSON.parse(String(definition)),
+    checkpointId: checkpoint_id,
+    writingId: writing_id,
+    error: error === null ? null : JSON.parse(String(error)),
+    createdAt: created_at,
+  } as unknown as Template;
+}
+
+export function definitionOf({ description, services, env }: TemplateDefinition): Definition {
+  return { description: description ?? null, services: services ?? [], env: env ?? {} };
+}
+
+async function findOwn(db: Queryable, org: string, name: string): Promise<Template | undefined> {
+  const [row] = await db.query(`SELECT ${COLUMNS} FROM templates WHERE org = $1 AND name = $2`, [org, name]);
+  return row === undefined ? undefined : toTemplate(row);
+}
+
+export async function findBuiltIn(
+  db: Queryable,
+  runtime: string,
+  name: string,
+): Promise<Template | undefined> {
+  const [row] = await db.query(
+    `SELECT ${COLUMNS} FROM templates WHERE org = $1 AND name = $2 AND runtime = $3`,
+    [EVERYBODY, name, runtime],
+  );
+  return row === undefined ? undefined : toTemplate(row);
+}
+
+/** The organisation's own, else the built-in one of the runtime that is meant. */
+export async function findTemplate(
+  ctx: Context,
+  org: string,
+  name: string,
+  runtime?: string,
+): Promise<Template | undefined> {
+  const own = await findOwn(ctx.db, org, name);
+  if (own === undefined) return findBuiltIn(ctx.db, runtime ?? ctx.defaultRuntime, name);
+  return runtime === undefined || own.runtime === runtime ? own : undefined;
+}
+
+export async function getTemplate(
+  ctx: Context,
+  org: string,
+  name: string,
+  runtime?: string,
+): Promise<Template> {
+  const template = await findTemplate(ctx, org, name, runtime);
+  if (template !== undefined) return template;
+  const where = runtime === undefined ? 'There is' : `The runtime "${runtime}" has`;
+  throw new TorporError('not_found', `${where} no template "${name}".`, {
+    hint: 'GET /v1/templates lists what there is.',
+  });
+}
+
+/** What a sandbox made from it starts from. */
+export async function firstCheckpoint(db: Queryable, template: Template): Promise<Checkpoint> {
+  const { name, state, phase, error, checkpointId } = template;
+  if (state === 'preparing') {
+    throw new TorporError('transitioning', `The template "${name}" is still being prepared.`, {
+      details: { phase },
+      hint: 'GET /v1/templates/{name} says how far it has come. Wait until it is ready.',
+    });
+  }
+  const checkpoint = checkpointId === null ? undefined : await findCheckpoint(db, checkpointId);
+  if (checkpoint !== undefined) return checkpoint;
+  throw new TorporError('conflict', `The template "${name}" could not be made: ${error?.message}`, {
+    hint: 'Make it again, or delete it.',
+  });
+}
+
+/** The organisation's own and everybody's. */
+export async function listTemplates(db: Queryable, org: string): Promise<Template[]> {
+  const rows = await db.query(
+    `SELECT ${COLUMNS} FROM templates WHERE org = $1 OR org = $2 ORDER BY name, org, runtime`,
+    [org, EVERYBODY],
+  );
+  return rows.map(toTemplate);
+}
+
+/** Those whose server is gone, and those that nobody can be at work on any more. */
+export async function listAbandoned(db: Queryable, now: number, oldest: number): Promise<Template[]> {
+  const rows = await db.query(
+    `SELECT ${COLUMNS} FROM templates
+     WHERE state = 'preparing' AND (created_at < $2
+       OR NOT EXISTS (SELECT 1 FROM servers WHERE servers.id = owner AND lease_until > $1))`,
+    [now, oldest],
+  );
+  return rows.map(toTemplate);
+}
+
+/** False when somebody was quicker. */
+export async function insertTemplate(tx: Transaction, template: Template): Promise<boolean> {
+  const rows = await tx.query(
+    `INSERT INTO templates (org, name, runtime, definition, state, checkpoint_id, writing_id, owner, created_at)
+     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT DO NOTHING RETURNING name`,
+    [
+      template.org,
+      template.name,
+      template.runtime,
+      JSON.stringify(template.definition),
+      template.state,
+      template.checkpointId,
+      template.writingId,
+      template.owner,
+      template.createdAt,
+    ],
+  );
+  return rows.length === 1;
+}
+
+/** Only while it is being prepared into this checkpoint; says whether it is. */
+export async function setPreparing(
+  tx: Transaction,
+  { org, name, writingId }: Template,
+  phase: string,
+): Promise<boolean> {
+  const rows = await tx.query(
+    'UPDATE templates SET phase = $4 WHERE org = $1 AND name = $2 AND writing_id = $3 RETURNING name',
+    [org, name, writingId, phase],
+  );
+  return rows.length === 1;
+}
+
+/** The checkpoint is sealed in the same transaction, before this. Says whether it was still ours to end. */
+export async function setReady(tx: Transaction, { org, name, writingId }: Template): Promise<boolean> {
+  const rows = await tx.query(
+    `UPDATE templates SET state = 'ready', checkpoint_id = writing_id, writing_id = NULL, owner = NULL, phase = NULL
+     WHERE org = $1 AND name = $2 AND writing_id = $3 RETURNING name`,
+    [org, name, writingId],
+  );
+  return rows.length === 1;
+}
+
+/** For those who did not wait: why there is no such template. Says whether it was still being prepared. */
+export async function setFailed(
+  tx: Transaction,
+  { org, name, writingId }: Template,
+  error: TorporError,
+): Promise<boolean> {
+  const rows = await tx.query(
+    `UPDATE templates SET state = 'failed', error = $4, writing_id = NULL, owner = NULL, phase = NULL
+     WHERE org = $1 AND name = $2 AND writing_id = $3 RETURNING name`,
+    [org, name, writingId, JSON.stringify(error.toBody())],
+  );
+  return rows.length === 1;
+}
+
+export async function deletePreparing(tx: Transaction, { org, name, writingId }: Template): Promise<void> {
+  await tx.query('DELETE FROM templates WHERE org = $1 AND name = $2 AND writing_id = $3', [
+    org,
+    name,
+    writingId,
+  ]);
+}
+
+/** Nobody asks any more what became of them. */
+export async function forgetFailed(tx: Transaction, before: number): Promise<void> {
+  await tx.query("DELETE FROM templates WHERE state = 'failed' AND created_at < $1", [before]);
+}

@@ -1,0 +1,326 @@
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import type { SandboxId, Service } from '@torpor/protocol';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { databaseKinds } from '../../testing/fresh-database.ts';
+import { MemoryRuntime } from '../../testing/memory-runtime.ts';
+import { ProviderRuntime } from '../../testing/provider-runtime.ts';
+import { makeWorld, type World } from '../../testing/world.ts';
+import type { Engine } from '../engine.ts';
+import type { TemplateOrder } from '../ports/runtime.ts';
+
+const caller = { org: 'org' };
+const web: Service = { name: 'web', command: 'serve', port: 3000 };
+
+describe.each(databaseKinds)('a template on %s', (kind) => {
+  let world: World;
+  let engine: Engine;
+  let directory: string;
+  beforeEach(async () => {
+    directory = await mkdtemp(join(tmpdir(), 'torpor-archives-'));
+    const runtimes = ({ store }: Pick<World, 'store'>) => [
+      new ProviderRuntime(),
+      new MemoryRuntime({ name: 'plain', files: store, capabilities: { customTemplates: false } }),
+    ];
+    world = await makeWorld(kind, { runtimes });
+    engine = world.engine;
+  });
+  afterEach(async () => {
+    await world.dispose();
+    await rm(directory, { recursive: true });
+  });
+
+  const archiveOf = async (text: string) => {
+    const archive = join(directory, 'archive.tar');
+    await writeFile(archive, text);
+    return archive;
+  };
+  const make = async (name: string, more: object = {}, text = 'a root') =>
+    engine.prepareTemplate(caller, { name, archive: await archiveOf(text), ...more });
+  const stored = async () => {
+    const ids: string[] = [];
+    for await (const { id } of world.store.list()) ids.push(id);
+    return ids;
+  };
+  const refused = (promise: Promise<unknown>, code: string, more: object = {}) =>
+    expect(promise).rejects.toMatchObject({ code, ...more });
+  const cycle = async (id: SandboxId) => {
+    const { checkpoint } = await engine.pause(caller, id);
+    await engine.resume(caller, id);
+    return checkpoint.id;
+  };
+
+  /** The runtime begins to make one, and goes on when it is let. */
+  function held() {
+    let [begin, goOn, giveUp]: ((reason?: unknown) => void)[] = [];
+    const begun = new Promise((resolve) => {
+      begin = resolve;
+    });
+    const gate = new Promise((resolve, reject) => {
+      [goOn, giveUp] = [() => resolve(undefined), reject];
+    });
+    const real = world.runtime.prepareTemplate.bind(world.runtime);
+    world.runtime.prepareTemplate = async (order: TemplateOrder, staging, signal) => {
+      signal?.addEventListener('abort', () => giveUp?.(signal.reason));
+      await order.progress('booting');
+      begin?.();
+      await gate;
+      return real(order, staging);
+    };
+    return { begun, goOn: () => goOn?.(), fail: (error: Error) => giveUp?.(error) };
+  }
+
+  describe('from an archive', () => {
+    it('is what sandboxes start from: its files, its memory, its services and its environment', async () => {
+      const env = { LEVEL: '1', PLACE: 'template' };
+      const made = await make('app', { services: [web], env, description: 'serves' });
+      expect(made).toMatchObject({
+        name: 'app',
+        runtime: 'memory',
+        builtIn: false,
+        state: 'ready',
+        phase: null,
+        description: 'serves',
+        services: [web],
+      });
+      const worker = { name: 'worker', command: 'work' };
+      const request = { template: 'app', services: [worker], env: { PLACE: 'sandbox' } };
+      const sandbox = await engine.create(caller, request);
+      expect(sandbox).toMatchObject({
+        template: 'app',
+        baseId: made.checkpointId,
+        services: [web, worker],
+      });
+      expect(world.runtime.look(sandbox.id)).toEqual({ files: { '/root': 'a root' }, counter: 1 });
+      const [row] = await world.db.query<{ config: string }>('SELECT config FROM sandboxes WHERE id = $1', [
+        sandbox.id,
+      ]);
+      expect(JSON.parse(row?.config ?? '')).toMatchObject({ env: { LEVEL: '1', PLACE: 'sandbox' } });
+    });
+
+    it('gives way to a service of the sandbox that has the same name', async () => {
+      await make('app', { services: [web] });
+      const own = { ...web, command: 'serve otherwise' };
+      expect((await engine.create(caller, { template: 'app', services: [own] })).services).toEqual([own]);
+    });
+
+    it('leaves nothing when it cannot be made: no row, no bytes, no name', async () => {
+      const before = await stored();
+      await refused(make('app', {}, 'hostile'), 'invalid_request');
+      expect((await engine.templates('org')).map(({ name }) => name)).not.toContain('app');
+      expect(await stored()).toEqual(before);
+      expect(await make('app')).toMatchObject({ state: 'ready' });
+    });
+
+    it('is refused where the runtime cannot run it, before anything is written', async () => {
+      await refused(make('app', { runtime: 'plain' }), 'capability_unsupported');
+      await refused(
+        engine.refuseTemplate('org', { name: 'app', runtime: 'plain' }),
+        'capability_unsupported',
+      );
+      await refused(make('app', { runtime: 'no such' }), 'capability_unsupported');
+      await refused(engine.template('org', 'app'), 'not_found');
+    });
+
+    it('belongs to one runtime, which its sandboxes get without being asked', async () => {
+      await make('app', { runtime: 'provider' });
+      expect(await engine.create(caller, { template: 'app' })).toMatchObject({ runtime: 'provider' });
+      await refused(engine.create(caller, { template: 'app', runtime: 'memory' }), 'not_found');
+    });
+  });
+
+  describe('that is being prepared', () => {
+    it('says how far it has come, keeps its name, and cannot be used or deleted yet', async () => {
+      const { begun, goOn } = held();
+      const making = make('app');
+      await begun;
+      expect(await engine.template('org', 'app')).toMatchObject({
+        state: 'preparing',
+        phase: 'booting',
+        checkpointId: null,
+      });
+      await refused(engine.create(caller, { template: 'app' }), 'transitioning');
+      await refused(engine.deleteTemplate('org', 'app'), 'transitioning');
+      await refused(make('app'), 'conflict');
+      // Longer than an operation may take: a large root does.
+      world.clock.advance(130_000);
+      await engine.heartbeat();
+      await engine.reconcile();
+      goOn();
+      expect(await making).toMatchObject({ state: 'ready' });
+    });
+
+    it('fails for those who stopped waiting with a reason that they find, and can be made again', async () => {
+      const { begun, fail } = held();
+      const waiting = new AbortController();
+      const request = { name: 'app', archive: await archiveOf('a root') };
+      const making = engine.prepareTemplate({ ...caller, signal: waiting.signal }, request);
+      await begun;
+      waiting.abort();
+      fail(new Error('a fault'));
+      await refused(making, 'internal');
+      expect(await engine.template('org', 'app')).toMatchObject({
+        state: 'failed',
+        checkpointId: null,
+        error: { code: 'internal' },
+      });
+      await refused(engine.create(caller, { template: 'app' }), 'conflict');
+      world.clock.advance(25 * 3_600_000);
+      await engine.reconcile();
+      await refused(engine.template('org', 'app'), 'not_found');
+    });
+
+    it('is given up when its server died, and what that server still does changes nothing', async () => {
+      const { begun, goOn } = held();
+      const before = await stored();
+      const making = make('app');
+      await begun;
+      world.clock.advance(60_000);
+      const heir = await world.another();
+      expect(await heir.template('org', 'app')).toMatchObject({
+        state: 'failed',
+        error: { code: 'unreachable' },
+      });
+      goOn();
+      await refused(making, 'conflict');
+      await heir.reconcile();
+      expect(await heir.template('org', 'app')).toMatchObject({ state: 'failed' });
+      expect(await stored()).toEqual(before);
+    });
+
+    it('does not hold up a server that stops', async () => {
+      const { begun } = held();
+      const making = make('app').catch((thrown: unknown) => thrown);
+      await begun;
+      await engine.stop();
+      expect(await making).toMatchObject({ code: 'unreachable' });
+      const next = await world.another();
+      expect(await next.template('org', 'app')).toMatchObject({ state: 'failed' });
+    });
+
+    it('takes no longer than it may', async () => {
+      const { begun } = held();
+      const making = make('app').catch((thrown: unknown) => thrown);
+      await begun;
+      world.clock.advance(900_001);
+      expect(await making).toMatchObject({ code: 'timeout' });
+      await refused(engine.template('org', 'app'), 'not_found');
+    });
+  });
+
+  describe('from a checkpoint', () => {
+    it('starts sandboxes with what it was sealed with, as a fork would', async () => {
+      const { id } = await engine.create(caller, { services: [web], env: { A: '1' } });
+      world.runtime.work(id, '/seeded', 'yes');
+      const { checkpoint } = await engine.pause(caller, id);
+      const made = await engine.nameTemplate('org', { name: 'seeded', from: checkpoint.id });
+      expect(made).toMatchObject({ state: 'ready', checkpointId: checkpoint.id, services: [web] });
+      const { id: first } = await engine.create(caller, { template: 'seeded' });
+      const { id: second, services } = await engine.create(caller, { template: 'seeded' });
+      expect(services).toEqual([web]);
+      for (const one of [first, second]) {
+        expect(world.runtime.look(one)).toMatchObject({ files: { '/seeded': 'yes' }, counter: 1 });
+      }
+      const events = await engine.events({ sandboxId: first, afterSeq: 0 }, 100);
+      expect(events.find(({ type }) => type === 'sandbox.started')?.data).toMatchObject({
+        source: { kind: 'template', checkpointId: checkpoint.id },
+      });
+    });
+
+    it('keeps it for as long as the template is there, whatever becomes of its sandbox', async () => {
+      const { id } = await engine.create(caller, {});
+      const { checkpoint } = await engine.pause(caller, id);
+      await engine.nameTemplate('org', { name: 'seeded', from: checkpoint.id });
+      await engine.resume(caller, id);
+      for (let times = 0; times < 3; times++) await cycle(id);
+      await engine.kill(caller, id);
+      await engine.reconcile();
+      expect(await stored()).toContain(checkpoint.id);
+      await refused(engine.deleteCheckpoint('org', checkpoint.id), 'conflict');
+      await engine.create(caller, { template: 'seeded' }).then((sandbox) => engine.kill(caller, sandbox.id));
+      await engine.deleteTemplate('org', 'seeded');
+      await engine.reconcile();
+      expect(await stored()).not.toContain(checkpoint.id);
+    });
+
+    it('is refused for what nobody else may start from, or is not there', async () => {
+      const { id } = await engine.create(caller, { runtime: 'provider' });
+      const { checkpoint } = await engine.pause(caller, id);
+      await refused(engine.nameTemplate('org', { name: 'x', from: checkpoint.id }), 'capability_unsupported');
+      await refused(engine.nameTemplate('org', { name: 'x', from: `ckpt_${'0'.repeat(20)}` }), 'not_found');
+      const { checkpointId } = await engine.template('org', 'base');
+      if (checkpointId === null) throw new Error('It is not ready.');
+      await refused(engine.nameTemplate('org', { name: 'x', from: checkpointId }), 'conflict');
+    });
+  });
+
+  describe('of an organisation', () => {
+    it('is not there for another one, which may use its name (R104)', async () => {
+      const { checkpointId } = await make('app');
+      if (checkpointId === null) throw new Error('It is not ready.');
+      const { id } = await engine.create(caller, {});
+      const snapshot = await engine.snapshot(caller, id);
+      await refused(engine.template('other', 'app'), 'not_found');
+      await refused(engine.create({ org: 'other' }, { template: 'app' }), 'not_found');
+      await refused(engine.deleteTemplate('other', 'app'), 'not_found');
+      await refused(engine.checkpoint('other', checkpointId), 'not_found');
+      await refused(engine.create({ org: 'other' }, { from: checkpointId }), 'not_found');
+      await refused(engine.nameTemplate('other', { name: 'mine', from: snapshot.id }), 'not_found');
+      expect((await engine.templates('other')).map(({ name }) => name)).not.toContain('app');
+      const archive = await archiveOf('another root');
+      await engine.prepareTemplate({ org: 'other' }, { name: 'app', archive });
+      const theirs = await engine.create({ org: 'other' }, { template: 'app' });
+      expect(world.runtime.look(theirs.id)?.files).toEqual({ '/root': 'another root' });
+    });
+
+    it('has a name that is not taken and not built in, and of twins one wins', async () => {
+      const { id } = await engine.create(caller, {});
+      const { id: from } = await engine.snapshot(caller, id);
+      await make('app');
+      await refused(make('app'), 'conflict');
+      await refused(engine.refuseTemplate('org', { name: 'app' }), 'conflict');
+      for (const name of ['app', 'base'])
+        await refused(engine.nameTemplate('org', { name, from }), 'conflict');
+      await refused(make('base'), 'conflict');
+      const twins = await Promise.allSettled(
+        [1, 2, 3].map(() => engine.nameTemplate('org', { name: 'x', from })),
+      );
+      expect(twins.map(({ status }) => status).sort()).toEqual(['fulfilled', 'rejected', 'rejected']);
+    });
+  });
+
+  describe('that is deleted', () => {
+    it('leaves its sandboxes alone, and its bytes for as long as one of them needs them', async () => {
+      const { checkpointId } = await make('app');
+      const { id } = await engine.create(caller, { template: 'app' });
+      await engine.deleteTemplate('org', 'app');
+      await refused(engine.create(caller, { template: 'app' }), 'not_found');
+      await engine.reconcile();
+      expect(await stored()).toContain(checkpointId);
+      expect(await engine.get('org', id)).toMatchObject({ state: 'running', template: 'app' });
+      await cycle(id);
+      await engine.reconcile();
+      expect(await stored()).not.toContain(checkpointId);
+    });
+
+    it('goes with its bytes at once when nobody needs them', async () => {
+      const before = await stored();
+      await make('app');
+      await engine.deleteTemplate('org', 'app');
+      await expect.poll(stored).toEqual(before);
+    });
+
+    it('does not keep a sandbox from waking that may fall back on it', async () => {
+      await make('app');
+      const { id } = await engine.create(caller, { template: 'app', fallback: ['files', 'template'] });
+      await engine.pause(caller, id);
+      await engine.deleteTemplate('org', 'app');
+      expect((await engine.resume(caller, id)).sandbox.state).toBe('running');
+    });
+
+    it('is not a built-in one', async () => {
+      await refused(engine.deleteTemplate('org', 'base'), 'forbidden');
+    });
+  });
+});

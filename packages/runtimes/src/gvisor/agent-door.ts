@@ -1,0 +1,81 @@
+/** Waiting for the agent of a guest, and telling it who it is. */
+import type { Clock } from '@torpor/engine';
+import { type AgentClient, connectAgent } from '@torpor/envd';
+import { TorporError } from '@torpor/protocol';
+import { AGENT_PORT } from './berth.ts';
+import { GUEST_HOME, GUEST_USER } from './guest/layout.ts';
+import type { Attachment } from './network/sandbox-network.ts';
+
+export interface AgentOrder {
+  readonly attachment: Pick<Attachment, 'guestAddress' | 'resolverAddress'>;
+  /** With which the agent takes orders now. */
+  readonly credential: string;
+  /** What it asks of callers from here on, and of the server for the next order. */
+  readonly token: string;
+  readonly nextCredential: string;
+  readonly sandboxId: string;
+  readonly hostname: string;
+  readonly env: Readonly<Record<string, string>>;
+  /** And threads, of its people. As they are, when it is not said. */
+  readonly processes?: number | undefined;
+  /** Whether the sentry still lives: without it nobody will ever answer. */
+  readonly isAlive: () => Promise<boolean>;
+}
+
+const FIRST_LOOK_MS = 4;
+const LONGEST_LOOK_MS = 50;
+/** A knock on a door that is not there yet is answered by nobody. */
+const KNOCK_MS = 1_000;
+
+export function agentAt(guestAddress: string, accessToken: string): AgentClient {
+  return connectAgent({ baseUrl: `http://${guestAddress}:${AGENT_PORT}`, accessToken });
+}
+
+/** The client is the caller's to close. */
+export async function setUpAgent(order: AgentOrder, clock: Clock, signal: AbortSignal): Promise<AgentClient> {
+  const { attachment, hostname } = order;
+  const { guestAddress, resolverAddress } = attachment;
+  const agent = agentAt(guestAddress, order.token);
+  const orders = {
+    credential: order.nextCredential,
+    accessToken: order.token,
+    envs: { ...order.env },
+    defaultUser: GUEST_USER,
+    defaultWorkdir: GUEST_HOME,
+    hostname,
+    sandboxId: order.sandboxId,
+    timestamp: clock.now(),
+    resolvConf: `nameserver ${resolverAddress}\n`,
+    hosts: `127.0.0.1 localhost\n${guestAddress} ${hostname}\n`,
+    ...(order.processes === undefined ? {} : { maxProcesses: order.processes }),
+  };
+  try {
+    await untilAnswering(order, agent, clock, signal);
+    await agent.init(orders, { signal, credential: order.credential });
+    return agent;
+  } catch (thrown) {
+    agent.close();
+    throw thrown;
+  }
+}
+
+async function untilAnswering(
+  { isAlive }: AgentOrder,
+  agent: AgentClient,
+  clock: Clock,
+  signal: AbortSignal,
+): Promise<void> {
+  for (let pause = FIRST_LOOK_MS; ; pause = Math.min(2 * pause, LONGEST_LOOK_MS)) {
+    signal.throwIfAborted();
+    const knock = AbortSignal.any([signal, AbortSignal.timeout(KNOCK_MS)]);
+    const answered = await agent.health({ signal: knock }).then(
+      () => true,
+      () => false,
+    );
+    if (answered) return;
+    if (!(await isAlive())) {
+      throw new TorporError('internal', 'The sandbox ended before its agent was ready.');
+    }
+    await clock.sleep(pause, signal);
+  }
+}

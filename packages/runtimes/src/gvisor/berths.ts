@@ -1,0 +1,162 @@
+/**
+ * Containers made ahead for checkpoints that are likely to be started next, so that a start only has to bring
+ * the memory in. Few of them, for a while, and never on the way of a caller.
+ */
+import { randomBytes } from 'node:crypto';
+import { join } from 'node:path';
+import type { SealedCheckpoint } from '@torpor/engine';
+import type { CheckpointId } from '@torpor/protocol';
+import { type Berth, clearBerth, makeBerth, type Stack } from './berth.ts';
+import { needsOf } from './checkpoint-needs.ts';
+import type { Ground } from './ground.ts';
+import { pathsIn } from './instance-files.ts';
+import { stackFor } from './start.ts';
+
+export interface BerthSettings {
+  /** Of all checkpoints together. Each takes some 25 MB until it is used. */
+  readonly most: number;
+  /** Of one checkpoint. */
+  readonly mostEach: number;
+  /** A berth that nobody wanted for so long is taken away. */
+  readonly keepMs: number;
+}
+
+export const BERTH_SETTINGS: BerthSettings = { most: 4, mostEach: 2, keepMs: 10 * 60_000 };
+
+/** As much of a checkpoint as a berth for it takes. */
+export type Expected = Omit<SealedCheckpoint, 'path'>;
+
+const TIDY_EVERY_MS = 30_000;
+
+interface Waiting extends Berth {
+  readonly checkpoint: CheckpointId;
+  readonly directory: string;
+  readonly tools: string;
+  readonly system: string | null;
+  readonly madeAt: number;
+}
+
+export class Berths {
+  readonly #ground: Ground;
+  readonly #settings: BerthSettings;
+  readonly #ready: Waiting[] = [];
+  /** One at a time for each checkpoint; it resolves however it ends. */
+  readonly #making = new Map<CheckpointId, Promise<void>>();
+  readonly #closing = new AbortController();
+  readonly #tidying: Promise<void>;
+
+  constructor(ground: Ground, settings: BerthSettings = BERTH_SETTINGS) {
+    this.#ground = ground;
+    this.#settings = settings;
+    this.#tidying = this.#tidy();
+  }
+
+  /** The one that fits, if there is one or is about to be; from here on it is the caller's. */
+  async take(checkpoint: CheckpointId, stack: Stack): Promise<Berth | undefined> {
+    const found = this.#takeReady(checkpoint, stack);
+    if (found !== undefined || !this.#making.has(checkpoint)) return found;
+    await this.#making.get(checkpoint);
+    return this.#takeReady(checkpoint, stack);
+  }
+
+  #takeReady(checkpoint: CheckpointId, stack: Stack): Berth | undefined {
+    const system = stack.system?.fingerprint ?? null;
+    const found = this.#ready.findIndex(
+      (one) =>
+        one.checkpoint === checkpoint && one.tools === stack.tools.fingerprint && one.system === system,
+    );
+    return found < 0 ? undefined : this.#ready.splice(found, 1)[0];
+  }
+
+  /** A start from this checkpoint is to be expected. Returns at once. */
+  expect(checkpoint: Expected, howMany = 1): void {
+    const { id, parts } = checkpoint;
+    if (!parts.memory || this.#closing.signal.aborted || this.#making.has(id)) return;
+    const there = this.#ready.filter((one) => one.checkpoint === id).length;
+    if (there >= Math.min(howMany, this.#settings.mostEach)) return;
+    const making = this.#makeOne(checkpoint)
+      .catch((error: unknown) => {
+        if (!this.#closing.signal.aborted)
+          this.#ground.report('a container could not be made ahead', { error });
+      })
+      .finally(() => {
+        this.#making.delete(id);
+        if (there + 1 < howMany) this.expect(checkpoint, howMany);
+      });
+    this.#making.set(id, making);
+  }
+
+  /** What was made for this checkpoint is of no use any more. */
+  async forget(checkpoint: CheckpointId): Promise<void> {
+    const useless = this.#ready.filter((one) => one.checkpoint === checkpoint);
+    for (const one of useless) await this.#drop(one);
+  }
+
+  async close(): Promise<void> {
+    this.#closing.abort();
+    await Promise.all([this.#tidying, ...this.#making.values()]);
+    for (const one of [...this.#ready]) await this.#drop(one);
+  }
+
+  async #makeOne(checkpoint: Expected): Promise<void> {
+    const made = await this.#make(checkpoint, this.#closing.signal);
+    this.#ready.push(made);
+    for (const one of this.#ready.slice(0, Math.max(0, this.#ready.length - this.#settings.most))) {
+      await this.#drop(one);
+    }
+  }
+
+  /** Takes away those that nobody came for. */
+  async #tidy(): Promise<void> {
+    const { clock } = this.#ground;
+    const { signal } = this.#closing;
+    while (!signal.aborted) {
+      await clock.sleep(TIDY_EVERY_MS, signal).catch(() => {});
+      const oldest = clock.now() - this.#settings.keepMs;
+      for (const one of this.#ready.filter(({ madeAt }) => madeAt < oldest)) await this.#drop(one);
+    }
+  }
+
+  async #make(checkpoint: Expected, signal: AbortSignal): Promise<Waiting> {
+    const { tag, berthsDir, layers, runsc, clock } = this.#ground;
+    const number = randomBytes(6).toString('hex');
+    const name = `${tag}-berth-${number}`;
+    const directory = join(berthsDir, number);
+    const stack = await stackFor(this.#ground, needsOf(checkpoint), 'memory', signal);
+    const upper = await layers.create();
+    const paths = pathsIn(directory);
+    const network = { mode: 'none' } as const;
+    try {
+      const order = { name, paths, stack, upper, hostname: 'sandbox', network, resources: {} };
+      const berth = await makeBerth(this.#ground, order, signal);
+      await runsc.create(berth.container, signal);
+      const system = stack.system?.fingerprint ?? null;
+      return {
+        ...berth,
+        checkpoint: checkpoint.id,
+        directory,
+        tools: stack.tools.fingerprint,
+        system,
+        madeAt: clock.now(),
+      };
+    } catch (thrown) {
+      await this.#clear({ name, directory }, upper);
+      throw thrown;
+    }
+  }
+
+  async #drop(one: Waiting): Promise<void> {
+    const at = this.#ready.indexOf(one);
+    // Somebody took it, or is dropping it.
+    if (at < 0) return;
+    this.#ready.splice(at, 1);
+    await this.#clear({ name: one.container.id, directory: one.directory }, one.upper);
+  }
+
+  async #clear(berth: { readonly name: string; readonly directory: string }, upper: Berth['upper']) {
+    const { bundle, rootfs } = pathsIn(berth.directory);
+    const unhurried = new AbortController().signal;
+    await clearBerth(this.#ground, { ...berth, bundle, rootfs }, unhurried);
+    await this.#ground.layers.remove(upper);
+  }
+}

@@ -1,0 +1,54 @@
+/** The declared services of an instance that has just been started, whatever came back with its memory. */
+import { isDeepStrictEqual } from 'node:util';
+import { type AgentClient, type ProcessInfo, Signal, serviceTag } from '@torpor/envd';
+import type { Service } from '@torpor/protocol';
+import { serviceProcess, startServices, untilServicesReady } from '../process/services.ts';
+import type { Ground } from './ground.ts';
+import type { StartOrder } from './start.ts';
+
+/** How often it is asked whether a service that was killed has ended. */
+const LOOK_MS = 10;
+
+/**
+ * Those that came back as they are declared go on; the others are started, in the order they were declared in.
+ * One that came back under the same name as something else was the template's, and makes way.
+ */
+export async function bringUpServices(
+  ground: Ground,
+  { spec, dial, use }: StartOrder,
+  agent: AgentClient,
+  signal: AbortSignal,
+): Promise<void> {
+  if (spec.services.length === 0) return;
+  const { clock } = ground;
+  const found = use === 'memory' ? await taggedProcesses(agent, signal) : new Map<string, ProcessInfo>();
+  const here = { agent, clock, allocatedPort: () => undefined, dial };
+  const back = spec.services.filter((service) => isRunning(service, found));
+  const missing = spec.services.filter((service) => !back.includes(service));
+  for (const { name } of missing) {
+    if (found.has(serviceTag(name))) await end(ground, serviceTag(name), agent, signal);
+  }
+  await untilServicesReady(here, back, signal);
+  await startServices(here, missing, signal);
+}
+
+async function taggedProcesses(agent: AgentClient, signal: AbortSignal): Promise<Map<string, ProcessInfo>> {
+  const { processes } = await agent.process.list({}, { signal });
+  return new Map(processes.flatMap((one) => (one.tag === undefined ? [] : [[one.tag, one] as const])));
+}
+
+function isRunning(service: Service, found: ReadonlyMap<string, ProcessInfo>): boolean {
+  const config = found.get(serviceTag(service.name))?.config;
+  if (config === undefined) return false;
+  const { cmd, args, envs, cwd } = config;
+  return isDeepStrictEqual(
+    { cmd, args, envs: { ...envs }, ...(cwd === undefined ? {} : { cwd }) },
+    serviceProcess(service),
+  );
+}
+
+async function end({ clock }: Ground, tag: string, agent: AgentClient, signal: AbortSignal): Promise<void> {
+  const process = { selector: { case: 'tag', value: tag } } as const;
+  await agent.process.sendSignal({ process, signal: Signal.SIGKILL }, { signal });
+  while ((await taggedProcesses(agent, signal)).has(tag)) await clock.sleep(LOOK_MS, signal);
+}

@@ -1,0 +1,18 @@
+/** What a sandbox may take when nobody said: enough for builds, and never the whole machine. */
+import { totalmem } from 'node:os';
+import type { Resources } from '@torpor/protocol';
+
+const MIB = 1024 * 1024;
+const MEMORY_MB = 4_096;
+const DISK_MB = 10_240;
+const PROCESSES = 2_048;
+
+export function withDefaults(resources: Resources): Resources {
+  const half = Math.floor(totalmem() / MIB / 2);
+  return {
+    memoryMb: Math.min(MEMORY_MB, half),
+    diskMb: DISK_MB,
+    processes: PROCESSES,
+    ...resources,
+  };
+}

@@ -1,0 +1,41 @@
+/** What every part of the gVisor runtime works with. */
+import type { Clock } from '@torpor/engine';
+import type { Cgroups } from './cgroups.ts';
+import type { BaseSystems } from './guest/base-system.ts';
+import type { GuestTools } from './guest/guest-tools.ts';
+import type { ReadOnlyView } from './guest/read-only-view.ts';
+import type { InstanceFiles } from './instance-files.ts';
+import type { Layers } from './layers/layers.ts';
+import type { SandboxNetwork } from './network/sandbox-network.ts';
+import type { OwnedLayers } from './owned-layers.ts';
+import type { Runsc } from './runsc.ts';
+
+export interface Ground {
+  readonly tag: string;
+  /** The directory of everything that this runtime keeps. */
+  readonly place: string;
+  readonly files: InstanceFiles;
+  /** For containers that are nobody's yet. */
+  readonly berthsDir: string;
+  readonly layers: Layers;
+  readonly owned: OwnedLayers;
+  readonly network: SandboxNetwork;
+  readonly runsc: Runsc;
+  /** Null where this machine has none to limit with. */
+  readonly cgroups: Cgroups | null;
+  readonly view: ReadOnlyView;
+  readonly base: BaseSystems;
+  /** Those that new sandboxes get. */
+  readonly tools: GuestTools;
+  /** Where all of them are kept. */
+  readonly shelf: string;
+  readonly machine: MachineFacts;
+  readonly clock: Clock;
+  readonly report: (what: string, details: Readonly<Record<string, unknown>>) => void;
+}
+
+/** What a memory image depends on. */
+interface MachineFacts {
+  readonly runsc: string;
+  readonly processor: string;
+}

@@ -1,0 +1,77 @@
+/** What every root needs before the agent runs in it, added where it is missing: places, accounts, a PATH. */
+import { chmod, chown, lstat, mkdir, readdir, symlink } from 'node:fs/promises';
+import { basename, dirname, join } from 'node:path';
+import { withGuestUser } from './accounts.ts';
+import { directoryInside, insideRoot, readInside, writeInside } from './inside-root.ts';
+import { TOOLS, TOOLS_BIN } from './layout.ts';
+
+/** Where a guest mounts something over the root. */
+const MOUNT_POINTS = ['/proc', '/sys', '/dev', TOOLS];
+
+const HOSTS = `127.0.0.1 localhost
+::1 localhost ip6-localhost ip6-loopback
+`;
+
+/** Login shells begin with the PATH of whoever wrote the root, which does not know our programs. */
+const PROFILE_SCRIPT = `case ":$PATH:" in
+  *:${TOOLS_BIN}:*) ;;
+  *) PATH="${TOOLS_BIN}:$PATH" ;;
+esac
+export PATH
+`;
+
+/** `root` may come from strangers; nothing in it can lead us out of it. */
+export async function furnish(root: string): Promise<void> {
+  for (const path of MOUNT_POINTS) await directoryInside(root, path);
+  await directoryInside(root, '/etc');
+  await directoryInside(root, '/root', 0o700);
+  await furnishTmp(root);
+  await addAccounts(root);
+  for (const [path, text] of [
+    ['/etc/hosts', HOSTS],
+    ['/etc/hostname', 'sandbox\n'],
+    ['/etc/resolv.conf', ''],
+  ] as const) {
+    if (!(await isThere(root, path))) await writeInside(root, path, text);
+  }
+  await addPrograms(root);
+}
+
+async function addAccounts(root: string): Promise<void> {
+  const [passwd = '', group = '', shadow] = await Promise.all(
+    ['passwd', 'group', 'shadow'].map((name) => readInside(root, `/etc/${name}`)),
+  );
+  const shell = (await isThere(root, '/bin/bash')) ? '/bin/bash' : '/bin/sh';
+  const { files, uid, gid, home } = withGuestUser({ passwd, group, shadow }, shell);
+  await writeInside(root, '/etc/passwd', files.passwd);
+  await writeInside(root, '/etc/group', files.group);
+  if (files.shadow !== undefined) await writeInside(root, '/etc/shadow', files.shadow, 0o640);
+  if (await isThere(root, home)) return;
+  const place = await directoryInside(root, home);
+  await chown(place, uid, gid);
+}
+
+/** Anybody may write there. An empty one would be covered with memory, and be lost without it. */
+async function furnishTmp(root: string): Promise<void> {
+  for (const path of ['/tmp', '/var/tmp']) await chmod(await directoryInside(root, path), 0o1777);
+  const tmp = await insideRoot(root, '/tmp');
+  if ((await readdir(tmp)).length > 0) return;
+  await mkdir(join(tmp, '.X11-unix'));
+  await chmod(join(tmp, '.X11-unix'), 0o1777);
+}
+
+async function addPrograms(root: string): Promise<void> {
+  await directoryInside(root, '/etc/profile.d');
+  await writeInside(root, '/etc/profile.d/torpor.sh', PROFILE_SCRIPT);
+  // Scripts that name it by its full path find ours, unless the root has one of its own.
+  if (!(await isThere(root, '/usr/bin')) || (await isThere(root, '/usr/bin/sudo'))) return;
+  await symlink(`${TOOLS_BIN}/sudo`, join(await insideRoot(root, '/usr/bin'), 'sudo'));
+}
+
+/** A link is there, wherever it leads. */
+async function isThere(root: string, path: string): Promise<boolean> {
+  return lstat(join(await insideRoot(root, dirname(path)), basename(path))).then(
+    () => true,
+    () => false,
+  );
+}

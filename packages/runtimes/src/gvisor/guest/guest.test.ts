@@ -1,0 +1,330 @@
+import { randomBytes } from 'node:crypto';
+import { lstat, mkdir, rm, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { unhurried } from '@torpor/engine/testing';
+import { AGENT_PORT, asUser } from '@torpor/envd';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { makeRoot } from './rootfs-template.ts';
+import { type Guest, type GuestWorld, makeGuestWorld, whyNoGuests } from './testing/guest-world.ts';
+import { tar } from './testing/tar.ts';
+
+const why = await whyNoGuests();
+const SLOW = 120_000;
+
+describe.skipIf(why !== undefined)(
+  `a guest${why === undefined ? '' : ` (${why})`}`,
+  { timeout: SLOW },
+  () => {
+    let world: GuestWorld;
+    let guest: Guest;
+    const secret = randomBytes(16).toString('hex');
+
+    beforeAll(async () => {
+      process.env['TORPOR_TEST_SECRET'] = secret;
+      world = await makeGuestWorld();
+      guest = await world.boot();
+      await guest.client.warmUp();
+    }, SLOW);
+
+    afterAll(async () => {
+      delete process.env['TORPOR_TEST_SECRET'];
+      await world?.dispose();
+    }, SLOW);
+
+    const output = async (line: string, user?: string) =>
+      (await guest.sh(line, user === undefined ? {} : { user })).output.trim();
+    const asRoot = (line: string) => output(line, 'root');
+
+    describe('of base', () => {
+      it('runs commands as user, at home, with the programs of this machine', async () => {
+        expect(await output('id -un; id -u; pwd; echo $HOME; echo $USER')).toBe(
+          'user\n1000\n/home/user\n/home/user\nuser',
+        );
+        for (const program of ['git', 'python3', 'node', 'gcc', 'perl']) {
+          const isHere = await lstat(`/usr/bin/${program}`).then(
+            () => true,
+            () => false,
+          );
+          if (isHere) expect(await output(`${program} --version`), program).toMatch(/\d+\.\d+/);
+        }
+      });
+
+      it('has a login shell that finds what any shell finds', async () => {
+        expect(await output(`bash -lc 'command -v sudo; echo $PATH'`)).toMatch(
+          /^\/\.torpor\/bin\/sudo\n\/home\/user\/bin:\/home\/user\/\.local\/bin:\/\.torpor\/bin:\/usr\/local\/sbin:/,
+        );
+        expect((await guest.sh('bash -lc true')).errors).toBe('');
+      });
+
+      it('knows its name and who resolves names', async () => {
+        expect(guest.init).toMatchObject({ hostnameSet: true, namesSet: true });
+        expect(await output('hostname; cat /etc/resolv.conf; getent ahostsv4 sandbox | head -1')).toMatch(
+          new RegExp(`^sandbox\nnameserver 192\\.0\\.2\\.1\n${guest.address}\\s+STREAM sandbox$`),
+        );
+      });
+
+      it('verifies certificates, compiles locales and knows its zone', async () => {
+        expect(await output('ls /etc/ssl/certs | wc -l').then(Number)).toBeGreaterThan(0);
+        expect(await output('date +%Z; LC_ALL=C.UTF-8 locale charmap')).toBe('UTC\nUTF-8');
+      });
+
+      it('writes and reads files as user, and as root only for root', async () => {
+        await guest.client.files.write('/home/user/a/b', 'text');
+        expect(await output('stat -c "%U %a" a a/b; cat a/b')).toBe('user 755\nuser 644\ntext');
+        await expect(guest.client.files.write('/etc/new', 'x')).rejects.toMatchObject({ code: 'forbidden' });
+        await expect(guest.client.files.read('/etc/shadow')).rejects.toMatchObject({ code: 'forbidden' });
+        await guest.client.files.write('/etc/new', 'x', { user: 'root' });
+        expect(await output('stat -c %U /etc/new')).toBe('root');
+      });
+
+      it('has a terminal of the size that was asked for', async () => {
+        const pty = { size: { cols: 101, rows: 33 } };
+        let said = '';
+        const command = {
+          cmd: '/bin/bash',
+          args: ['-c', 'stty size; tty; sudo sh -c "stty size; tty; id -u"'],
+        };
+        for await (const { event } of guest.client.process.start({ process: command, pty })) {
+          if (event?.event.case === 'data')
+            said += Buffer.from(event.event.value.output.value ?? []).toString();
+        }
+        expect(said).toMatch(/^33 101\r\n\/dev\/pts\/(\d+)\r\n33 101\r\n\/dev\/pts\/\d+\r\n0\r\n$/);
+      });
+
+      it('keeps /tmp on the disk, where it costs no memory', async () => {
+        await output('echo kept > /tmp/on-disk');
+        expect((await lstat(join(guest.upper, 'tmp/on-disk'))).uid).toBe(1000);
+      });
+    });
+
+    describe('answers', () => {
+      it('anybody who asks for its health, and nobody else without the token', async () => {
+        await guest.stranger.health();
+        const refused = { code: 'unauthenticated' };
+        await expect(guest.stranger.envs()).rejects.toMatchObject(refused);
+        await expect(guest.stranger.ports()).rejects.toMatchObject(refused);
+        await expect(guest.stranger.metrics()).rejects.toMatchObject(refused);
+        await expect(guest.stranger.forward(80)).rejects.toMatchObject(refused);
+        await expect(guest.stranger.warmUp()).rejects.toMatchObject(refused);
+        await expect(guest.stranger.files.read('/etc/passwd')).rejects.toMatchObject(refused);
+        await expect(guest.stranger.process.list({})).rejects.toThrow(/unauthenticated/);
+        await expect(guest.stranger.init({ accessToken: '' })).rejects.toMatchObject(refused);
+      });
+
+      it('on one port, and from inside no differently', async () => {
+        const listening = await asRoot(`cat /proc/net/tcp /proc/net/tcp6 | awk '$4 == "0A" { print $2 }'`);
+        expect(listening).toBe(`00000000:${AGENT_PORT.toString(16).toUpperCase()}`);
+        const inside = `
+import urllib.request, urllib.error
+try: urllib.request.urlopen('http://127.0.0.1:${AGENT_PORT}/envs')
+except urllib.error.HTTPError as e: print(e.code)`;
+        expect(await output(`python3 -c "${inside}"`)).toBe('401');
+      });
+
+      it('with no secret that its users can find', async () => {
+        const places = 'cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline 2>/dev/null | tr "\\0" "\\n"; ls -a /';
+        const found = await output(places);
+        expect(found).not.toContain(guest.credential);
+        expect(found).not.toContain(guest.token);
+        expect(found).not.toMatch(/^\.torpor-credential$/m);
+      });
+    });
+
+    describe('with sudo', () => {
+      it('makes user root, or anybody, without asking', async () => {
+        expect(await output('sudo id -u; sudo -u nobody id -un; sudo -n whoami')).toBe('0\nnobody\nroot');
+        expect(await output('sudo sh -c "echo $HOME; pwd" | tail -1; sudo -i pwd')).toBe('/home/user\n/root');
+        expect((await guest.sh('sudo sh -c "exit 7"')).exitCode).toBe(7);
+        expect(await output('printf "a\\nb\\n" | while read x; do sudo true; echo $x; done')).toBe('a\nb');
+        expect(await output('echo through | sudo tee /etc/motd; stat -c %U /etc/motd')).toBe('through\nroot');
+        expect(await output('sudo -l')).toContain('NOPASSWD: ALL');
+      });
+
+      it('is refused to everybody else, by the kernel', async () => {
+        for (const user of ['nobody', 'www-data']) {
+          const refusal = await guest.sh('sudo id', { user });
+          expect(refusal).toMatchObject({
+            output: '',
+            exitCode: 1,
+            errors: expect.stringContaining('may not use sudo'),
+          });
+          const attempt = `
+import socket
+for uid in (0, 1000):
+  try: socket.socket(socket.AF_UNIX).connect('/.torpor/run/sudo/%d.sock' % uid); print('in')
+  except OSError as e: print(type(e).__name__)`;
+          expect(await output(`python3 -c "${attempt}"`, user)).toBe('PermissionError\nPermissionError');
+        }
+      });
+
+      it('follows the group as it changes', async () => {
+        await asRoot('echo "ann:x:1500:1500::/tmp:/bin/sh" >> /etc/passwd');
+        expect((await guest.sh('sudo id -u', { user: 'ann' })).exitCode).toBe(1);
+        await asRoot(`sed -i 's/^sudo:.*/sudo:x:27:user,ann/' /etc/group`);
+        await expect.poll(() => output('sudo id -u', 'ann'), { timeout: 20_000 }).toBe('0');
+        await output(`sudo sed -i 's/^sudo:.*/sudo:x:27:user/' /etc/group`);
+        const code = async () => (await guest.sh('sudo id -u', { user: 'ann' })).exitCode;
+        await expect.poll(code, { timeout: 20_000 }).toBe(1);
+      });
+
+      it('lets root do what packages do: own files, low ports, users', async () => {
+        const line = `touch f && sudo chown www-data:adm f && stat -c %U:%G f && sudo chmod 600 f
+        sudo python3 -c "import socket; socket.socket().bind(('0.0.0.0', 80)); print('bound')"
+        sudo useradd -m eve && id -u eve`;
+        expect(await output(line)).toMatch(/^www-data:adm\nbound\n\d+$/);
+      });
+    });
+
+    describe('of which one port', () => {
+      const serve = (host: string, port: number) =>
+        `cd /tmp && (python3 -m http.server --bind ${host} ${port} >/dev/null 2>&1 &)`;
+      const get = (port: number) =>
+        fetch(`http://${guest.address}:${port}/`, { signal: AbortSignal.timeout(20_000) }).then(
+          (answer) => answer.status,
+        );
+
+      it('is on the loopback only is reached from outside all the same, by a relay that is not among the ports', async () => {
+        await guest.sh(serve('127.0.0.1', 8000));
+        await expect.poll(() => guest.client.forward(8000), { timeout: 20_000 }).not.toBeNull();
+        const reached = (await guest.client.forward(8000)) ?? 0;
+        expect(reached).not.toBe(8000);
+        await expect(get(8000)).rejects.toThrow();
+        expect(await get(reached)).toBe(200);
+        const ports = (await guest.client.ports()).map(({ port, processName }) => [port, processName]);
+        expect(ports).toEqual([[8000, 'python3']]);
+        await guest.sh('pkill -f http.server');
+        await expect.poll(() => guest.client.forward(8000), { timeout: 20_000 }).toBeNull();
+      });
+
+      it('is on every address is reached as it is', async () => {
+        await guest.sh(serve('0.0.0.0', 8001));
+        await expect.poll(() => guest.client.forward(8001), { timeout: 20_000 }).toBe(8001);
+        expect(await get(8001)).toBe(200);
+        await guest.sh('pkill -f http.server');
+      });
+    });
+
+    describe('sees nothing of this machine that is not for it', () => {
+      const marks: string[] = [];
+
+      beforeAll(async () => {
+        for (const directory of ['/root', '/home', '/var/tmp', '/tmp', '/etc', '/opt']) {
+          const mark = join(directory, `torpor-mark-${secret}`);
+          await writeFile(mark, secret, { mode: 0o644 });
+          marks.push(mark);
+        }
+      });
+
+      afterAll(async () => {
+        for (const mark of marks) await rm(mark, { force: true });
+      });
+
+      it('no files outside the system directories, not even as root', async () => {
+        for (const mark of marks) expect(await asRoot(`cat ${mark} 2>&1`), mark).toContain('No such file');
+        const data = await asRoot(`ls ${world.directory} ${process.cwd()} 2>&1`);
+        expect(data.match(/No such file/g)).toHaveLength(2);
+        expect(await asRoot('ls -A /root /home /opt /srv /mnt /media')).not.toContain(secret);
+      });
+
+      it('no passwords, keys or names of its people', async () => {
+        expect(await asRoot('cat /etc/shadow')).not.toContain('$');
+        expect(await asRoot('ls /etc/ssh /etc/ssl/private 2>&1 | grep -v "No such"')).toBe('');
+        expect(await asRoot('cut -d: -f1 /etc/passwd | sort | head -3')).toBe('_apt\nann\nbackup');
+      });
+
+      it('nothing in its system directories that others may not read, and no settings of its people', async () => {
+        const [hidden] = world.system.binds.filter(({ destination }) => destination === '/usr/local/etc');
+        expect(hidden).toBeDefined();
+        for (const { source, destination } of world.system.binds) {
+          if (source.endsWith('/empty')) expect(await asRoot(`ls -A ${destination}`), destination).toBe('');
+          if (source.endsWith('/empty-file'))
+            expect(await asRoot(`cat ${destination}`), destination).toBe('');
+        }
+        const left = `find /usr -maxdepth 3 \\( -type f -o -type d \\) ! -perm -o+r -size +0 | head`;
+        expect(await asRoot(left)).toBe('');
+      });
+
+      it('not its environment and not its processes', async () => {
+        const all = await asRoot('cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline | tr "\\0" "\\n"');
+        expect(all).not.toContain(secret);
+        expect(all).not.toContain('runsc');
+        expect(await asRoot('cat /proc/1/cmdline | tr "\\0" " "')).toMatch(/^\/\.torpor\/tini /);
+      });
+
+      it('not its devices', async () => {
+        expect(await asRoot('find /dev -type b')).toBe('');
+        const names = (await asRoot('ls /dev')).split('\n');
+        expect(
+          names.filter((name) => /^(mem|kmem|kmsg|kvm|port|console|[hsv]d|nvme|loop|dm-|mapper)/.test(name)),
+        ).toEqual([]);
+        expect(await asRoot('mknod /tmp/disk b 8 0 2>&1; mknod /tmp/mem c 1 1 2>&1; ls /tmp')).not.toMatch(
+          /^(disk|mem)$/m,
+        );
+      });
+    });
+
+    describe('cannot change this machine, even where it undoes its own mounts', () => {
+      const writes =
+        'touch /usr/torpor-was-here /.torpor/torpor-was-here /etc/alternatives/torpor-was-here 2>/dev/null';
+      const remount = 'for m in /usr /.torpor /etc/alternatives; do mount -o remount,rw $m; done 2>/dev/null';
+
+      it.each([
+        ['as it is', writes],
+        ['after a remount', `${remount}; ${writes}`],
+        ['after a remount in a user namespace of its own', `unshare -Urm sh -c '${remount}; ${writes}'`],
+        [
+          'through a second mount',
+          `mkdir -p /mnt/u; mount --bind /usr /mnt/u; mount -o remount,rw /mnt/u; touch /mnt/u/torpor-was-here`,
+        ],
+      ])('%s', async (_, line) => {
+        await asRoot(line);
+        for (const directory of ['/usr', '/etc/alternatives', world.tools.directory]) {
+          await expect(lstat(join(directory, 'torpor-was-here')), directory).rejects.toThrow('ENOENT');
+        }
+      });
+
+      it('and sees nothing below what was covered up', async () => {
+        const [covered] = world.system.binds.filter(({ source }) => source.endsWith('/empty'));
+        const place = covered?.destination ?? '';
+        expect(
+          await asRoot(`umount ${place} 2>/dev/null; umount -l ${place} 2>/dev/null; ls -A ${place}`),
+        ).toBe('');
+      });
+    });
+
+    describe('of a root with nothing in it', () => {
+      it('has an agent all the same, with files and without a shell', async () => {
+        const [archive, root] = [join(world.directory, 'empty.tar'), join(world.directory, 'empty')];
+        await writeFile(archive, tar());
+        await mkdir(root);
+        await makeRoot({ archive }, root, unhurried);
+        const bare = await world.boot({ template: { root } });
+        await bare.client.warmUp();
+        await bare.client.files.write('/home/user/a', 'text');
+        const { entry } = await bare.client.filesystem.stat(
+          { path: '/home/user/a' },
+          { headers: asUser('user') },
+        );
+        expect(entry).toMatchObject({ owner: 'user', size: 4n });
+        const [loader = '', ...words] = world.tools.loader;
+        let said = '';
+        const command = { cmd: loader, args: [...words, '/.torpor/node', '-p', '6*7'] };
+        for await (const { event } of bare.client.process.start({ process: command })) {
+          if (event?.event.case === 'data')
+            said += Buffer.from(event.event.value.output.value ?? []).toString();
+        }
+        expect(said).toBe('42\n');
+        await expect(bare.sh('true')).rejects.toThrow(/cannot be started/);
+        await bare.stop();
+      });
+    });
+
+    describe('whose policy has no sudo', () => {
+      it('has no way to root', async () => {
+        const locked = await world.boot({ sudo: false });
+        expect(await locked.sh('sudo id')).toMatchObject({ output: '', exitCode: 1 });
+        await locked.stop();
+      });
+    });
+  },
+);

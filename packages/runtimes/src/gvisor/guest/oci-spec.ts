@@ -1,0 +1,172 @@
+/** The configuration of a guest's container, as runsc reads it. A pure function of what is known at a start. */
+import type { Resources } from '@torpor/protocol';
+import type { GuestTools } from './guest-tools.ts';
+import {
+  AGENT_SCRIPT,
+  CREDENTIAL_FILE,
+  GUEST_PATH,
+  type GuestBind,
+  SUDO_DIR,
+  TOOLS,
+  TOOLS_RUN,
+} from './layout.ts';
+
+export interface GuestSpec {
+  /** The mounted root, an absolute path. */
+  readonly rootfs: string;
+  readonly hostname: string;
+  readonly tools: GuestTools;
+  /** Where this machine has them for guests to see, and for nobody to write (`ReadOnlyView`). */
+  readonly toolsSource: string;
+  /** What the template shows of this machine, in the order in which it is mounted. */
+  readonly binds: readonly GuestBind[];
+  /** Where the agent listens: a port of every address the guest has. */
+  readonly agentPort: number;
+  /** A path to the network namespace; null for no network but the loopback. */
+  readonly networkNamespace: string | null;
+  /** Null where this machine has no control groups to put a guest into. */
+  readonly cgroup: {
+    readonly path: string;
+    /** Whether this machine counts swap, so that memory cannot grow into it. */
+    readonly countsSwap: boolean;
+  } | null;
+  readonly resources: Resources;
+  /** Whether the members of the group sudo may act as root. */
+  readonly sudo: boolean;
+  readonly annotations?: Readonly<Record<string, string>>;
+}
+
+const MIB = 1024 * 1024;
+const CPU_PERIOD_US = 100_000;
+const OPEN_FILES = 65_536;
+/** A guest goes before the server and before others that have less. */
+const OOM_SCORE = 500;
+
+/** Each process of a guest is two of this machine's, and its kernel has some of its own. */
+const SENTRY_PROCESSES = 256;
+
+/** An agent does little and sleeps much: few threads and a small heap make a small image. */
+const NODE_FLAGS = ['--single-threaded', '--v8-pool-size=0', '--max-semi-space-size=1', '--expose-gc'];
+
+/**
+ * What root of a guest may do there. Raw sockets, devices and the network's settings are not among it. The
+ * right to administer is: the agent needs it to change the host name, and any user can have it anyway in a
+ * user namespace of its own. It is over the guest's kernel only.
+ */
+const CAPABILITIES = [
+  'CAP_AUDIT_WRITE',
+  'CAP_CHOWN',
+  'CAP_DAC_OVERRIDE',
+  'CAP_FOWNER',
+  'CAP_FSETID',
+  'CAP_KILL',
+  'CAP_NET_BIND_SERVICE',
+  'CAP_SETFCAP',
+  'CAP_SETGID',
+  'CAP_SETPCAP',
+  'CAP_SETUID',
+  'CAP_SYS_ADMIN',
+  'CAP_SYS_CHROOT',
+  'CAP_SYS_PTRACE',
+];
+
+interface Mount {
+  readonly destination: string;
+  readonly type: string;
+  readonly source: string;
+  readonly options: readonly string[];
+}
+
+export function ociSpec(guest: GuestSpec) {
+  return {
+    ociVersion: '1.0.2',
+    hostname: guest.hostname,
+    root: { path: guest.rootfs, readonly: false },
+    process: processOf(guest),
+    mounts: mountsOf(guest),
+    linux: {
+      namespaces: namespacesOf(guest),
+      ...(guest.cgroup === null ? {} : { cgroupsPath: guest.cgroup.path, resources: limitsOf(guest) }),
+    },
+    annotations: { ...guest.annotations },
+  };
+}
+
+function processOf({ tools, agentPort, sudo, resources }: GuestSpec) {
+  const hardFiles = { type: 'RLIMIT_NOFILE', hard: OPEN_FILES * 16, soft: OPEN_FILES };
+  const processes = resources.processes;
+  return {
+    terminal: false,
+    user: { uid: 0, gid: 0 },
+    args: [
+      ...tools.init,
+      ...tools.loader,
+      `${TOOLS}/node`,
+      ...NODE_FLAGS,
+      AGENT_SCRIPT,
+      '--listen',
+      `0.0.0.0:${agentPort}`,
+      '--own-machine',
+      '--credential-file',
+      CREDENTIAL_FILE,
+      ...(sudo ? ['--sudo-dir', SUDO_DIR] : []),
+    ],
+    // Nothing of the server's: every process of a guest can read it.
+    env: [`PATH=${GUEST_PATH}`, 'HOME=/root', 'LANG=C.UTF-8'],
+    cwd: '/',
+    noNewPrivileges: true,
+    oomScoreAdj: OOM_SCORE,
+    capabilities: {
+      bounding: CAPABILITIES,
+      effective: CAPABILITIES,
+      permitted: CAPABILITIES,
+      inheritable: [],
+      ambient: [],
+    },
+    rlimits: [
+      hardFiles,
+      { type: 'RLIMIT_CORE', hard: 0, soft: 0 },
+      ...(processes === undefined ? [] : [{ type: 'RLIMIT_NPROC', hard: processes, soft: processes }]),
+    ],
+  };
+}
+
+function mountsOf({ toolsSource, binds }: GuestSpec): Mount[] {
+  return [
+    mount('/proc', 'proc', ['nosuid', 'noexec', 'nodev']),
+    mount('/dev', 'tmpfs', ['nosuid', 'mode=755', 'size=65536k']),
+    mount('/dev/pts', 'devpts', ['nosuid', 'noexec', 'newinstance', 'ptmxmode=0666', 'mode=0620', 'gid=5']),
+    mount('/dev/shm', 'tmpfs', ['nosuid', 'noexec', 'nodev', 'mode=1777']),
+    mount('/sys', 'sysfs', ['nosuid', 'noexec', 'nodev', 'ro']),
+    ...binds.map(readOnlyBind),
+    readOnlyBind({ source: toolsSource, destination: TOOLS }),
+    mount(TOOLS_RUN, 'tmpfs', ['nosuid', 'noexec', 'nodev', 'mode=755', 'size=1024k']),
+  ];
+}
+
+function mount(destination: string, type: string, options: readonly string[]): Mount {
+  return { destination, type, source: type, options };
+}
+
+function readOnlyBind({ source, destination }: GuestBind): Mount {
+  return { destination, type: 'bind', source, options: ['bind', 'ro', 'nosuid', 'nodev'] };
+}
+
+function namespacesOf({ networkNamespace }: GuestSpec) {
+  const own = ['pid', 'ipc', 'uts', 'mount', 'cgroup'].map((type) => ({ type }));
+  const path = networkNamespace === null ? {} : { path: networkNamespace };
+  return [...own, { type: 'network', ...path }];
+}
+
+/** The same for both versions of control groups: runsc writes them in the words of the one it finds. */
+function limitsOf({ resources, cgroup }: GuestSpec) {
+  const { memoryMb, cpus, processes } = resources;
+  const limit = memoryMb === undefined ? undefined : memoryMb * MIB;
+  return {
+    ...(limit === undefined ? {} : { memory: { limit, ...(cgroup?.countsSwap ? { swap: limit } : {}) } }),
+    ...(cpus === undefined
+      ? {}
+      : { cpu: { period: CPU_PERIOD_US, quota: Math.max(1000, Math.round(cpus * CPU_PERIOD_US)) } }),
+    ...(processes === undefined ? {} : { pids: { limit: 2 * processes + SENTRY_PROCESSES } }),
+  };
+}

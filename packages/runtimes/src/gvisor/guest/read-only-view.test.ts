@@ -1,0 +1,95 @@
+import { execFile } from 'node:child_process';
+import { mkdir, mkdtemp, readdir, readFile, realpath, rm, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+import { unhurried } from '@torpor/engine/testing';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { ReadOnlyView } from './read-only-view.ts';
+
+const run = promisify(execFile);
+
+describe.skipIf(process.getuid?.() !== 0)('a view of directories that nobody can write', () => {
+  let directory = '';
+  let source = '';
+  let view: ReadOnlyView;
+
+  beforeEach(async () => {
+    directory = await realpath(await mkdtemp('/var/tmp/torpor-view-'));
+    source = join(directory, 'a source');
+    await mkdir(source);
+    await writeFile(join(source, 'file'), 'content');
+    view = new ReadOnlyView(join(directory, 'view'));
+  });
+
+  afterEach(async () => {
+    await view.hideAll(unhurried);
+    await rm(directory, { recursive: true });
+  });
+
+  const mounts = async () =>
+    (await readFile('/proc/self/mountinfo', 'utf8')).split('\n').filter((line) => line.includes(directory));
+
+  it('shows what is there, also later, and takes nothing', async () => {
+    const place = await view.show(source, unhurried);
+    expect(await readFile(join(place, 'file'), 'utf8')).toBe('content');
+    await writeFile(join(source, 'later'), 'x');
+    expect((await readdir(place)).toSorted()).toEqual(['file', 'later']);
+    for (const attempt of [
+      () => writeFile(join(place, 'new'), 'x'),
+      () => writeFile(join(place, 'file'), 'x'),
+      () => rm(join(place, 'file')),
+      () => mkdir(join(place, 'd')),
+    ]) {
+      await expect(attempt()).rejects.toMatchObject({ code: 'EROFS' });
+    }
+    expect(await readFile(join(source, 'file'), 'utf8')).toBe('content');
+  });
+
+  it('cannot be written through a second mount of it either', async () => {
+    const place = await view.show(source, unhurried);
+    const again = join(directory, 'again');
+    await mkdir(again);
+    await run('mount', ['--bind', place, again]);
+    try {
+      await expect(writeFile(join(again, 'new'), 'x')).rejects.toMatchObject({ code: 'EROFS' });
+    } finally {
+      await run('umount', [again]);
+    }
+  });
+
+  it('is mounted once however often it is asked for, by this server or the next', async () => {
+    const place = await view.show(source, unhurried);
+    expect(await view.show(source, unhurried)).toBe(place);
+    expect(await new ReadOnlyView(join(directory, 'view')).show(source, unhurried)).toBe(place);
+    expect(await mounts()).toHaveLength(1);
+  });
+
+  it('is mended when somebody made it writable, or removed what it showed', async () => {
+    const place = await view.show(source, unhurried);
+    await run('mount', ['-o', 'remount,bind,rw', place]);
+    await view.show(source, unhurried);
+    await expect(writeFile(join(place, 'new'), 'x')).rejects.toMatchObject({ code: 'EROFS' });
+    await rm(source, { recursive: true });
+    await mkdir(source);
+    await writeFile(join(source, 'second'), '');
+    await view.show(source, unhurried);
+    expect(await readdir(place)).toEqual(['second']);
+    expect(await mounts()).toHaveLength(1);
+  });
+
+  it('is gone when it is hidden, and the source is not', async () => {
+    await view.show(source, unhurried);
+    await view.hide(source, unhurried);
+    await view.hide(source, unhurried);
+    expect(await mounts()).toEqual([]);
+    expect(await readdir(join(directory, 'view'))).toEqual([]);
+    expect(await readFile(join(source, 'file'), 'utf8')).toBe('content');
+  });
+
+  it('of what is not there is an error', async () => {
+    await expect(view.show(join(directory, 'nothing'), unhurried)).rejects.toMatchObject({
+      code: 'internal',
+    });
+    expect(await mounts()).toEqual([]);
+  });
+});

@@ -1,0 +1,362 @@
+/**
+ * The runtime that keeps memory: sandboxes in gVisor, on layers of host files, each in a network of its own.
+ *
+ * Everything that changes an instance takes its turn with the sandbox, so that what a caller gave up on has
+ * ended before what it asks for next begins.
+ */
+import { access } from 'node:fs/promises';
+import { dirname } from 'node:path';
+import type {
+  Address,
+  AgentAddress,
+  Captured,
+  Instance,
+  MemoryVerdict,
+  Observation,
+  Runtime,
+  SealedCheckpoint,
+  Staging,
+  Started,
+  StartSpec,
+  TemplateOrder,
+} from '@torpor/engine';
+import { type Capabilities, type CheckpointId, type SandboxId, TorporError } from '@torpor/protocol';
+import { isMissing } from '../process/storage-failure.ts';
+import { Turns } from '../process/turns.ts';
+import { agentAt } from './agent-door.ts';
+import { AGENT_PORT, clearBerth } from './berth.ts';
+import type { Berths, Expected } from './berths.ts';
+import { captureInstance, salvageInstance } from './capture.ts';
+import { needsOf } from './checkpoint-needs.ts';
+import { withDefaults } from './default-limits.ts';
+import { endReason } from './end-reason.ts';
+import type { Ground } from './ground.ts';
+import { openGuestTools } from './guest/guest-tools.ts';
+import type { InstanceRecord } from './instance-files.ts';
+import { instanceName, instanceOfName } from './instance-names.ts';
+import { LayerMerging } from './layer-merging.ts';
+import { LAYERS_TO_MERGE_FROM } from './layers/overlay-mount.ts';
+import { LimitsWatch } from './limits-watch.ts';
+import { unshareMounts } from './mount-sharing.ts';
+import type { ContainerState } from './runsc.ts';
+import { noSuchInstance, startInstance } from './start.ts';
+import { prepareTemplate } from './template.ts';
+
+const CAPABILITIES: Capabilities = {
+  pause: 'memory',
+  replayable: true,
+  fork: true,
+  // Nothing may write into a sealed layer, so what goes on does so over a fresh one, from its memory.
+  snapshotWhileRunning: false,
+  pty: true,
+  isolated: true,
+  customTemplates: true,
+};
+
+export class GvisorRuntime implements Runtime {
+  readonly name = 'gvisor';
+  readonly #ground: Ground;
+  readonly #berths: Berths;
+  readonly #limits: LimitsWatch;
+  readonly #merging: LayerMerging;
+  readonly #turns = new Turns<SandboxId>();
+  /** The last capture of an instance: whoever has just gone to sleep is likely to be woken. */
+  readonly #captured = new Map<string, Expected>();
+
+  constructor(ground: Ground, berths: Berths) {
+    this.#ground = ground;
+    this.#berths = berths;
+    this.#limits = new LimitsWatch(ground);
+    this.#merging = new LayerMerging(ground, (instance, work) => this.#turns.take(instance.sandboxId, work));
+  }
+
+  /** Looks after what an earlier server had started. */
+  async open(): Promise<void> {
+    for await (const instance of this.#ground.files.list()) await this.#lookAfter(instance);
+  }
+
+  capabilities(): Capabilities {
+    return CAPABILITIES;
+  }
+
+  prepareTemplate(order: TemplateOrder, staging: Staging, signal: AbortSignal): Promise<Captured> {
+    return prepareTemplate(this.#ground, order, staging, signal);
+  }
+
+  start(
+    instance: Instance,
+    from: SealedCheckpoint,
+    use: 'memory' | 'files',
+    spec: StartSpec,
+    signal: AbortSignal,
+  ): Promise<Started> {
+    return this.#turn(instance, signal, async () => {
+      const dial = (port: number) => this.dial(instance, port, signal);
+      const order = { instance, from, use, spec, dial };
+      const started = await startInstance(this.#ground, this.#berths, order, signal);
+      await this.#lookAfter(instance);
+      // Whoever starts from a template once does it again.
+      if (needsOf(from).template !== null) this.#berths.expect(from, 2);
+      return started;
+    });
+  }
+
+  async observe(instance: Instance): Promise<Observation> {
+    const { files, runsc } = this.#ground;
+    try {
+      const record = await files.read(instance);
+      if (record === undefined) {
+        const found = await runsc.glance(instanceName(this.#ground.tag, instance));
+        if (isAlive(found))
+          return { is: 'unknown', why: 'its record is damaged, and its processes are running' };
+        return { is: 'gone', files: false, why: 'there is no such instance' };
+      }
+      const state = await runsc.glance(record.container.id);
+      if (state.is === 'running') return { is: 'running' };
+      if (state.is === 'paused') return { is: 'frozen' };
+      const why = await endReason(this.#ground, instance, record);
+      return { is: 'gone', files: await this.#hasFiles(record), why };
+    } catch (thrown) {
+      if (!(thrown instanceof Error && 'code' in thrown)) throw thrown;
+      return { is: 'unknown', why: `it cannot be looked at: ${String(thrown.code)}` };
+    }
+  }
+
+  async agent(instance: Instance): Promise<AgentAddress> {
+    const { record, state } = await this.#live(instance);
+    if (state === 'paused') {
+      throw new TorporError('transitioning', `Sandbox ${instance.sandboxId} is frozen.`, {
+        sandboxId: instance.sandboxId,
+      });
+    }
+    return { address: { host: record.guestAddress, port: AGENT_PORT }, token: record.token };
+  }
+
+  async dial(instance: Instance, port: number, signal: AbortSignal): Promise<Address | null> {
+    const record = await this.#ground.files.read(instance);
+    if (record === undefined || (await this.#ground.runsc.glance(record.container.id)).is !== 'running')
+      return null;
+    const agent = agentAt(record.guestAddress, record.token);
+    try {
+      const reached = await agent.forward(port, { signal });
+      return reached === null ? null : { host: record.guestAddress, port: reached };
+    } finally {
+      agent.close();
+    }
+  }
+
+  async presync(instance: Instance, signal: AbortSignal): Promise<void> {
+    const record = await this.#ground.files.read(instance);
+    if (record !== undefined) await this.#ground.layers.presync(record.upper, signal);
+  }
+
+  freeze(instance: Instance, signal: AbortSignal): Promise<void> {
+    return this.#turn(instance, signal, async () => {
+      const { record } = await this.#live(instance);
+      // While its programs still run, so that they are long over when the image is made.
+      await this.#ground.network.reset(record.container.id);
+      await this.#ground.runsc.pause(record.container.id, signal);
+    });
+  }
+
+  capture(
+    instance: Instance,
+    mode: 'memory' | 'files',
+    staging: Staging,
+    signal: AbortSignal,
+  ): Promise<Captured> {
+    return this.#turn(instance, signal, async () => {
+      const { record, state } = await this.#live(instance);
+      if (state !== 'paused') throw new TorporError('conflict', 'Only a frozen instance can be captured.');
+      const captured = await captureInstance(this.#ground, instance, record, mode, staging, signal);
+      this.#captured.set(record.container.id, { id: staging.checkpointId, ...captured });
+      return captured;
+    });
+  }
+
+  thaw(instance: Instance, sealed: CheckpointId | null, signal: AbortSignal): Promise<void> {
+    return this.#turn(instance, signal, async () => {
+      const { record, state } = await this.#live(instance);
+      if (sealed !== null && record.sealedFor === sealed) {
+        throw new TorporError('conflict', 'Its files are sealed: it can only go on from the checkpoint.');
+      }
+      if (state === 'running') return;
+      this.#captured.delete(record.container.id);
+      await this.#reopen(instance, record);
+      await this.#ground.network.release(record.container.id);
+      await this.#ground.runsc.resume(record.container.id, signal);
+    });
+  }
+
+  salvage(instance: Instance, staging: Staging, signal: AbortSignal): Promise<Captured> {
+    return this.#turn(instance, signal, async () => {
+      const record = await this.#ground.files.read(instance);
+      if (record === undefined || !(await this.#hasFiles(record))) {
+        throw new TorporError('checkpoint_missing', 'Nothing of its files is left.', {
+          sandboxId: instance.sandboxId,
+        });
+      }
+      if (isAlive(await this.#ground.runsc.glance(record.container.id))) {
+        throw new TorporError('conflict', 'Only what is dead can be salvaged.');
+      }
+      return salvageInstance(this.#ground, instance, record, staging, signal);
+    });
+  }
+
+  destroy(upTo: Instance, signal: AbortSignal): Promise<void> {
+    return this.#turn(upTo, signal, async () => {
+      const { sandboxId } = upTo;
+      // Its own too, of which there may be something that was never written down.
+      const generations = new Set([...(await this.#ground.files.generations(sandboxId)), upTo.generation]);
+      for (const generation of generations) {
+        if (generation <= upTo.generation) await this.#destroy({ sandboxId, generation }, signal);
+      }
+    });
+  }
+
+  async *list(): AsyncGenerator<Instance> {
+    const seen = new Set<string>();
+    for await (const instance of this.#ground.files.list()) {
+      seen.add(instanceName(this.#ground.tag, instance));
+      yield instance;
+    }
+    for await (const stray of this.#strays())
+      if (!seen.has(instanceName(this.#ground.tag, stray))) yield stray;
+  }
+
+  async inspect(checkpoint: SealedCheckpoint, signal: AbortSignal): Promise<MemoryVerdict> {
+    const { layers, machine, base, shelf } = this.#ground;
+    const needs = needsOf(checkpoint);
+    for (const { id, nonce } of needs.layers) {
+      await layers.inspect(id, nonce).catch((thrown: unknown) => {
+        throw thrown instanceof TorporError ? thrown.with({ checkpointId: checkpoint.id }) : thrown;
+      });
+    }
+    if (!checkpoint.parts.memory) return { usable: false, why: 'it has none' };
+    if (needs.runsc !== machine.runsc) return { usable: false, why: 'it was made by another build of runsc' };
+    if (needs.processor !== machine.processor)
+      return { usable: false, why: 'it was made on another processor' };
+    if (needs.root === 'base' && (await base.current(signal)).fingerprint !== needs.system) {
+      return { usable: false, why: 'the system of this machine has changed since it was made' };
+    }
+    const tools = await openGuestTools(shelf, needs.tools).catch(() => undefined);
+    if (tools === undefined) return { usable: false, why: 'the tools that ran in it are no longer kept' };
+    return { usable: true };
+  }
+
+  async verify(checkpoint: SealedCheckpoint, signal: AbortSignal): Promise<void> {
+    for (const { id, owner } of needsOf(checkpoint).layers) {
+      // The others are verified with the checkpoints that they belong to.
+      if (owner === checkpoint.id) await this.#ground.layers.verify(id, signal);
+    }
+  }
+
+  async discard({ id }: SealedCheckpoint): Promise<void> {
+    const { owned, layers } = this.#ground;
+    await this.#berths.forget(id);
+    for (const layer of await owned.of(id)) {
+      // The upper of an instance for which this checkpoint did not come to be goes on, or goes with it.
+      if (await this.#isInUse(layer)) continue;
+      await layers.remove(layer);
+    }
+    await owned.forget(id);
+  }
+
+  /** Lets running sandboxes run, and forgets about them; everything that was made ahead is taken away. */
+  async close(): Promise<void> {
+    const { network, cgroups, files, view, place } = this.#ground;
+    await Promise.all([this.#limits.close(), this.#merging.close(), this.#berths.close()]);
+    await network.close();
+    await cgroups?.close();
+    for await (const _ of files.list()) return;
+    // Nobody needs what they would see of this machine.
+    const unhurried = new AbortController().signal;
+    await view.hideAll(unhurried);
+    await unshareMounts(place, unhurried);
+  }
+
+  async #lookAfter(instance: Instance): Promise<void> {
+    const record = await this.#ground.files.read(instance);
+    if (record === undefined) return;
+    this.#limits.add(instance, record, withDefaults(record.resources));
+    if (record.merged === null && record.lower.length >= LAYERS_TO_MERGE_FROM) this.#merging.begin(instance);
+  }
+
+  async #destroy(instance: Instance, signal: AbortSignal): Promise<void> {
+    const { files, owned, layers, tag } = this.#ground;
+    const record = await files.read(instance);
+    if (record !== undefined) this.#limits.remove(record);
+    const paths = files.paths(instance);
+    const name = record?.container.id ?? instanceName(tag, instance);
+    const bundle = record?.container.bundle ?? paths.bundle;
+    const remains = { name, bundle, rootfs: record?.rootfs ?? paths.rootfs, directory: dirname(bundle) };
+    await clearBerth(this.#ground, remains, signal);
+    if (record !== undefined) {
+      const kept = record.sealedFor === null ? [] : await owned.of(record.sealedFor);
+      for (const layer of [record.upper, record.merged]) {
+        if (layer !== null && !kept.includes(layer)) await layers.remove(layer);
+      }
+      if (kept.length > 0) this.#expectWake(name);
+    }
+    await files.remove(instance);
+  }
+
+  #expectWake(name: string): void {
+    const captured = this.#captured.get(name);
+    this.#captured.delete(name);
+    if (captured !== undefined) this.#berths.expect(captured);
+  }
+
+  /** Takes back the seal of a checkpoint that did not come to be. */
+  async #reopen(instance: Instance, record: InstanceRecord): Promise<void> {
+    const { files, owned, layers } = this.#ground;
+    if (record.sealedFor === null) return;
+    await layers.reopen(record.upper);
+    await owned.forget(record.sealedFor);
+    await files.write(instance, { ...record, sealedFor: null });
+  }
+
+  async #live(instance: Instance): Promise<{ record: InstanceRecord; state: 'running' | 'paused' }> {
+    const record = await this.#ground.files.read(instance);
+    if (record === undefined) throw noSuchInstance(instance);
+    const { is } = await this.#ground.runsc.glance(record.container.id);
+    if (is !== 'running' && is !== 'paused') throw noSuchInstance(instance);
+    return { record, state: is };
+  }
+
+  async #hasFiles({ upper }: InstanceRecord): Promise<boolean> {
+    return access(this.#ground.layers.path(upper)).then(
+      () => true,
+      (thrown: unknown) => {
+        if (isMissing(thrown)) return false;
+        throw thrown;
+      },
+    );
+  }
+
+  async #isInUse(layer: InstanceRecord['upper']): Promise<boolean> {
+    for await (const instance of this.#ground.files.list()) {
+      const record = await this.#ground.files.read(instance);
+      if (record?.upper === layer) return true;
+    }
+    return false;
+  }
+
+  /** Instances of which there is something on the machine, whatever is written down about them. */
+  async *#strays(): AsyncGenerator<Instance> {
+    const { runsc, network, cgroups, tag } = this.#ground;
+    const names = [await runsc.list(), await network.list(), (await cgroups?.list()) ?? []].flat();
+    for (const name of new Set(names)) {
+      const instance = instanceOfName(tag, name);
+      if (instance !== undefined) yield instance;
+    }
+  }
+
+  #turn<T>({ sandboxId }: Instance, signal: AbortSignal, work: () => Promise<T>): Promise<T> {
+    return this.#turns.take(sandboxId, work, signal);
+  }
+}
+
+function isAlive({ is }: ContainerState): boolean {
+  return is === 'running' || is === 'paused' || is === 'created';
+}

@@ -1,0 +1,67 @@
+/**
+ * Ways to entries whose paths are longer than the kernel takes in one call. A sandbox makes such paths step
+ * by step, and a layer that holds one must still be merged and read.
+ *
+ * Directories on the way are held open and named by their descriptor, from where the rest is short again.
+ */
+import { constants } from 'node:fs';
+import { type FileHandle, open } from 'node:fs/promises';
+import { TorporError } from '@torpor/protocol';
+import type { TreePath } from './tree-listing.ts';
+
+/** The kernel takes 4096 with the end, and the place of the layer stands before it. */
+const LONGEST = 3000;
+/** Each costs the whole server a descriptor. */
+const HELD_AT_MOST = 256;
+
+export interface Way {
+  /** A directory, by a name that other programs can use as well while this process holds it. */
+  readonly from: string;
+  /** What is left to go from there, one character per byte. */
+  readonly rest: TreePath;
+}
+
+export class DeepPaths {
+  readonly #top: string;
+  readonly #held = new Map<TreePath, Promise<FileHandle>>();
+
+  constructor(top: string) {
+    this.#top = top;
+  }
+
+  /** The bytes to hand to the system for an entry. */
+  async to(path: TreePath): Promise<Buffer> {
+    const { from, rest } = await this.way(path);
+    return Buffer.concat([Buffer.from(`${from}/`), Buffer.from(rest, 'latin1')]);
+  }
+
+  async way(path: TreePath): Promise<Way> {
+    let from = this.#top;
+    let rest = path;
+    while (rest.length > LONGEST) {
+      const cut = rest.lastIndexOf('/', LONGEST);
+      const passed = path.slice(0, path.length - rest.length + cut);
+      const { fd } = await this.#hold(passed, from, rest.slice(0, cut));
+      from = `/proc/${process.pid}/fd/${fd}`;
+      rest = rest.slice(cut + 1);
+    }
+    return { from, rest };
+  }
+
+  async close(): Promise<void> {
+    for (const handle of this.#held.values()) await handle.then((held) => held.close()).catch(() => {});
+    this.#held.clear();
+  }
+
+  #hold(passed: TreePath, from: string, step: TreePath): Promise<FileHandle> {
+    let handle = this.#held.get(passed);
+    if (handle !== undefined) return handle;
+    if (this.#held.size >= HELD_AT_MOST) {
+      throw new TorporError('conflict', 'There are too many paths that are longer than the kernel takes.');
+    }
+    const place = Buffer.concat([Buffer.from(`${from}/`), Buffer.from(step, 'latin1')]);
+    handle = open(place, constants.O_RDONLY | constants.O_DIRECTORY | constants.O_NOFOLLOW);
+    this.#held.set(passed, handle);
+    return handle;
+  }
+}

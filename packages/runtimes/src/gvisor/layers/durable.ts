@@ -1,0 +1,39 @@
+/** Writes that survive a loss of power once their promise has resolved. */
+import { constants } from 'node:fs';
+import { open, rename } from 'node:fs/promises';
+import { dirname } from 'node:path';
+import { run } from './program.ts';
+
+const { O_RDONLY, O_DIRECTORY, O_NOFOLLOW } = constants;
+
+/** Makes the names in a directory durable: what was created in it, renamed into it or out of it. */
+export async function syncDirectory(path: string): Promise<void> {
+  const directory = await open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
+  try {
+    await directory.sync();
+  } finally {
+    await directory.close();
+  }
+}
+
+/** Either the whole text is there under this name or what was there before. */
+export async function writeWhole(path: string, text: string): Promise<void> {
+  const temporary = `${path}.tmp`;
+  const file = await open(temporary, 'w', 0o600);
+  try {
+    await file.writeFile(text);
+    await file.sync();
+  } finally {
+    await file.close();
+  }
+  await rename(temporary, path);
+  await syncDirectory(dirname(path));
+}
+
+/**
+ * Writes back everything that is dirty on the file system the path is on. There is no call for one directory
+ * only, and to sync the files one by one is slower by far than to sync them all.
+ */
+export async function syncFileSystem(path: string, signal?: AbortSignal): Promise<void> {
+  await run('sync', ['-f', path], { signal });
+}

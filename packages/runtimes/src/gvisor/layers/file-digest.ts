@@ -1,0 +1,137 @@
+/**
+ * The digest of one file's content.
+ *
+ * A file that is mostly holes may claim to be larger than anybody could read, at no cost to who made it. Its
+ * digest is over its blocks that are not all zeros, each after its place in the file, so that holes are
+ * skipped and zeros that were written count the same.
+ */
+import { createHash } from 'node:crypto';
+import { constants } from 'node:fs';
+import { open } from 'node:fs/promises';
+import { ByteReader } from './byte-reader.ts';
+import type { DeepPaths } from './deep-paths.ts';
+import { output } from './program.ts';
+import { nextHeader, type TarHeader } from './tar-header.ts';
+import type { TreeEntry } from './tree-listing.ts';
+
+export type DigestKind = 'sha256' | 'sparse-sha256';
+
+/** Hashing is on the main thread, about a millisecond for a chunk: other requests go on in between. */
+const CHUNK = 1024 * 1024;
+const BLOCK = 4096;
+const ZEROS = Buffer.alloc(BLOCK);
+/** Holes in less than this cost less to read than another program does to skip. */
+const SMALLEST_SPARSE = 16n * 1024n * 1024n;
+
+export interface FileDigest {
+  readonly hex: string;
+  /** How many bytes were read for it. */
+  readonly read: number;
+}
+
+export function digestKindOf({ size, blocks }: TreeEntry): DigestKind {
+  return size >= SMALLEST_SPARSE && blocks * 512n * 2n < size ? 'sparse-sha256' : 'sha256';
+}
+
+export function digestFile(
+  entry: TreeEntry,
+  kind: DigestKind,
+  ways: DeepPaths,
+  signal?: AbortSignal,
+): Promise<FileDigest> {
+  return kind === 'sha256' ? digestWhole(entry, ways, signal) : digestBlocks(entry, ways, signal);
+}
+
+async function digestWhole(entry: TreeEntry, ways: DeepPaths, signal?: AbortSignal): Promise<FileDigest> {
+  const hash = createHash('sha256');
+  const path = await ways.to(entry.path);
+  const file = await open(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
+  let read = 0;
+  try {
+    const chunk = Buffer.allocUnsafe(Number(entry.size < CHUNK ? entry.size + 1n : CHUNK));
+    for (;;) {
+      signal?.throwIfAborted();
+      const { bytesRead } = await file.read(chunk, 0, chunk.length, null);
+      if (bytesRead === 0) break;
+      hash.update(chunk.subarray(0, bytesRead));
+      read += bytesRead;
+    }
+  } finally {
+    await file.close();
+  }
+  return { hex: hash.digest('hex'), read };
+}
+
+/** Only `tar` can be asked where the holes are: it puts a list of the rest in front of the content. */
+async function digestBlocks(entry: TreeEntry, ways: DeepPaths, signal?: AbortSignal): Promise<FileDigest> {
+  const hash = createHash('sha256');
+  const { from, rest } = await ways.way(entry.path);
+  const args = ['-c', '--sparse', '--format=pax', '-C', from, '--null', '--verbatim-files-from', '-T', '-'];
+  const archive = new ByteReader(output('tar', args, { signal }, [Buffer.from(`./${rest}\0`, 'latin1')]));
+  let read = 0;
+  try {
+    const header = await nextHeader(archive);
+    if (header === undefined) throw new Error(`tar did not write ${JSON.stringify(entry.path)}.`);
+    read = await eachBlock(await segmentsOf(header, archive), archive, (index, block) => {
+      if (!block.equals(ZEROS)) hash.update(`${index}:`).update(block);
+    });
+    await archive.finish();
+  } finally {
+    await archive.close();
+  }
+  return { hex: hash.digest('hex'), read };
+}
+
+/**
+ * Blocks are counted from the start of the file, and what a segment leaves of one is zeros, so that they are
+ * the same on file systems that keep holes of other sizes.
+ */
+async function eachBlock(
+  segments: readonly Segment[],
+  archive: ByteReader,
+  work: (index: number, block: Buffer) => void,
+): Promise<number> {
+  const block = Buffer.alloc(BLOCK);
+  let index = 0;
+  let read = 0;
+  for (const { at, length } of segments) {
+    for (let place = at; place < at + length; ) {
+      const within = place % BLOCK;
+      if (index !== (place - within) / BLOCK) {
+        work(index, block);
+        block.fill(0);
+        index = (place - within) / BLOCK;
+      }
+      const piece = await archive.take(Math.min(BLOCK - within, at + length - place));
+      if (piece.length === 0) throw new Error('The archive of a sparse file ends early.');
+      piece.copy(block, within);
+      place += piece.length;
+      read += piece.length;
+    }
+  }
+  work(index, block);
+  return read;
+}
+
+interface Segment {
+  readonly at: number;
+  readonly length: number;
+}
+
+/** The list is decimal numbers, one on a line and padded to blocks: how many, and of each its place and length. */
+async function segmentsOf(header: TarHeader, archive: ByteReader): Promise<Segment[]> {
+  if (header.records.get('GNU.sparse.major') !== '1') return [{ at: 0, length: header.size }];
+  let text = '';
+  const numbers = () => text.split('\n').slice(0, -1);
+  const isWhole = () => numbers().length > 0 && numbers().length > 2 * Number(numbers()[0]);
+  while (!isWhole()) {
+    const block = await archive.take(512);
+    if (block.length === 0) throw new Error('The archive of a sparse file ends early.');
+    text += block.toString('latin1').replace(/\0+$/, '');
+  }
+  const [count = 0, ...places] = numbers().map(Number);
+  return Array.from({ length: count }, (_, i) => ({
+    at: places[2 * i] ?? 0,
+    length: places[2 * i + 1] ?? 0,
+  }));
+}

@@ -1,0 +1,50 @@
+/**
+ * What a layer looks like on disk, under the directory of all layers:
+ *
+ * ```
+ * lay_…/            an open or sealed layer
+ *   fs/             its files, as overlayfs wrote them
+ *   work/           what overlayfs needs besides; there from the first mount on
+ *   seal.json       the seal record; an open layer has none
+ *   contents.jsonl  what the first verification found
+ * making-lay_…/     a layer that a merge or an unpacking is filling; renamed when it is sealed
+ * removing-lay_…/   a layer that is being deleted
+ * ```
+ */
+import { join } from 'node:path';
+import { TorporError } from '@torpor/protocol';
+import { isLayerId, type LayerId } from './layer-id.ts';
+import type { LayerState } from './layers.ts';
+
+const PREFIXES = { layer: '', making: 'making-', removing: 'removing-' } as const;
+type Stage = keyof typeof PREFIXES;
+
+export const FILES = 'fs';
+export const WORK = 'work';
+export const SEAL = 'seal.json';
+export const CONTENTS = 'contents.jsonl';
+
+/** The only place where an id becomes part of a path. Relative to the directory of all layers. */
+export function layerName(id: LayerId, stage: Stage = 'layer'): string {
+  if (!isLayerId(id)) throw new TorporError('invalid_request', 'This is not the id of a layer.');
+  return PREFIXES[stage] + id;
+}
+
+export function layerPath(root: string, id: LayerId, stage: Stage = 'layer'): string {
+  return join(root, layerName(id, stage));
+}
+
+export function filesPath(root: string, id: LayerId): string {
+  return join(layerPath(root, id), FILES);
+}
+
+/** Whose directory this is, from its name alone: whether it is sealed is for its seal record to say. */
+export function layerOf(
+  name: string,
+): { readonly id: LayerId; readonly stage: 'layer' | LayerState } | undefined {
+  for (const stage of ['making', 'removing', 'layer'] as const) {
+    const id = name.slice(PREFIXES[stage].length);
+    if (name.startsWith(PREFIXES[stage]) && isLayerId(id)) return { id, stage };
+  }
+  return undefined;
+}

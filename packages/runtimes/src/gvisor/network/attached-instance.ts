@@ -1,0 +1,46 @@
+/** One instance on the network, as the parts of the network know it in memory. */
+import type { EgressConnection } from './egress-connection.ts';
+import type { Policy } from './policy.ts';
+import { ResolvedNames } from './resolved-names.ts';
+import { farAddress, type Slot } from './slots.ts';
+
+export interface Usage {
+  /** Bytes through the egress, as the sandbox sees it, since it was attached by this server. */
+  readonly sent: number;
+  readonly received: number;
+  readonly connections: number;
+}
+
+export class AttachedInstance {
+  readonly name: string;
+  readonly slot: Slot;
+  readonly address: string;
+  readonly connections = new Set<EgressConnection>();
+  readonly resolved = new ResolvedNames();
+  policy: Policy;
+  /** Nothing new begins: a checkpoint is being made, or what is allowed is not known yet. */
+  isHeld = false;
+  #ended = { sent: 0, received: 0 };
+
+  constructor(name: string, slot: Slot, policy: Policy) {
+    this.name = name;
+    this.slot = slot;
+    this.address = farAddress(slot);
+    this.policy = policy;
+  }
+
+  forget(connection: EgressConnection): void {
+    if (!this.connections.delete(connection)) return;
+    const { sent, received } = connection.bytes;
+    this.#ended = { sent: this.#ended.sent + sent, received: this.#ended.received + received };
+  }
+
+  usage(): Usage {
+    let { sent, received } = this.#ended;
+    for (const { bytes } of this.connections) {
+      sent += bytes.sent;
+      received += bytes.received;
+    }
+    return { sent, received, connections: this.connections.size };
+  }
+}

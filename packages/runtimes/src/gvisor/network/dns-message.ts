@@ -1,0 +1,103 @@
+/** Questions and answers of the domain name system, as far as a sandbox needs them. */
+import {
+  type Answer,
+  decode,
+  encode,
+  type Packet,
+  type Question,
+  RECURSION_AVAILABLE,
+  RECURSION_DESIRED,
+  TRUNCATED_RESPONSE,
+} from 'dns-packet';
+
+export const RCODES = { NOERROR: 0, FORMERR: 1, SERVFAIL: 2, NXDOMAIN: 3, NOTIMP: 4, REFUSED: 5 } as const;
+export type Rcode = keyof typeof RCODES;
+
+export interface Query {
+  readonly id: number;
+  readonly question: Question;
+  readonly isRecursionDesired: boolean;
+  /** The largest answer that fits a datagram of the asker. */
+  readonly datagramBytes: number;
+  readonly hasExtension: boolean;
+}
+
+export interface Response {
+  readonly rcode: Rcode;
+  readonly answers: readonly Answer[];
+}
+
+const HEADER_BYTES = 12;
+const PLAIN_DATAGRAM = 512;
+/** More than this may be cut into pieces on the way. */
+const LARGEST_DATAGRAM = 1_232;
+
+/** A query with one question; the id of something that can at least be answered; or nothing to answer. */
+export function parseQuery(
+  bytes: Buffer,
+): Query | { readonly id: number; readonly rcode: Rcode } | undefined {
+  if (bytes.length < HEADER_BYTES || isResponse(bytes)) return undefined;
+  const id = bytes.readUInt16BE(0);
+  if (opcodeOf(bytes) !== 0) return { id, rcode: 'NOTIMP' };
+  // Asked before anything is parsed: what follows is as long as the sender says it is.
+  if (bytes.readUInt16BE(4) !== 1) return { id, rcode: 'FORMERR' };
+  const packet = tryDecode(bytes);
+  const question = packet?.questions?.[0];
+  if (packet === undefined || question === undefined) return { id, rcode: 'FORMERR' };
+  const extension = packet.additionals?.find((record) => record.type === 'OPT');
+  return {
+    id,
+    question,
+    isRecursionDesired: ((packet.flags ?? 0) & RECURSION_DESIRED) !== 0,
+    datagramBytes: Math.min(Math.max(extension?.udpPayloadSize ?? 0, PLAIN_DATAGRAM), LARGEST_DATAGRAM),
+    hasExtension: extension !== undefined,
+  };
+}
+
+export function encodeResponse(query: Query, { rcode, answers }: Response, most: number): Buffer {
+  const flags = RECURSION_AVAILABLE | (query.isRecursionDesired ? RECURSION_DESIRED : 0) | RCODES[rcode];
+  const packet: Packet = {
+    type: 'response',
+    id: query.id,
+    flags,
+    questions: [query.question],
+    answers: [...answers],
+    additionals: query.hasExtension ? [extension()] : [],
+  };
+  const bytes = encode(packet);
+  return bytes.length <= most ? bytes : encode({ ...packet, flags: flags | TRUNCATED_RESPONSE, answers: [] });
+}
+
+export function encodeFailure(id: number, rcode: Rcode): Buffer {
+  return encode({ type: 'response', id, flags: RCODES[rcode] });
+}
+
+function extension(): Answer {
+  return {
+    type: 'OPT',
+    name: '.',
+    udpPayloadSize: LARGEST_DATAGRAM,
+    extendedRcode: 0,
+    ednsVersion: 0,
+    flags: 0,
+    flag_do: false,
+    options: [],
+  };
+}
+
+function isResponse(bytes: Buffer): boolean {
+  return (bytes.readUInt8(2) & 0x80) !== 0;
+}
+
+function opcodeOf(bytes: Buffer): number {
+  return (bytes.readUInt8(2) >> 3) & 0xf;
+}
+
+/** What the library throws at malformed bytes is of many kinds. */
+function tryDecode(bytes: Buffer): Packet | undefined {
+  try {
+    return decode(bytes);
+  } catch {
+    return undefined;
+  }
+}

@@ -1,0 +1,74 @@
+/** Where every TCP connection of a sandbox ends on our side. */
+import { createServer, type Server, type Socket } from 'node:net';
+import type { AttachedInstance } from './attached-instance.ts';
+import { EgressConnection, type EgressGround } from './egress-connection.ts';
+import { reset } from './joined-sockets.ts';
+
+export interface EgressLimits {
+  readonly connectionsPerSandbox: number;
+  readonly connectionsInAll: number;
+}
+
+/** Connections that have arrived and not been accepted, of all sandboxes together; the kernel may allow fewer. */
+const BACKLOG = 4_096;
+
+export class Egress {
+  readonly #ground: EgressGround;
+  readonly #limits: EgressLimits;
+  readonly #find: (address: string) => AttachedInstance | undefined;
+  readonly #server: Server;
+  #count = 0;
+
+  /** `listening` is in the router already. */
+  constructor(
+    listening: Server,
+    find: (address: string) => AttachedInstance | undefined,
+    ground: EgressGround,
+    limits: EgressLimits,
+  ) {
+    this.#find = find;
+    this.#ground = ground;
+    this.#limits = limits;
+    const options = { allowHalfOpen: true, noDelay: true, keepAlive: true };
+    this.#server = createServer(options, (socket) => this.#accept(socket)).listen(listening, BACKLOG);
+  }
+
+  cut(instance: AttachedInstance): void {
+    for (const connection of [...instance.connections]) connection.cut();
+  }
+
+  recheck(instance: AttachedInstance): void {
+    for (const connection of [...instance.connections]) connection.recheck();
+  }
+
+  /** Accepts nothing more. What is open is cut by whoever knows the instances. */
+  async close(): Promise<void> {
+    await new Promise((resolve) => this.#server.close(resolve));
+  }
+
+  #accept(socket: Socket): void {
+    const instance = this.#find(socket.remoteAddress ?? '');
+    if (instance === undefined || instance.isHeld) reset(socket);
+    else if (this.#isFull(instance)) this.#refuse(instance, socket);
+    else this.#serve(instance, socket);
+  }
+
+  #isFull({ connections }: AttachedInstance): boolean {
+    const { connectionsPerSandbox, connectionsInAll } = this.#limits;
+    return connections.size >= connectionsPerSandbox || this.#count >= connectionsInAll;
+  }
+
+  #refuse({ name: instance }: AttachedInstance, socket: Socket): void {
+    const attempt = { via: 'tcp', destination: 'any', name: null, reason: 'too_many', rule: null } as const;
+    this.#ground.refusals.note(instance, attempt);
+    reset(socket);
+  }
+
+  #serve(instance: AttachedInstance, socket: Socket): void {
+    const connection = new EgressConnection(this.#ground, instance, socket);
+    instance.connections.add(connection);
+    this.#count++;
+    socket.once('close', () => this.#count--);
+    connection.run().catch(() => connection.cut());
+  }
+}

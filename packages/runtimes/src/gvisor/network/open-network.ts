@@ -1,0 +1,199 @@
+/** Puts a `SandboxNetwork` together, over what an earlier process with the same data directory has left. */
+import { readFile } from 'node:fs/promises';
+import { type Clock, systemClock } from '@torpor/engine';
+import { TorporError } from '@torpor/protocol';
+import { AddressBlocks, type Owner } from './address-blocks.ts';
+import type { AttachedInstance } from './attached-instance.ts';
+import { ConnectionResets } from './connection-resets.ts';
+import { Egress } from './egress.ts';
+import { Firewall } from './firewall.ts';
+import { hostNetworks, readRoutes } from './host-networks.ts';
+import { type Ipv4Network, parseIpv4Network } from './ipv4.ts';
+import { HostLookUp, type LookUp } from './look-up.ts';
+import { OriginalDestinations, type ReadTable, tableReader } from './original-destinations.ts';
+import { Reachable } from './reachable.ts';
+import { type Refusal, Refusals } from './refusals.ts';
+import { Resolver } from './resolver.ts';
+import {
+  addBlockRoute,
+  hostHasInterface,
+  makeRouter,
+  type Router,
+  removeLink,
+  type SandboxLink,
+  sandboxLinks,
+  startForwarding,
+} from './router.ts';
+import { closeRouterSockets, openRouterSockets, type RouterSockets } from './router-sockets.ts';
+import { attachedInstances, SandboxNetwork } from './sandbox-network.ts';
+import { SlotPool } from './slot-pool.ts';
+import { firstSlot, interfaceName } from './slots.ts';
+import { routerName, sweepStaleClaims } from './stale-claims.ts';
+
+interface NetworkLimits {
+  readonly connectionsPerSandbox: number;
+  readonly connectionsInAll: number;
+  readonly newConnectionsPerSecond: number;
+  /** How much of a connection is waited for, and how long, to find a name in it. */
+  readonly peekBytes: number;
+  readonly peekMs: number;
+  /** After so long a client that may pass unnamed counts as one that lets the server speak first. */
+  readonly silenceMs: number;
+  readonly dialMs: number;
+}
+
+const DEFAULT_LIMITS: NetworkLimits = {
+  connectionsPerSandbox: 1_000,
+  connectionsInAll: 8_000,
+  newConnectionsPerSecond: 500,
+  peekBytes: 16_384,
+  peekMs: 5_000,
+  silenceMs: 300,
+  dialMs: 30_000,
+};
+
+/** The second is for hosts that have a route to all of 10.0.0.0/8. */
+const DEFAULT_RANGES = ['10.213.0.0/16', '172.29.0.0/16'];
+
+export const CLAIMS = '/run/torpor/addresses';
+
+export interface SandboxNetworkOptions {
+  readonly owner: Owner;
+  readonly onRefusal: (refusal: Refusal) => void;
+  /** Where sandboxes get their addresses; every server of the machine may be given the same. */
+  readonly ranges?: readonly string[];
+  /** Private networks that every sandbox may reach like the internet, such as one with a mirror of packages. */
+  readonly openNetworks?: readonly string[];
+  readonly limits?: Partial<NetworkLimits>;
+  readonly mtu?: number;
+  readonly lookUp?: LookUp;
+  readonly clock?: Clock;
+  /** One directory for the whole machine. */
+  readonly claimsDirectory?: string;
+}
+
+/** What is in the kernel already when the parts that run in this process are put on top. */
+interface Ground {
+  readonly router: Router;
+  readonly slots: SlotPool;
+  readonly links: readonly SandboxLink[];
+  readonly sandboxRanges: readonly Ipv4Network[];
+}
+
+export async function openSandboxNetwork(options: SandboxNetworkOptions): Promise<SandboxNetwork> {
+  if (process.getuid?.() !== 0) {
+    throw new TorporError('capability_unsupported', 'Only root can make networks for sandboxes.');
+  }
+  const ground = await openGround(options);
+  const sockets = await openRouterSockets(ground.router.netns);
+  try {
+    const readTable = tableReader(ground.router.netns, sockets.conntrack);
+    // Where the table cannot be read at all, this says so before anybody relies on it.
+    await readTable();
+    return await assemble(options, ground, sockets, readTable);
+  } catch (thrown) {
+    await closeRouterSockets(sockets);
+    throw thrown;
+  }
+}
+
+async function openGround({
+  owner,
+  ranges,
+  mtu = 1_500,
+  claimsDirectory,
+}: SandboxNetworkOptions): Promise<Ground> {
+  const sandboxRanges = networks(ranges ?? DEFAULT_RANGES);
+  const bootId = (await readFile('/proc/sys/kernel/random/boot_id', 'utf8')).trim();
+  const directory = claimsDirectory ?? CLAIMS;
+  const addresses = new AddressBlocks({ directory, ranges: sandboxRanges, owner, bootId, hostNetworks });
+  await sweepStaleClaims(addresses);
+  const blocks = await ownBlocks(addresses, owner);
+  const router = { netns: routerName(owner.tag), uplink: await uplinkOf(blocks), mtu };
+  await makeRouter(router);
+  for (const block of blocks) await addBlockRoute(router, block);
+  const links = await keptLinks(router);
+  const used = new Set(links.map(({ slot }) => slot));
+  const slots = new SlotPool(addresses, blocks, used, (block) => addBlockRoute(router, block));
+  return { router, slots, links, sandboxRanges };
+}
+
+async function assemble(
+  options: SandboxNetworkOptions,
+  { router, slots, links, sandboxRanges }: Ground,
+  { egress, resolverStreams, resolverDatagrams, conntrack }: RouterSockets,
+  readTable: ReadTable,
+): Promise<SandboxNetwork> {
+  const { owner, onRefusal, clock = systemClock, lookUp = new HostLookUp(clock) } = options;
+  const limits = { ...DEFAULT_LIMITS, ...options.limits };
+  const firewall = await openFirewall(router, limits);
+  const instances: Map<string, AttachedInstance> = attachedInstances(links);
+  const find = (address: string) => instances.get(address);
+  const refusals = new Refusals({ onRefusal, clock });
+  const openNetworks = networks(options.openNetworks ?? []);
+  const reachable = new Reachable({ openNetworks, sandboxRanges, readRoutes, clock });
+  const shared = { reachable, lookUp, refusals, clock };
+  const egressGround = {
+    ...shared,
+    destinations: new OriginalDestinations(readTable),
+    peek: { bytes: limits.peekBytes, ms: limits.peekMs },
+    silenceMs: limits.silenceMs,
+    dialMs: limits.dialMs,
+  };
+  const parts = {
+    tag: owner.tag,
+    router,
+    slots,
+    firewall,
+    egress: new Egress(egress, find, egressGround, limits),
+    resolver: new Resolver(resolverDatagrams, resolverStreams, find, shared),
+    resets: new ConnectionResets({ netns: router.netns, readTable, clock }),
+    refusals,
+    conntrack,
+    clock,
+  };
+  return new SandboxNetwork(parts, instances);
+}
+
+async function openFirewall(router: Router, limits: NetworkLimits): Promise<Firewall> {
+  const firewall = new Firewall({
+    netns: router.netns,
+    uplink: router.uplink,
+    // So many more that the egress, which says what it refuses, is the first to notice.
+    connectionsPerSandbox: 2 * limits.connectionsPerSandbox,
+    newConnectionsPerSecond: limits.newConnectionsPerSecond,
+  });
+  await firewall.build();
+  await startForwarding(router);
+  return firewall;
+}
+
+async function ownBlocks(addresses: AddressBlocks, { tag, dataDir }: Owner): Promise<Ipv4Network[]> {
+  const claims = await addresses.claims();
+  const own = claims.filter((claim) => claim.tag === tag && claim.dataDir === dataDir && !claim.isStale);
+  return own.length > 0 ? own.map(({ block }) => block) : [await addresses.claim()];
+}
+
+/** The one that is there, if a router is. */
+async function uplinkOf(blocks: readonly Ipv4Network[]): Promise<number> {
+  const slots = blocks.map(firstSlot);
+  for (const slot of slots) if (await hostHasInterface(interfaceName(slot))) return slot;
+  return slots[0] as number;
+}
+
+/** Without one whose making was cut short: nobody can name what it was for. */
+async function keptLinks(router: Router): Promise<SandboxLink[]> {
+  const links = await sandboxLinks(router);
+  for (const { slot, instance } of links) if (instance === undefined) await removeLink(router, slot);
+  return links.filter(({ instance }) => instance !== undefined);
+}
+
+function networks(texts: readonly string[]): Ipv4Network[] {
+  return texts.map((text) => {
+    const network = parseIpv4Network(text);
+    if (network !== undefined) return network;
+    throw new TorporError('invalid_request', `Not an IPv4 network: ${text}.`, {
+      hint: 'Write it as address and prefix: 10.213.0.0/16.',
+    });
+  });
+}

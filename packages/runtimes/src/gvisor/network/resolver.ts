@@ -1,0 +1,219 @@
+/**
+ * The name server of the sandboxes. It answers from the host's name servers and never from the host's files, and
+ * it gives out no address that a sandbox could not reach: a name that points at a private one is refused.
+ *
+ * Sandboxes have no IPv6, so that there are no such addresses; nor are there records that carry addresses or keys
+ * for hiding a name (HTTPS, SVCB), nor names for addresses (PTR), which would be those of the host's network.
+ */
+import type { Socket as DatagramSocket } from 'node:dgram';
+import { createServer, type Server, type Socket } from 'node:net';
+import type { Clock } from '@torpor/engine';
+import type { Answer, Question } from 'dns-packet';
+import type { AttachedInstance } from './attached-instance.ts';
+import { encodeFailure, encodeResponse, parseQuery, type Query, type Response } from './dns-message.ts';
+import { toAnswer } from './dns-records.ts';
+import { isLocalhost, normalName } from './host-name.ts';
+import { parseIpv4 } from './ipv4.ts';
+import { reset } from './joined-sockets.ts';
+import { type AddressRecord, type Found, type LookUp, RECORD_TYPES, type RecordType } from './look-up.ts';
+import { decideLookup } from './policy.ts';
+import type { Reachable } from './reachable.ts';
+import type { RefusalReason, Refusals } from './refusals.ts';
+
+export interface ResolverGround {
+  readonly reachable: Reachable;
+  readonly lookUp: LookUp;
+  readonly refusals: Refusals;
+  readonly clock: Clock;
+}
+
+/** No question is as long. */
+const LONGEST_QUERY = 4_096;
+/** Of one sandbox, being looked up at the same moment. */
+const LOOKUPS_AT_MOST = 128;
+const STREAMS_AT_MOST = 16;
+const STREAM_IDLE_MS = 10_000;
+const ADDRESSES_AT_MOST = 16;
+const LONGEST_TTL = 300;
+
+/** Answered with nothing, although the name may exist. */
+const NEVER_ANY: readonly string[] = ['AAAA', 'HTTPS', 'SVCB', 'UNKNOWN_64', 'UNKNOWN_65'];
+
+const NOTHING: Response = { rcode: 'NOERROR', answers: [] };
+const UNKNOWN: Response = { rcode: 'NXDOMAIN', answers: [] };
+const FAILED: Response = { rcode: 'SERVFAIL', answers: [] };
+const REFUSED: Response = { rcode: 'REFUSED', answers: [] };
+
+export class Resolver {
+  readonly #ground: ResolverGround;
+  readonly #find: (address: string) => AttachedInstance | undefined;
+  readonly #datagrams: DatagramSocket;
+  readonly #server: Server;
+  readonly #lookups = new Map<AttachedInstance, number>();
+  readonly #streams = new Map<AttachedInstance, Set<Socket>>();
+
+  /** Both are in the router already. */
+  constructor(
+    datagrams: DatagramSocket,
+    listening: Server,
+    find: (address: string) => AttachedInstance | undefined,
+    ground: ResolverGround,
+  ) {
+    this.#ground = ground;
+    this.#find = find;
+    this.#datagrams = datagrams;
+    datagrams.on('error', () => {});
+    datagrams.on('message', (bytes, { address, port }) => void this.#onDatagram(bytes, address, port));
+    this.#server = createServer({ noDelay: true }, (socket) => this.#onStream(socket)).listen(listening);
+  }
+
+  cut(instance: AttachedInstance): void {
+    for (const socket of this.#streams.get(instance) ?? []) reset(socket);
+  }
+
+  async close(): Promise<void> {
+    this.#datagrams.close();
+    const closed = new Promise((resolve) => this.#server.close(resolve));
+    for (const instance of this.#streams.keys()) this.cut(instance);
+    await closed;
+  }
+
+  async #onDatagram(bytes: Buffer, address: string, port: number): Promise<void> {
+    const instance = this.#find(address);
+    if (instance === undefined || instance.isHeld || bytes.length > LONGEST_QUERY) return;
+    const answer = await this.#answer(instance, bytes, 'datagram');
+    // A closed resolver answers nobody.
+    if (answer !== undefined) this.#datagrams.send(answer, port, address, () => {});
+  }
+
+  #onStream(socket: Socket): void {
+    socket.on('error', () => {});
+    const instance = this.#find(socket.remoteAddress ?? '');
+    const open = instance === undefined ? 0 : (this.#streams.get(instance)?.size ?? 0);
+    if (instance === undefined || instance.isHeld || open >= STREAMS_AT_MOST) reset(socket);
+    else this.#serve(instance, socket);
+  }
+
+  #serve(instance: AttachedInstance, socket: Socket): void {
+    const streams = this.#streamsOf(instance).add(socket);
+    socket.once('close', () => {
+      streams.delete(socket);
+      if (streams.size === 0) this.#streams.delete(instance);
+    });
+    socket.setTimeout(STREAM_IDLE_MS, () => reset(socket));
+    this.#converse(instance, socket).catch(() => reset(socket));
+  }
+
+  /** Each message stands after its length. One is answered before the next is looked at. */
+  async #converse(instance: AttachedInstance, socket: Socket): Promise<void> {
+    let rest = Buffer.alloc(0);
+    for await (const chunk of socket as AsyncIterable<Buffer>) {
+      rest = Buffer.concat([rest, chunk]);
+      while (rest.length >= 2 && rest.length >= 2 + rest.readUInt16BE(0)) {
+        const end = 2 + rest.readUInt16BE(0);
+        const answer = await this.#answer(instance, rest.subarray(2, end), 'stream');
+        if (answer === undefined) return reset(socket);
+        const length = Buffer.alloc(2);
+        length.writeUInt16BE(answer.length);
+        socket.write(Buffer.concat([length, answer]));
+        rest = rest.subarray(end);
+      }
+      if (rest.length > LONGEST_QUERY) return reset(socket);
+    }
+    socket.end();
+  }
+
+  #streamsOf(instance: AttachedInstance): Set<Socket> {
+    const streams = this.#streams.get(instance) ?? new Set();
+    this.#streams.set(instance, streams);
+    return streams;
+  }
+
+  async #answer(
+    instance: AttachedInstance,
+    bytes: Buffer,
+    by: 'datagram' | 'stream',
+  ): Promise<Buffer | undefined> {
+    const query = parseQuery(bytes);
+    if (query === undefined) return undefined;
+    if ('rcode' in query) return encodeFailure(query.id, query.rcode);
+    const response = await this.#bounded(instance, query).catch(() => FAILED);
+    return encodeResponse(query, response, by === 'datagram' ? query.datagramBytes : 65_535);
+  }
+
+  async #bounded(instance: AttachedInstance, { question }: Query): Promise<Response> {
+    const under = this.#lookups.get(instance) ?? 0;
+    if (under >= LOOKUPS_AT_MOST) return FAILED;
+    this.#lookups.set(instance, under + 1);
+    try {
+      return await this.#respond(instance, question);
+    } finally {
+      const left = (this.#lookups.get(instance) ?? 1) - 1;
+      if (left === 0) this.#lookups.delete(instance);
+      else this.#lookups.set(instance, left);
+    }
+  }
+
+  async #respond(instance: AttachedInstance, question: Question): Promise<Response> {
+    const { type } = question;
+    const name = normalName(question.name);
+    if (question.class !== 'IN') return { rcode: 'NOTIMP', answers: [] };
+    if (name !== undefined && isLocalhost(name)) return type === 'A' ? loopback(question.name) : NOTHING;
+    // A name of one word is one of the host's own network.
+    if (name === undefined || !name.includes('.') || type === 'PTR') return UNKNOWN;
+    const decision = decideLookup(instance.policy, name);
+    if (decision.is === 'refuse') return this.#refuse(instance, name, decision.why, decision.rule);
+    if (NEVER_ANY.includes(type)) return NOTHING;
+    if (type === 'A') return this.#addresses(instance, question.name, name);
+    if (!isRecordType(type)) return { rcode: 'NOTIMP', answers: [] };
+    const found = await this.#ground.lookUp.records(name, type);
+    return responseTo(found, (record) => toAnswer(question.name, type, record));
+  }
+
+  async #addresses(instance: AttachedInstance, asked: string, name: string): Promise<Response> {
+    const { lookUp, reachable, clock } = this.#ground;
+    const found = await lookUp.addresses(name);
+    if (found.is !== 'found') return responseTo(found, () => []);
+    const whyNot = ({ address }: AddressRecord) => reachable.whyNot(parseIpv4(address) ?? 0);
+    const fine = found.records.filter((record) => whyNot(record) === undefined);
+    const [first] = found.records;
+    if (first !== undefined && fine.length === 0) {
+      return this.#refuse(instance, name, whyNot(first) ?? 'private_address');
+    }
+    const given = fine.slice(0, ADDRESSES_AT_MOST);
+    const numbers = given.map(({ address }) => parseIpv4(address) ?? 0);
+    instance.resolved.remember(name, numbers, clock.monotonic());
+    const answers = given.map(({ address, ttl }) =>
+      addressAnswer(asked, address, Math.min(ttl, LONGEST_TTL)),
+    );
+    return { rcode: 'NOERROR', answers };
+  }
+
+  #refuse(
+    instance: AttachedInstance,
+    name: string,
+    reason: RefusalReason,
+    rule: string | null = null,
+  ): Response {
+    this.#ground.refusals.note(instance.name, { via: 'dns', destination: name, name: null, reason, rule });
+    return REFUSED;
+  }
+}
+
+function responseTo<T>(found: Found<T>, answer: (record: T) => Answer | Answer[]): Response {
+  if (found.is === 'failed') return FAILED;
+  if (found.is === 'unknown') return UNKNOWN;
+  return { rcode: 'NOERROR', answers: found.records.flatMap(answer) };
+}
+
+function loopback(name: string): Response {
+  return { rcode: 'NOERROR', answers: [addressAnswer(name, '127.0.0.1', LONGEST_TTL)] };
+}
+
+function addressAnswer(name: string, address: string, ttl: number): Answer {
+  return { name, type: 'A', class: 'IN', ttl, data: address };
+}
+
+function isRecordType(type: string): type is RecordType {
+  return (RECORD_TYPES as readonly string[]).includes(type);
+}

@@ -1,0 +1,42 @@
+/** The sockets that a server has in its router. */
+import { Socket as DatagramSocket } from 'node:dgram';
+import type { FileHandle } from 'node:fs/promises';
+import { Server } from 'node:net';
+import { TorporError } from '@torpor/protocol';
+import { EGRESS_PORT, RESOLVER_PORT } from './firewall.ts';
+import { socketsInNamespace } from './namespace-sockets.ts';
+import { runProgram } from './system-program.ts';
+
+export interface RouterSockets {
+  readonly egress: Server;
+  readonly resolverStreams: Server;
+  readonly resolverDatagrams: DatagramSocket;
+  readonly conntrack: FileHandle | undefined;
+}
+
+/** Connections of an earlier process, which nobody serves any more, are reset. */
+export async function openRouterSockets(netns: string): Promise<RouterSockets> {
+  await runProgram('ss', ['-N', netns, '-K', '-H', '-n', '-t', 'state', 'connected']);
+  const everywhere = '0.0.0.0';
+  const { sockets, conntrack } = await socketsInNamespace(netns, [
+    { kind: 'tcp', host: everywhere, port: EGRESS_PORT },
+    { kind: 'tcp', host: everywhere, port: RESOLVER_PORT },
+    { kind: 'udp', host: everywhere, port: RESOLVER_PORT },
+  ]);
+  const [egress, resolverStreams, resolverDatagrams] = sockets;
+  if (
+    egress instanceof Server &&
+    resolverStreams instanceof Server &&
+    resolverDatagrams instanceof DatagramSocket
+  ) {
+    return { egress, resolverStreams, resolverDatagrams, conntrack };
+  }
+  throw new TorporError('internal', 'The sockets in the router are not what was asked for.');
+}
+
+export async function closeRouterSockets(sockets: RouterSockets): Promise<void> {
+  sockets.egress.close();
+  sockets.resolverStreams.close();
+  sockets.resolverDatagrams.close();
+  await sockets.conntrack?.close();
+}

@@ -1,0 +1,151 @@
+/** Opens the gVisor runtime over a data directory, over whatever an earlier server has left in it. */
+import { randomBytes } from 'node:crypto';
+import { mkdir, readdir, realpath } from 'node:fs/promises';
+import { join } from 'node:path';
+import { type Clock, type Runtime, systemClock } from '@torpor/engine';
+import { writing } from '../process/storage-failure.ts';
+import { clearBerth } from './berth.ts';
+import { BERTH_SETTINGS, type BerthSettings, Berths } from './berths.ts';
+import { Cgroups, findCgroups } from './cgroups.ts';
+import type { Ground } from './ground.ts';
+import { BaseSystems } from './guest/base-system.ts';
+import { findTini, guestTools } from './guest/guest-tools.ts';
+import { ReadOnlyView } from './guest/read-only-view.ts';
+import { GvisorRuntime } from './gvisor-runtime.ts';
+import { InstanceFiles, pathsIn } from './instance-files.ts';
+import { serverTag } from './instance-names.ts';
+import { openOverlayLayers } from './layers/overlay-layers.ts';
+import { machineIdentity } from './machine-identity.ts';
+import { shareMounts } from './mount-sharing.ts';
+import { openSandboxNetwork, type SandboxNetworkOptions } from './network/open-network.ts';
+import { OwnedLayers } from './owned-layers.ts';
+import { Runsc } from './runsc.ts';
+
+export interface GvisorRuntimeOptions {
+  readonly dataDir: string;
+  /** The directory of the agent's bundle. */
+  readonly agentDir: string;
+  /** A usable runsc, and exactly which one. */
+  readonly runsc: { readonly program: string; readonly build: string };
+  readonly clock?: Clock;
+  readonly node?: string;
+  readonly berths?: BerthSettings;
+  readonly network?: Partial<Omit<SandboxNetworkOptions, 'owner'>>;
+  readonly report?: Ground['report'];
+}
+
+/** A runtime that can be closed: sandboxes go on running, what was only made ahead is taken away. */
+export interface OpenedRuntime extends Runtime {
+  close(): Promise<void>;
+}
+
+/** What lives in memory on the machine: gone after a restart of it, as the sandboxes are. */
+const RUN = '/run/torpor';
+
+export async function gvisorRuntime(options: GvisorRuntimeOptions): Promise<OpenedRuntime> {
+  const { agentDir, clock = systemClock, node = process.execPath, report = () => {} } = options;
+  await writing(options.dataDir, () => mkdir(options.dataDir, { recursive: true, mode: 0o700 }));
+  const dataDir = await realpath(options.dataDir);
+  const place = join(dataDir, 'gvisor');
+  const tag = serverTag(dataDir);
+  const signal = new AbortController().signal;
+  const at = (name: string) => join(place, name);
+  const berthsDir = at('berths');
+  const instances = at('instances');
+  for (const path of [place, berthsDir, instances, at('layers')])
+    await writing(path, () => mkdir(path, { recursive: true, mode: 0o700 }));
+  // Roots come and go in these, and must not stay busy in the mount namespace of another sandbox's start.
+  await shareMounts(place, signal);
+
+  const shelf = at('guest');
+  const tools = await guestTools({ shelf, node, agentDir, tini: await findTini() });
+  const view = new ReadOnlyView(at('view'));
+  const root = join(RUN, tag, 'runsc');
+  await mkdir(root, { recursive: true, mode: 0o700 });
+  const ground: Ground = {
+    tag,
+    place,
+    files: new InstanceFiles(instances),
+    berthsDir,
+    layers: await openOverlayLayers({ root: at('layers'), clock, randomBytes }),
+    owned: new OwnedLayers(at('owned')),
+    network: await openSandboxNetwork({
+      owner: { tag, dataDir },
+      onRefusal: (refusal) => report('a connection was refused', { ...refusal }),
+      clock,
+      ...options.network,
+    }),
+    runsc: new Runsc({
+      program: options.runsc.program,
+      root,
+      network: 'sandbox',
+      ignoreCgroups: true,
+      discardOutput: true,
+      clock,
+    }),
+    cgroups: await openCgroups(tag),
+    view,
+    base: new BaseSystems({ view, tools }),
+    tools,
+    shelf,
+    machine: { runsc: options.runsc.build, processor: (await machineIdentity()).processor },
+    clock,
+    report,
+  };
+  await ground.files.open();
+  await ground.owned.open();
+  await clearLeftovers(ground, signal);
+  await letInAgain(ground);
+  const runtime = new GvisorRuntime(ground, new Berths(ground, options.berths ?? BERTH_SETTINGS));
+  await runtime.open();
+  return runtime;
+}
+
+async function openCgroups(tag: string): Promise<Cgroups | null> {
+  const host = await findCgroups();
+  if (host === null) return null;
+  const cgroups = new Cgroups(host, `torpor-${tag}`);
+  return cgroups.open().then(
+    () => cgroups,
+    () => null,
+  );
+}
+
+/** Containers that an earlier server had made ahead, or was booting a template in, belong to nobody. */
+async function clearLeftovers(ground: Ground, signal: AbortSignal): Promise<void> {
+  const { berthsDir, files, tag, network, runsc, cgroups, layers } = ground;
+  const used = new Set<string>();
+  const uppers = new Set<string>();
+  for await (const instance of files.list()) {
+    const record = await files.read(instance);
+    if (record === undefined) continue;
+    used.add(record.container.id);
+    uppers.add(record.upper);
+  }
+  const made = new RegExp(`^${tag}-(berth|template)-([0-9a-z]+)$`);
+  const names = [await runsc.list(), await network.list(), (await cgroups?.list()) ?? []].flat();
+  const numbers = [...names.flatMap((name) => made.exec(name)?.[2] ?? []), ...(await readdir(berthsDir))];
+  for (const number of new Set(numbers)) {
+    for (const kind of ['berth', 'template']) {
+      const name = `${tag}-${kind}-${number}`;
+      if (used.has(name)) continue;
+      const directory = join(berthsDir, number);
+      const { bundle, rootfs } = pathsIn(directory);
+      // The directory of an instance that came out of a berth goes with the instance.
+      if (used.has(`${tag}-berth-${number}`)) continue;
+      await clearBerth(ground, { name, directory, bundle, rootfs }, signal);
+    }
+  }
+  for await (const { id, state } of layers.list()) {
+    if (state === 'removing' || state === 'making' || (state === 'open' && !uppers.has(id)))
+      await layers.remove(id);
+  }
+}
+
+/** Sandboxes that went on running while nobody served them get their way to the outside back. */
+async function letInAgain({ files, network }: Ground): Promise<void> {
+  for await (const instance of files.list()) {
+    const record = await files.read(instance);
+    if (record !== undefined) await network.reopen(record.container.id, record.network);
+  }
+}

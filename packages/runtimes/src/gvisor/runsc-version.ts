@@ -1,0 +1,44 @@
+/** Which runsc a program is: its version, whether it is new enough, and which build exactly. */
+import { createHash } from 'node:crypto';
+import { createReadStream } from 'node:fs';
+import { pipeline } from 'node:stream/promises';
+import { TorporError } from '@torpor/protocol';
+import { runCommand } from './command.ts';
+
+export interface RunscVersion {
+  /** As it calls itself, such as `release-20240729.0` or `0.0~20240729.0`. */
+  readonly name: string;
+  /** The day in it, such as 20240729; null when it names none, as a build by hand may. */
+  readonly day: number | null;
+}
+
+/** Before this, a checkpoint of a program that waits for connections panics. */
+const OLDEST_DAY = 20230601;
+const BOUND_MS = 10_000;
+
+export async function readRunscVersion(program: string, signal: AbortSignal): Promise<RunscVersion> {
+  const { status, stdout } = await runCommand(program, ['--version'], { signal, boundMs: BOUND_MS });
+  const version = status === 0 ? parseRunscVersion(stdout) : undefined;
+  if (version !== undefined) return version;
+  throw new TorporError('capability_unsupported', `${program} does not say which runsc it is.`, {
+    details: { program, status },
+  });
+}
+
+export function parseRunscVersion(printed: string): RunscVersion | undefined {
+  const [, name] = /^runsc version (\S+)$/m.exec(printed) ?? [];
+  if (name === undefined) return undefined;
+  const [day] = /\d{8}/.exec(name) ?? [];
+  return { name, day: day === undefined ? null : Number(day) };
+}
+
+export function isNewEnough({ day }: RunscVersion): boolean {
+  return day !== null && day >= OLDEST_DAY;
+}
+
+/** The content of the program: two builds of one version do not read each other's memory images. */
+export async function runscBuild(program: string): Promise<string> {
+  const hash = createHash('sha256');
+  await pipeline(createReadStream(program), hash);
+  return hash.digest('hex');
+}

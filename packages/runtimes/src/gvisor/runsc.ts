@@ -1,0 +1,338 @@
+/**
+ * A typed hand on the program `runsc`: containers made, stopped, saved, brought back and removed.
+ *
+ * It keeps nothing: what there is lies in runsc's root directory and in the processes. Calls for one
+ * container must not overlap; those for different ones may. An abort kills the command, not the container:
+ * after one, a container that was being made or restored may exist in any state, and is to be deleted; a
+ * sentry that was writing an image goes on until it has written it, and `resume` waits for that.
+ */
+import { mkdir, open, stat } from 'node:fs/promises';
+import { join } from 'node:path';
+import { type Clock, systemClock } from '@torpor/engine';
+import { TorporError } from '@torpor/protocol';
+import { isMissing } from '../process/storage-failure.ts';
+import { type CommandEnd, type CommandOptions, runCommand } from './command.ts';
+import { inNetworkNamespace } from './network-entry.ts';
+import { type Remembered, RootDirectory } from './root-directory.ts';
+import { lastLogged, runscFailure, type Verb } from './runsc-failure.ts';
+import { isAlive, isSentryOf, type RunscProcess, runscProcesses } from './sentries.ts';
+
+export interface RunscOptions {
+  readonly program: string;
+  /** Where runsc keeps what it knows. One for each server. */
+  readonly root: string;
+  readonly network: 'sandbox' | 'none';
+  /** Leaves control groups alone, where there are none or they are somebody else's. */
+  readonly ignoreCgroups?: boolean;
+  /** What sandboxes may do with the machine's Unix sockets in what is mounted into them. Nothing, unless said. */
+  readonly hostUds?: 'open' | 'create' | 'all';
+  /** Throws away what the first process prints: root of a guest could fill the machine's disk with it. */
+  readonly discardOutput?: boolean;
+  /** Has each process write down what it does, in files of its own. */
+  readonly debug?: boolean;
+  readonly clock?: Clock;
+  /** How long each command may take; for tests. */
+  readonly boundMs?: number;
+}
+
+export interface Container {
+  /** Never used twice: runsc forgets a living container when another is made under its name. */
+  readonly id: string;
+  /** The directory with config.json; no other container has the same. */
+  readonly bundle: string;
+  /** The directory for what runsc and the processes inside print; made when it is not there. */
+  readonly logs: string;
+  /** The network namespace that config.json names, as a path; null when there is none. */
+  readonly netns: string | null;
+  /** Wraps the command that makes the sentry, so that it starts as a member of a control group. */
+  readonly entering?: (command: readonly string[]) => readonly [string, ...string[]];
+}
+
+export type ContainerState =
+  | { readonly is: 'created' | 'running' | 'paused'; readonly pid: number }
+  /** Its processes are dead, and what is left of it is to be deleted. */
+  | { readonly is: 'gone' }
+  | { readonly is: 'absent' };
+
+/** The memory image of a large sandbox takes seconds on a slow disk, a sentry that hangs takes for ever. */
+const BOUND_MS: Readonly<Record<Verb, number>> = {
+  create: 30_000,
+  start: 30_000,
+  run: 60_000,
+  pause: 30_000,
+  resume: 300_000,
+  checkpoint: 300_000,
+  restore: 300_000,
+  kill: 10_000,
+  delete: 30_000,
+  state: 5_000,
+};
+
+const LOOK_EVERY_MS = 5;
+/** How long the kernel may take to end a process that cannot refuse. */
+const DEATH_MS = 30_000;
+
+/** Inside a container's `logs`. */
+export const LOG_FILES = {
+  /** What runsc and the sentry log, as JSON objects. */
+  runsc: 'runsc.log',
+  /** Why a sentry has panicked. */
+  panic: 'panic.log',
+  /** What the first process prints, and what runsc prints until it has started. */
+  output: 'output.log',
+} as const;
+
+export class Runsc {
+  readonly #options: RunscOptions;
+  readonly #clock: Clock;
+  readonly #root: RootDirectory;
+
+  constructor(options: RunscOptions) {
+    this.#options = options;
+    this.#clock = options.clock ?? systemClock;
+    this.#root = new RootDirectory(options.root, this.#clock);
+  }
+
+  /** Makes the sandbox with its root and mounts; nothing runs in it yet, and its network is not set up. */
+  async create(container: Container, signal: AbortSignal): Promise<void> {
+    await this.#refuseTwice(container.id);
+    await this.#detached('create', container, [`--bundle=${container.bundle}`, container.id], signal);
+  }
+
+  /** Takes over the addresses and routes of the network namespace, and starts what was created. */
+  async start(container: Container, signal: AbortSignal): Promise<void> {
+    await this.#attached('start', container.id, this.#networked(container, ['start', container.id]), signal);
+  }
+
+  /** `create` and `start` in one. */
+  async run(container: Container, signal: AbortSignal): Promise<void> {
+    await this.#refuseTwice(container.id);
+    const args = ['--detach', `--bundle=${container.bundle}`, container.id];
+    await this.#detached('run', container, args, signal);
+  }
+
+  /**
+   * Brings a memory image back: into what `create` has made, or into a new container. The spec must have the
+   * mounts that it had; their sources and the network may be others. The rest of it has no effect: processes
+   * keep their arguments, environment and host name. When it fails the container is of no more use.
+   */
+  async restore(container: Container, image: string, signal: AbortSignal): Promise<void> {
+    await requireImage(image);
+    const args = ['--detach', `--image-path=${image}`, `--bundle=${container.bundle}`, container.id];
+    await this.#detached('restore', container, args, signal);
+  }
+
+  /** Stops all processes inside; nothing to do when they are. A container that was never started breaks by it. */
+  async pause(id: string, signal: AbortSignal): Promise<void> {
+    await this.#attached('pause', id, this.#command(['pause', id]), signal, 'paused');
+  }
+
+  /** Lets them go on; nothing to do when they run. */
+  async resume(id: string, signal: AbortSignal): Promise<void> {
+    await this.#attached('resume', id, this.#command(['resume', id]), signal, 'running');
+  }
+
+  /** Writes the memory image into a directory that has none; the container goes on as it was, paused or running. */
+  async checkpoint(id: string, image: string, signal: AbortSignal): Promise<void> {
+    const args = ['checkpoint', '--leave-running', '--compression=none', `--image-path=${image}`, id];
+    await this.#attached('checkpoint', id, this.#command(args), signal);
+  }
+
+  /**
+   * What runsc has written down and the kernel confirms, without starting a program or asking the sentry.
+   * Enough for whoever only wants to know whether it lives and whether it was paused.
+   */
+  async glance(id: string): Promise<ContainerState> {
+    const remembered = await this.#root.read(id);
+    return remembered === undefined ? { is: 'absent' } : this.#confirmed(id, remembered);
+  }
+
+  /** What is known about a container. Throws when its sentry does not answer: that is no proof of anything. */
+  async state(id: string, signal: AbortSignal): Promise<ContainerState> {
+    const { status, stdout, stderr } = await this.#run('state', this.#command(['state', id]), signal);
+    if (status !== 0) {
+      if (!(await this.#root.has(id))) return { is: 'absent' };
+      throw runscFailure({ verb: 'state', container: id, status, said: stderr }, null);
+    }
+    return this.#confirmed(id, JSON.parse(stdout) as Remembered);
+  }
+
+  /**
+   * Every container there is anything of. Not by `runsc list`, which asks each sentry and waits for one that
+   * hangs, and does not know those whose state file was lost.
+   */
+  async list(): Promise<string[]> {
+    const files = await this.#root.containers();
+    const processes = (await runscProcesses(this.#options.root)).flatMap(({ container }) => container ?? []);
+    return [...new Set([...files, ...processes])].sort();
+  }
+
+  /** Sends a signal to the first process inside. */
+  async kill(id: string, signalName: string, signal: AbortSignal): Promise<void> {
+    await this.#attached('kill', id, this.#command(['kill', id, signalName]), signal);
+  }
+
+  /**
+   * Kills sentry and gofer without asking them, and resolves when they are dead and hold nothing any more:
+   * no mount, no file, no namespace. What runsc remembers of the container is left for `delete`.
+   */
+  async end(container: Pick<Container, 'id' | 'bundle'>, signal: AbortSignal): Promise<void> {
+    const bound = AbortSignal.any([signal, AbortSignal.timeout(this.#options.boundMs ?? DEATH_MS)]);
+    for (let found = await this.#processesOf(container); found.length > 0; ) {
+      for (const { pid } of found) sendKill(pid);
+      await this.#clock.sleep(LOOK_EVERY_MS, bound).catch(() => {
+        signal.throwIfAborted();
+        throw new TorporError('timeout', `The sentry of ${container.id} does not die.`, {
+          details: { pids: found.map(({ pid }) => pid) },
+        });
+      });
+      const alive = await Promise.all(found.map(isAlive));
+      const left = found.filter((_, index) => alive[index]);
+      // One that was just being made may have come meanwhile.
+      found = left.length > 0 ? left : await this.#processesOf(container);
+    }
+  }
+
+  /**
+   * Removes what runsc remembers of a container that has ended; absent is fine. All there is to delete where
+   * control groups are left alone, and done at once.
+   */
+  async forget(id: string): Promise<void> {
+    await this.#root.forget(id);
+  }
+
+  /**
+   * Removes everything there is of a container, whatever state it is in; absent is fine. Not for a caller's
+   * path: runsc waits until the machine's first process has collected the dead, which may take seconds.
+   */
+  async delete(container: Pick<Container, 'id' | 'bundle'>, signal: AbortSignal): Promise<void> {
+    const { id } = container;
+    await this.end(container, signal);
+    await this.#attached('delete', id, this.#command(['delete', '--force', id]), signal);
+    // A container that was never finished leaves these behind.
+    await this.forget(id);
+  }
+
+  /** A sentry counts as running for runsc until the machine's first process has collected it, or for ever. */
+  async #confirmed(id: string, { status, pid }: Remembered): Promise<ContainerState> {
+    if (status === 'stopped' || !(await isSentryOf(pid, this.#options.root, id))) return { is: 'gone' };
+    return { is: status === 'running' || status === 'paused' ? status : 'created', pid };
+  }
+
+  #command(args: readonly string[], logs?: string): readonly [string, ...string[]] {
+    const { program, root, network, ignoreCgroups, hostUds, debug } = this.#options;
+    const flags = [`--root=${root}`, '--platform=systrap', '--overlay2=none', `--network=${network}`];
+    // A connection that the sandbox has closed is remembered for a minute, and would keep an image from being
+    // made. Those that a program still holds must be reset first: an image with one would break its program.
+    if (network === 'sandbox') flags.push('--net-disconnect-ok');
+    if (ignoreCgroups === true) flags.push('--ignore-cgroups');
+    if (hostUds !== undefined) flags.push(`--host-uds=${hostUds}`);
+    if (logs !== undefined) {
+      flags.push(`--log=${join(logs, LOG_FILES.runsc)}`, '--log-format=json');
+      flags.push(`--panic-log=${join(logs, LOG_FILES.panic)}`);
+      if (debug === true) flags.push('--debug', `--debug-log=${join(logs, 'debug-%COMMAND%.log')}`);
+    }
+    return [program, ...flags, ...args];
+  }
+
+  #networked({ netns }: Container, args: readonly string[], logs?: string): readonly [string, ...string[]] {
+    const command = this.#command(args, logs);
+    return netns === null ? command : inNetworkNamespace(netns, command);
+  }
+
+  #run(
+    verb: Verb,
+    [program, ...args]: readonly [string, ...string[]],
+    signal: AbortSignal,
+    options: Pick<CommandOptions, 'output'> = {},
+  ): Promise<CommandEnd> {
+    return runCommand(program, args, {
+      signal,
+      boundMs: this.#options.boundMs ?? BOUND_MS[verb],
+      ...options,
+    });
+  }
+
+  /** A command that leaves nothing running. One that fails because the container is so already has not failed. */
+  async #attached(
+    verb: Verb,
+    id: string,
+    command: readonly [string, ...string[]],
+    signal: AbortSignal,
+    already?: ContainerState['is'],
+  ): Promise<void> {
+    const { status, stderr } = await this.#run(verb, command, signal);
+    if (status === 0) return;
+    const state = await this.#stateAfter(id, signal);
+    if (already !== undefined && state?.is === already) return;
+    throw runscFailure({ verb, container: id, status, said: stderr }, state);
+  }
+
+  /** A command that leaves the sentry running, or gives it a file to write to. */
+  async #detached(
+    verb: 'create' | 'run' | 'restore',
+    container: Container,
+    args: readonly string[],
+    signal: AbortSignal,
+  ): Promise<void> {
+    const { id, logs } = container;
+    await mkdir(logs, { recursive: true, mode: 0o700 });
+    const log = join(logs, LOG_FILES.runsc);
+    const before = await stat(log).then(
+      ({ size }) => size,
+      () => 0,
+    );
+    const place = this.#options.discardOutput === true ? '/dev/null' : join(logs, LOG_FILES.output);
+    const output = await open(place, 'a', 0o600);
+    try {
+      const words = [verb, ...args];
+      const command =
+        verb === 'create' ? this.#command(words, logs) : this.#networked(container, words, logs);
+      const wrapped = container.entering?.(command) ?? command;
+      const { status } = await this.#run(verb, wrapped, signal, { output: output.fd });
+      if (status === 0) return;
+      const said = await lastLogged(log, before);
+      throw runscFailure({ verb, container: id, status, said }, null);
+    } finally {
+      await output.close();
+    }
+  }
+
+  async #stateAfter(id: string, signal: AbortSignal): Promise<ContainerState | null> {
+    return this.state(id, signal).catch(() => {
+      signal.throwIfAborted();
+      return null;
+    });
+  }
+
+  /** Asked for a name it has, runsc answers that it exists, forgets it, and leaves its processes running. */
+  async #refuseTwice(id: string): Promise<void> {
+    if (!(await this.#root.has(id))) return;
+    throw new TorporError('conflict', `There is a container ${id} already.`, { details: { container: id } });
+  }
+
+  async #processesOf({ id, bundle }: Pick<Container, 'id' | 'bundle'>): Promise<RunscProcess[]> {
+    const all = await runscProcesses(this.#options.root);
+    return all.filter((one) => one.container === id || (one.container === null && one.bundle === bundle));
+  }
+}
+
+/** Absence is proved here, before runsc makes it one failure of many. */
+async function requireImage(image: string): Promise<void> {
+  const path = join(image, 'checkpoint.img');
+  await stat(path).catch((cause: unknown) => {
+    if (!isMissing(cause)) throw cause;
+    throw new TorporError('checkpoint_missing', `There is no memory image in ${image}.`, {
+      details: { path },
+      cause,
+    });
+  });
+}
+
+function sendKill(pid: number): void {
+  try {
+    process.kill(pid, 'SIGKILL');
+  } catch {
+    // It has ended by itself.
+  }
+}

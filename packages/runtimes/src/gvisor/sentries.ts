@@ -1,0 +1,62 @@
+/**
+ * The processes behind containers, found by their command lines.
+ *
+ * A container is a sentry, the kernel that its processes see, and a gofer, which opens files for it. runsc
+ * knows them only by the state files in its root directory. Those can be lost while the processes live, can
+ * outlive a reboot, and count a dead sentry as running until the machine's first process has collected it.
+ */
+import { readFile } from 'node:fs/promises';
+import { linuxProcesses } from '../process/linux-processes.ts';
+
+export interface RunscProcess {
+  readonly pid: number;
+  /** Together with the pid it names one process until the machine restarts. */
+  readonly startedAt: string;
+  /** Null for a gofer, whose command line does not name its container; the bundle tells. */
+  readonly container: string | null;
+  readonly bundle: string;
+}
+
+/** Every living process that runsc has started for this root directory. */
+export async function runscProcesses(root: string): Promise<RunscProcess[]> {
+  const alive = (await linuxProcesses.all()).filter(
+    ({ state, session }) => state !== 'dead' && session !== 0,
+  );
+  const found = await Promise.all(
+    alive.map(async ({ pid, startedAt }) => {
+      const ours = recognise(await commandLine(pid), root);
+      return ours === undefined ? [] : [{ pid, startedAt, ...ours }];
+    }),
+  );
+  return found.flat();
+}
+
+/** Whether the process is the living sentry of a container, and not another that has come by its number. */
+export async function isSentryOf(pid: number, root: string, container: string): Promise<boolean> {
+  const facts = await linuxProcesses.read(pid);
+  if (facts === undefined || facts.state === 'dead') return false;
+  return recognise(await commandLine(pid), root)?.container === container;
+}
+
+/** Whether it still lives. A zombie does not: it holds no memory, file, mount or namespace any more. */
+export async function isAlive({ pid, startedAt }: RunscProcess): Promise<boolean> {
+  const facts = await linuxProcesses.read(pid);
+  return facts !== undefined && facts.startedAt === startedAt && facts.state !== 'dead';
+}
+
+export function recognise(
+  argv: readonly string[],
+  root: string,
+): Pick<RunscProcess, 'container' | 'bundle'> | undefined {
+  const [name] = argv;
+  if ((name !== 'runsc-sandbox' && name !== 'runsc-gofer') || !argv.includes(`--root=${root}`))
+    return undefined;
+  const bundle = argv.find((word) => word.startsWith('--bundle='))?.slice('--bundle='.length) ?? '';
+  return { container: name === 'runsc-sandbox' ? (argv.at(-1) ?? '') : null, bundle };
+}
+
+/** Not read in place: it waits while the process is busy with its memory. */
+async function commandLine(pid: number): Promise<string[]> {
+  const line = await readFile(`/proc/${pid}/cmdline`, 'utf8').catch(() => '');
+  return line.split('\0').slice(0, -1);
+}

@@ -1,0 +1,208 @@
+import { once } from 'node:events';
+import { readdir } from 'node:fs/promises';
+import { request as httpRequest } from 'node:http';
+import type { TemplateView } from '@torpor/protocol';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { errorIn, type TestServer, type TestServerOptions, testServer } from '../../testing/test-server.ts';
+
+const web = { name: 'web', command: 'serve', port: 3000 };
+const TAR = { 'content-type': 'application/x-tar' };
+
+let server: TestServer;
+async function open(options: TestServerOptions = {}): Promise<void> {
+  await server?.dispose();
+  server = await testServer(options);
+}
+beforeEach(async () => {
+  server = await testServer();
+});
+afterEach(() => server.dispose());
+
+interface Sending {
+  readonly query?: Readonly<Record<string, string>>;
+  readonly headers?: Readonly<Record<string, string>>;
+}
+
+function send(bytes: string, { query = { name: 'app' }, headers = {} }: Sending = {}) {
+  const url = `/v1/templates?${new URLSearchParams(query)}`;
+  return server.ask('POST', url, { body: Buffer.from(bytes), headers: { ...TAR, ...headers } });
+}
+
+async function snapshot(): Promise<string> {
+  const id = await server.create({ services: [web] });
+  return (await server.ask('POST', `/v1/sandboxes/${id}/checkpoints`, { body: {} })).json().id;
+}
+
+const names = async () =>
+  (await server.ask('GET', '/v1/templates')).json().items.map(({ name }: TemplateView) => name);
+const uploads = () => readdir(server.uploadsDir);
+
+describe('a template from a checkpoint', () => {
+  it('is made, found, listed, used and deleted', async () => {
+    const from = await snapshot();
+    const body = { name: 'seeded', from, description: 'with data' };
+    const made = await server.ask('POST', '/v1/templates', { body });
+    expect([made.statusCode, made.json()]).toMatchObject([
+      201,
+      { name: 'seeded', state: 'ready', checkpointId: from, description: 'with data', services: [web] },
+    ]);
+    expect((await server.ask('GET', '/v1/templates/seeded')).json()).toEqual(made.json());
+    expect(await names()).toEqual(['base', 'seeded']);
+    const sandbox = (await server.ask('POST', '/v1/sandboxes', { body: { template: 'seeded' } })).json();
+    expect(sandbox).toMatchObject({ template: 'seeded', baseId: from, services: [web] });
+    expect((await server.ask('DELETE', '/v1/templates/seeded')).statusCode).toBe(204);
+    expect((await server.ask('GET', '/v1/templates/seeded')).statusCode).toBe(404);
+    expect((await server.ask('DELETE', '/v1/templates/base')).statusCode).toBe(403);
+  });
+
+  it('gets one answer for one key, and none for another body', async () => {
+    const body = { name: 'seeded', from: await snapshot() };
+    const headers = { 'idempotency-key': 'k' };
+    const first = await server.ask('POST', '/v1/templates', { body, headers });
+    const again = await server.ask('POST', '/v1/templates', { body, headers });
+    expect([again.statusCode, again.json()]).toEqual([201, first.json()]);
+    const other = await server.ask('POST', '/v1/templates', { body: { ...body, name: 'x' }, headers });
+    expect(errorIn(other).code).toBe('idempotency_mismatch');
+    const keyless = await server.ask('POST', '/v1/templates', { body });
+    expect(errorIn(keyless).code).toBe('conflict');
+  });
+
+  it('cannot be made from a place on this machine', async () => {
+    for (const body of [
+      { name: 'x', from: '/etc' },
+      { name: 'x', archive: '/etc/passwd' },
+      { name: 'x', root: { kind: 'archive', path: '/etc/passwd' } },
+    ]) {
+      const response = await server.ask('POST', '/v1/templates', { body });
+      expect([response.statusCode, errorIn(response).code]).toEqual([400, 'invalid_request']);
+    }
+  });
+
+  it('says everything in its body', async () => {
+    const body = { name: 'seeded', from: await snapshot() };
+    const response = await server.ask('POST', '/v1/templates?name=other', { body });
+    expect(errorIn(response).code).toBe('invalid_request');
+  });
+});
+
+describe('a template from an archive', () => {
+  it('is made from the bytes and the definition, and leaves no file behind', async () => {
+    const definition = JSON.stringify({ services: [web], env: { A: '1' }, description: 'mine' });
+    const made = await send('a root', { query: { name: 'app', definition } });
+    expect([made.statusCode, made.json()]).toMatchObject([
+      201,
+      { name: 'app', state: 'ready', builtIn: false, description: 'mine', services: [web] },
+    ]);
+    expect(made.body).not.toContain('"A"');
+    const id = await server.create({ template: 'app' });
+    expect(server.runtime.look(id)).toEqual({ files: { '/root': 'a root' }, counter: 1 });
+    expect(await uploads()).toEqual([]);
+  });
+
+  it('is refused with the reason, and leaves nothing', async () => {
+    const response = await send('hostile');
+    expect([response.statusCode, errorIn(response).code]).toEqual([400, 'invalid_request']);
+    expect(await names()).toEqual(['base']);
+    expect(await uploads()).toEqual([]);
+  });
+
+  it.each<[string, Sending]>([
+    ['no name', { query: {} }],
+    ['a name that leads somewhere', { query: { name: '../etc' } }],
+    ['a definition that is not JSON', { query: { name: 'app', definition: '{' } }],
+    ['a definition with a word too many', { query: { name: 'app', definition: '{"root":"/etc"}' } }],
+    ['a definition with a NUL', { query: { name: 'app', definition: '{"description":"\\u0000"}' } }],
+    ['a definition that is too deep', { query: { name: 'app', definition: '['.repeat(100) } }],
+    ['a question that is not asked', { query: { name: 'app', path: '/etc' } }],
+  ])('is not made with %s', async (_, sending) => {
+    const response = await send('a root', sending);
+    expect([response.statusCode, errorIn(response).code]).toEqual([400, 'invalid_request']);
+    expect(await uploads()).toEqual([]);
+  });
+
+  it('is not made under a name that is taken, on a runtime that is not there, from another kind of body', async () => {
+    await send('a root');
+    expect((await send('a root')).statusCode).toBe(409);
+    expect((await send('a root', { query: { name: 'base' } })).statusCode).toBe(409);
+    expect((await send('a root', { query: { name: 'x', runtime: 'none' } })).statusCode).toBe(422);
+    expect((await send('x', { headers: { 'content-type': 'application/zip' } })).statusCode).toBe(415);
+    expect(await uploads()).toEqual([]);
+  });
+
+  it('is refused where the runtime cannot run it', async () => {
+    await open({ runtime: { capabilities: { customTemplates: false } } });
+    const response = await send('a root');
+    expect([response.statusCode, errorIn(response).code]).toEqual([422, 'capability_unsupported']);
+  });
+
+  it('gets one answer for one key and one archive, and none for another archive', async () => {
+    const headers = { 'idempotency-key': 'k' };
+    const first = await send('a root', { headers });
+    const again = await send('a root', { headers });
+    expect([again.statusCode, again.json()]).toEqual([201, first.json()]);
+    expect(errorIn(await send('another root', { headers })).code).toBe('idempotency_mismatch');
+    expect(await uploads()).toEqual([]);
+  });
+
+  it('may not be larger than the server allows, whatever its headers say', async () => {
+    await open({ settings: { maxTemplateBytes: 10 } });
+    const said = await send('more than ten bytes');
+    expect([said.statusCode, errorIn(said).code]).toEqual([413, 'invalid_request']);
+    const upload = await beginUpload();
+    upload.write('more than ten bytes');
+    const [response] = await once(upload, 'response');
+    expect(response.statusCode).toBe(413);
+    upload.destroy();
+    await expect.poll(uploads).toEqual([]);
+  });
+
+  it('is not made from half of an archive', async () => {
+    const upload = await beginUpload();
+    upload.on('error', () => {});
+    upload.write('half a root');
+    await expect.poll(uploads).toHaveLength(1);
+    upload.destroy();
+    await expect.poll(uploads).toEqual([]);
+    expect(await names()).toEqual(['base']);
+  });
+
+  it('is not waited for longer than a request may take, but goes on, and says how far it is', async () => {
+    let goOn = () => {};
+    const gate = new Promise<void>((resolve) => {
+      goOn = resolve;
+    });
+    await open({
+      settings: { lifecycleMs: 100, graceMs: 1 },
+      wrap: (_, runtime) => {
+        const real = runtime.prepareTemplate.bind(runtime);
+        runtime.prepareTemplate = async (order, staging) => {
+          if (order.root.kind === 'archive') {
+            await order.progress('booting');
+            await gate;
+          }
+          return real(order, staging);
+        };
+        return {};
+      },
+    });
+    const response = await send('a root');
+    expect([response.statusCode, errorIn(response).hint]).toEqual([504, expect.stringContaining('GET /v1/')]);
+    expect((await server.ask('GET', '/v1/templates/app')).json()).toMatchObject({
+      state: 'preparing',
+      phase: 'booting',
+    });
+    expect(await uploads()).toHaveLength(1);
+    goOn();
+    const state = async () => (await server.ask('GET', '/v1/templates/app')).json().state;
+    await expect.poll(state).toBe('ready');
+    await expect.poll(uploads).toEqual([]);
+  });
+});
+
+async function beginUpload() {
+  return httpRequest(`${await server.listen()}/v1/templates?name=app`, {
+    method: 'POST',
+    headers: { ...TAR, authorization: `Bearer ${server.keys.default}` },
+    agent: false,
+  });
+}

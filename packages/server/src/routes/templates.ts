@@ -1,0 +1,231 @@
+/** Templates: what sandboxes are made from. One is a name for a checkpoint, or is made from the archive of a root. */
+import {
+  createTemplateRequestSchema,
+  nameSchema,
+  pageSchema,
+  type TemplateDefinition,
+  type TemplateView,
+  TorporError,
+  templateDefinitionSchema,
+  templateViewSchema,
+} from '@torpor/protocol';
+import type { FastifyReply, FastifyRequest } from 'fastify';
+import { validatorCompiler } from 'fastify-type-provider-zod';
+import { z } from 'zod';
+import { idempotencyKeyOf } from '../http/caller.ts';
+import { HttpRefusal } from '../http/error-answer.ts';
+import { parseJson } from '../http/json-body.ts';
+import { RequestBound } from '../http/request-bound.ts';
+import { errors, json, wholeQuery } from '../http/route-schema.ts';
+import type { RoutesApp } from '../http/routes-app.ts';
+import { whileMoving } from '../http/stall.ts';
+import { whenOver } from '../http/when-over.ts';
+import type { RouteParts } from '../parts.ts';
+
+/** Packed with gzip or zstd as well: the bytes say which. */
+export const TAR = 'application/x-tar';
+
+/** Stands for a body that nobody has read yet. */
+class Archive {}
+
+const templateParams = z.object({ name: nameSchema });
+
+const archiveQuery = z.strictObject({
+  name: nameSchema.optional(),
+  runtime: nameSchema.optional(),
+  definition: z
+    .string()
+    .max(16_384)
+    .transform(readDefinition)
+    .pipe(templateDefinitionSchema)
+    .optional()
+    .meta({ description: 'With an archive: a `TemplateDefinition` as JSON.' }),
+});
+type ArchiveQuery = z.infer<typeof archiveQuery>;
+
+function readDefinition(text: string, context: z.core.$RefinementCtx): TemplateDefinition {
+  try {
+    return parseJson(text) as TemplateDefinition;
+  } catch (thrown) {
+    context.addIssue({ code: 'custom', message: TorporError.from(thrown).message });
+    return z.NEVER;
+  }
+}
+
+export function templateRoutes(app: RoutesApp, parts: RouteParts): void {
+  const { engine, replays } = parts;
+  const tags = ['catalogue'];
+
+  app.get(
+    '/v1/templates',
+    {
+      schema: {
+        operationId: 'listTemplates',
+        summary: 'Templates to create sandboxes from',
+        tags,
+        querystring: z.strictObject(wholeQuery),
+        response: { 200: json('All of them.', pageSchema(templateViewSchema)), ...errors() },
+      },
+    },
+    async (request) => {
+      const items = await request.bound.run(() => engine.templates(request.identity.org));
+      return { items, nextCursor: null };
+    },
+  );
+
+  app.get(
+    '/v1/templates/:name',
+    {
+      schema: {
+        operationId: 'getTemplate',
+        summary: 'One template, and how far it has come',
+        tags,
+        params: templateParams,
+        response: { 200: json('As it is.', templateViewSchema), ...errors('not_found') },
+      },
+    },
+    async (request) => request.bound.run(() => engine.template(request.identity.org, request.params.name)),
+  );
+
+  app.delete(
+    '/v1/templates/:name',
+    {
+      config: { bound: 'lifecycle' },
+      schema: {
+        operationId: 'deleteTemplate',
+        summary: 'Delete a template; sandboxes made from it go on',
+        tags,
+        params: templateParams,
+        response: {
+          204: z.null().meta({ description: 'It is deleted.' }),
+          ...errors('not_found', 'forbidden', 'transitioning', 'idempotency_mismatch'),
+        },
+      },
+    },
+    async (request, reply) => {
+      const { name } = request.params;
+      await request.bound.run(() =>
+        replays.once(request, name, async () => {
+          await engine.deleteTemplate(request.identity.org, name);
+          return { body: null };
+        }),
+      );
+      return reply.code(204).send(null);
+    },
+  );
+
+  app.register(async (raw: RoutesApp) => {
+    raw.addContentTypeParser(TAR, (_request, _payload, done) => done(null, new Archive()));
+    raw.setValidatorCompiler((part: Parameters<typeof validatorCompiler>[0]) => {
+      const check = validatorCompiler(part);
+      return (data: unknown) => (data instanceof Archive ? { value: data } : check(data));
+    });
+    createRoute(raw, parts);
+  });
+}
+
+function createRoute(app: RoutesApp, parts: RouteParts): void {
+  app.post(
+    '/v1/templates',
+    {
+      config: { bound: 'lifecycle' },
+      schema: {
+        operationId: 'createTemplate',
+        summary: 'Make a template from a checkpoint, or from the archive of a root',
+        description:
+          'As JSON: a name for a checkpoint, which is kept for as long as the template is there. As ' +
+          '`application/x-tar`, plain or packed with gzip or zstd: the root itself, with `name` and `definition` ' +
+          'in the query. It is booted once, its services are started, and it is sealed as they run. That may ' +
+          'take longer than the answer to this request; `GET /v1/templates/{name}` says how far it has come.',
+        tags: ['catalogue'],
+        querystring: archiveQuery,
+        body: createTemplateRequestSchema,
+        response: {
+          201: json('It is ready.', templateViewSchema),
+          ...errors(
+            'not_found',
+            'conflict',
+            'expired',
+            'capability_unsupported',
+            'idempotency_mismatch',
+            'storage_full',
+            'checkpoint_missing',
+          ),
+        },
+      },
+    },
+    async (request, reply) => {
+      const isArchive = (request.body as unknown) instanceof Archive;
+      const template = isArchive
+        ? await fromArchive(parts, request, reply)
+        : await fromCheckpoint(parts, request);
+      return reply.code(201).send(template);
+    },
+  );
+}
+
+type Created = FastifyRequest<{ Querystring: unknown; Body: unknown }>;
+
+async function fromCheckpoint({ engine, replays }: RouteParts, request: Created): Promise<TemplateView> {
+  if (Object.keys(request.query as ArchiveQuery).length > 0) {
+    throw new TorporError(
+      'invalid_request',
+      'The query is for archives; a JSON body says everything itself.',
+    );
+  }
+  const wanted = request.body as z.infer<typeof createTemplateRequestSchema>;
+  return request.bound.run(() =>
+    replays.once(request, '', async () => ({
+      body: await engine.nameTemplate(request.identity.org, wanted),
+    })),
+  );
+}
+
+async function fromArchive(parts: RouteParts, request: Created, reply: FastifyReply): Promise<TemplateView> {
+  const { engine, replays, clock, settings } = parts;
+  const { name, runtime, definition = {} } = request.query as ArchiveQuery;
+  if (name === undefined)
+    throw new TorporError('invalid_request', 'With an archive, "name" is in the query.');
+  const { org } = request.identity;
+  const upload = await receive(parts, request, { name, runtime });
+  // The same request is the same archive with the same words.
+  request.body = { name, runtime, definition, sha256: upload.sha256 };
+  const patience = new RequestBound(clock, settings.lifecycleMs, settings.graceMs);
+  whenOver(reply, () => patience.end(new TorporError('timeout', 'The caller went away.')));
+  const archive = upload.path;
+  const work = (signal: AbortSignal) =>
+    replays
+      .once(request, '', async () => ({
+        body: await engine.prepareTemplate({ org, signal }, { name, runtime, archive, ...definition }),
+      }))
+      .finally(() => upload.remove());
+  return patience.run(work, async () => stillPrepared(name)).finally(() => patience.release());
+}
+
+/** Refused before it is sent, if it can be: a repeated request may well find its own name taken. */
+async function receive(
+  { engine, uploads, clock, settings }: RouteParts,
+  request: Created,
+  wanted: { readonly name: string; readonly runtime: string | undefined },
+) {
+  const bytes = settings.maxTemplateBytes;
+  const tooLarge = () =>
+    new HttpRefusal(
+      413,
+      `The archive has more than ${bytes} bytes.`,
+      'Leave out what the sandboxes can fetch.',
+    );
+  if (Number(request.headers['content-length'] ?? 0) > bytes) throw tooLarge();
+  if (idempotencyKeyOf(request) === undefined) {
+    await request.bound.run(() => engine.refuseTemplate(request.identity.org, wanted));
+  }
+  request.bound.release();
+  const source = whileMoving(request.raw, clock, settings.stallMs);
+  return uploads.receive(source, { bytes, tooLarge }, request.bound.signal);
+}
+
+function stillPrepared(name: string): TorporError {
+  return new TorporError('timeout', `The template "${name}" is still being prepared.`, {
+    hint: 'GET /v1/templates/{name} says how far it has come. Wait until it is ready.',
+  });
+}

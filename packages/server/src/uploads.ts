@@ -1,0 +1,66 @@
+/** What callers send and is too large to hold: bounded files in the data directory, gone when they have been used. */
+import { createHash } from 'node:crypto';
+import { createWriteStream } from 'node:fs';
+import { mkdir, rm } from 'node:fs/promises';
+import { join } from 'node:path';
+import { pipeline } from 'node:stream/promises';
+import { type ErrorCode, TorporError } from '@torpor/protocol';
+
+interface Upload {
+  readonly path: string;
+  readonly sha256: string;
+  remove(): Promise<void>;
+}
+
+export interface Uploads {
+  /** Throws `tooLarge()` as soon as there are more bytes; a failure leaves nothing. */
+  receive(source: AsyncIterable<Buffer>, limit: UploadLimit, signal: AbortSignal): Promise<Upload>;
+}
+
+interface UploadLimit {
+  readonly bytes: number;
+  tooLarge(): TorporError;
+}
+
+const FULL: Readonly<Record<string, ErrorCode>> = {
+  ENOSPC: 'storage_full',
+  EDQUOT: 'storage_full',
+  EROFS: 'storage_readonly',
+};
+
+/** `directory` is nobody else's: what a server that died has left in it goes. */
+export async function openUploads(directory: string): Promise<Uploads> {
+  await rm(directory, { recursive: true, force: true });
+  await mkdir(directory, { recursive: true, mode: 0o700 });
+  let count = 0;
+  return {
+    receive: async (source, limit, signal) => {
+      const path = join(directory, String(++count));
+      const remove = () => rm(path, { force: true });
+      const hash = createHash('sha256');
+      const bounded = async function* () {
+        let bytes = 0;
+        for await (const chunk of source) {
+          bytes += chunk.length;
+          if (bytes > limit.bytes) throw limit.tooLarge();
+          hash.update(chunk);
+          yield chunk;
+        }
+      };
+      try {
+        await pipeline(bounded, createWriteStream(path, { flags: 'wx', mode: 0o600 }), { signal });
+      } catch (thrown) {
+        await remove();
+        throw typed(thrown);
+      }
+      return { path, sha256: hash.digest('hex'), remove };
+    },
+  };
+}
+
+function typed(thrown: unknown): unknown {
+  const code = FULL[String((thrown as NodeJS.ErrnoException | null)?.code)];
+  return code === undefined
+    ? thrown
+    : new TorporError(code, 'What was sent cannot be kept while it is used.', { cause: thrown });
+}

@@ -1,0 +1,186 @@
+/**
+ * gVisor's runsc for the machine, when it has none that is new enough.
+ *
+ * One scheme: it is fetched once for all clones and servers of a machine, into
+ * /var/lib/torpor/runsc/<Debian's version>/runsc, and `find-runsc.ts` of the gVisor runtime looks there after
+ * the search path and the data directory. A version that was fetched stays, because memory images are read only
+ * by the build that has written them.
+ *
+ * It comes from Debian's archive, unpacked and not installed: by apt-get with lists and sources of its own and
+ * Debian's keys, from the mirror that the machine itself uses. The system's sources and packages stay as they are.
+ */
+import { spawnSync } from 'node:child_process';
+import {
+  chmodSync,
+  copyFileSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  renameSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
+import { homedir, tmpdir } from 'node:os';
+import { basename, join } from 'node:path';
+import { commandOnPath } from './command-on-path.mjs';
+
+const MACHINE_WIDE = '/var/lib/torpor/runsc';
+/** Debian 12's own is of 2022-12; with that, a checkpoint of a program that waits for connections panics. */
+const OLDEST_DAY = 20230601;
+/** The first that has it: the machine's own release may be older than either, for the program is static. */
+const SUITES = ['bookworm-backports', 'trixie'];
+const DEBIAN_RELEASES = ['bullseye', 'bookworm', 'trixie', 'forky', 'oldstable', 'stable', 'testing'];
+const PUBLIC_MIRROR = 'http://deb.debian.org/debian';
+export const KEYRING = '/usr/share/keyrings/debian-archive-keyring.gpg';
+const BOUND_MS = 120_000;
+
+/**
+ * A usable runsc, looked for where the server looks: on the path, in the data directory, machine-wide.
+ * @param {{ path?: string, dataDir?: string, machineWide?: string }} [places]
+ * @returns {string | undefined}
+ */
+export function findRunsc({ path = process.env['PATH'] ?? '', dataDir, machineWide = MACHINE_WIDE } = {}) {
+  const data = dataDir ?? (process.env['TORPOR_DATA_DIR'] || join(homedir(), '.torpor'));
+  const versions = existsSync(machineWide) ? readdirSync(machineWide) : [];
+  const newest = versions.sort((one, other) => other.localeCompare(one, 'en', { numeric: true }));
+  const directories = [
+    ...path.split(':'),
+    join(data, 'gvisor', 'runsc'),
+    ...newest.map((version) => join(machineWide, version)),
+  ];
+  return directories
+    .flatMap((directory) => commandOnPath('runsc', directory) ?? [])
+    .find((program) => isNewEnough(versionOf(program)));
+}
+
+/**
+ * Throws when it cannot be fetched.
+ * @param {(line: string) => void} say
+ * @param {string} [machineWide]
+ */
+export function fetchRunsc(say, machineWide = MACHINE_WIDE) {
+  const started = Date.now();
+  const work = mkdtempSync(join(tmpdir(), 'torpor-runsc-'));
+  try {
+    const deb = download(work);
+    const version = basename(deb).split('_')[1]?.replaceAll('%3a', ':') ?? 'unknown';
+    run('dpkg', ['-x', deb, join(work, 'unpacked')]);
+    const program = join(machineWide, version, 'runsc');
+    mkdirSync(join(machineWide, version), { recursive: true });
+    // Whole or not at all, for servers and other set-ups that look there meanwhile.
+    const arriving = `${program}.${process.pid}`;
+    copyFileSync(join(work, 'unpacked', 'usr', 'bin', 'runsc'), arriving);
+    chmodSync(arriving, 0o755);
+    renameSync(arriving, program);
+    say(`gVisor: fetched runsc ${version} to ${program}, ${((Date.now() - started) / 1000).toFixed(1)} s`);
+  } finally {
+    rmSync(work, { recursive: true });
+  }
+}
+
+/**
+ * The package, from the first suite that has one that is new enough.
+ * @param {string} work
+ */
+function download(work) {
+  if (!existsSync(KEYRING)) throw new Error(`Debian's keys are missing (${KEYRING})`);
+  /** @type {string[]} */
+  const reasons = [];
+  for (const suite of SUITES) {
+    try {
+      return downloadFrom(suite, join(work, suite));
+    } catch (error) {
+      reasons.push(`${suite}: ${error instanceof Error ? error.message : error}`);
+    }
+  }
+  throw new Error(reasons.join('; '));
+}
+
+/** @param {string} suite @param {string} place */
+function downloadFrom(suite, place) {
+  for (const directory of ['lists/partial', 'cache/archives/partial', 'deb']) {
+    mkdirSync(join(place, directory), { recursive: true });
+  }
+  const sources = join(place, 'sources.list');
+  writeFileSync(sources, `deb [signed-by=${KEYRING}] ${debianMirror()} ${suite} main\n`);
+  const own = [
+    ['Dir::Etc::sourcelist', sources],
+    ['Dir::Etc::sourceparts', '/nonexistent'],
+    ['Dir::State::lists', join(place, 'lists')],
+    ['Dir::Cache', join(place, 'cache')],
+    ['Acquire::Languages', 'none'],
+    // A machine without a network should hear of it soon.
+    ['Acquire::Retries', '0'],
+    ['Acquire::http::Timeout', '10'],
+    ['Acquire::https::Timeout', '10'],
+    // Else a mirror that does not answer is a warning, and an empty list.
+    ['APT::Update::Error-Mode', 'any'],
+  ].flatMap(([name, value]) => ['-o', `${name}=${value}`]);
+
+  run('apt-get', [...own, 'update', '-qq']);
+  const [, version] =
+    /^Version: (.*)$/m.exec(run('apt-cache', [...own, 'show', '--no-all-versions', 'runsc'])) ?? [];
+  if (!isNewEnough(version)) throw new Error(`has runsc ${version}, which is too old`);
+  run('apt-get', [...own, 'download', '-qq', `runsc=${version}`], join(place, 'deb'));
+  const [deb] = readdirSync(join(place, 'deb'));
+  if (deb === undefined) throw new Error('apt-get downloaded nothing');
+  return join(place, 'deb', deb);
+}
+
+/** Where this machine gets Debian from; the public one where it is not a Debian. */
+function debianMirror() {
+  // Without release info it speaks of archives too that no `apt-get update` has asked yet.
+  const args = ['indextargets', '--no-release-info', '--format', '$(REPO_URI) $(COMPONENT) $(RELEASE)'];
+  const { stdout } = spawnSync('apt-get', [...args, 'Identifier: Packages'], { encoding: 'utf8' });
+  return mirrorAmong(stdout ?? '') ?? PUBLIC_MIRROR;
+}
+
+/**
+ * Of the archives of a machine the one that is Debian's own. Others name their suites after Debian's releases
+ * too, but do not have updates of them.
+ * @param {string} targets lines of address, component and release
+ * @returns {string | undefined}
+ */
+export function mirrorAmong(targets) {
+  const main = targets
+    .split('\n')
+    .map((line) => line.split(' '))
+    .filter(([, component]) => component === 'main');
+  /** @param {string | undefined} address @param {string} release */
+  const serves = (address, release) => main.some(([uri, , suite]) => uri === address && suite === release);
+  const found = main.find(
+    ([address, , release = '']) => DEBIAN_RELEASES.includes(release) && serves(address, `${release}-updates`),
+  );
+  return found?.[0];
+}
+
+/** @param {string} program @returns {string | undefined} */
+function versionOf(program) {
+  const { stdout } = spawnSync(program, ['--version'], { encoding: 'utf8', timeout: 10_000 });
+  return /^runsc version (\S+)$/m.exec(stdout ?? '')?.[1];
+}
+
+/** By the day that every version has in it. @param {string | undefined} version */
+function isNewEnough(version) {
+  const [day = '0'] = /\d{8}/.exec(version ?? '') ?? [];
+  return Number(day) >= OLDEST_DAY;
+}
+
+/** @param {string} program @param {string[]} args @param {string} [cwd] */
+function run(program, args, cwd) {
+  const { status, error, stdout, stderr } = spawnSync(program, args, {
+    encoding: 'utf8',
+    stdio: ['ignore', 'pipe', 'pipe'],
+    timeout: BOUND_MS,
+    env: { ...process.env, DEBIAN_FRONTEND: 'noninteractive', LC_ALL: 'C.UTF-8' },
+    ...(cwd === undefined ? {} : { cwd }),
+  });
+  if (status === 0) return stdout;
+  const said =
+    stderr
+      ?.trim()
+      .split('\n')
+      .find((line) => line.startsWith('E:')) ?? error?.message;
+  throw new Error(`${program} failed (${said ?? `status ${status}`})`);
+}
