@@ -17,11 +17,7 @@ const TIGHTEST: readonly FaultPoint[] = [
 ];
 
 /** Where memory is at stake too. */
-const TIGHTEST_IN_MEMORY: readonly FaultPoint[] = [
-  'pause.seal-captured',
-  'resume.start-started',
-  'fork.seal-committed',
-];
+const TIGHTEST_IN_MEMORY: readonly FaultPoint[] = ['pause.seal-captured', 'resume.start-started'];
 
 const noGvisor = await whyNoGvisor();
 
