@@ -7,12 +7,10 @@ import { makeDataDir } from './torpor-process.ts';
 /** The short form: one point of each kind of operation, the tightest. `npm run test:crash` is the long one. */
 const TIGHTEST: readonly FaultPoint[] = [
   'create.start-started',
-  'pause.seal-sealed',
   'pause.seal-committed',
   'resume.start-started',
   'snapshot.seal-captured',
   'rollback.seal-committed',
-  'fork.seal-committed',
   'kill.kill-destroyed',
 ];
 
