@@ -18,7 +18,8 @@ export default defineConfig(({ mode }) => {
       hookTimeout: 30_000,
       // Named, because vitest would otherwise choose by who is looking.
       reporters: ['default'],
-      silent: 'passed-only',
+      // A campaign says how far it is.
+      silent: campaigns ? false : 'passed-only',
     },
   };
 });

@@ -8,8 +8,13 @@ const total = Number(process.env['TORPOR_HISTORIES'] ?? 100_000);
 describe.each(databaseKinds)('many random histories on %s', (kind) => {
   it(`hold what must always hold`, { timeout: 0 }, async () => {
     const count = kind === 'sqlite' ? Math.ceil(total * 0.9) : Math.floor(total * 0.1);
-    await runHistories(kind, count, undefined, (played) => {
+    const progress = (played: number) => {
       if (played % 1_000 === 0) console.log(`${played} of ${count} on ${kind}`);
+    };
+    await runHistories(kind, count, undefined, progress).catch((thrown: unknown) => {
+      // At once: the report comes when the other database is done too, which may be in an hour.
+      console.error(thrown);
+      throw thrown;
     });
   });
 });

@@ -6,8 +6,8 @@
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Network, Resources } from '@torpor/protocol';
-import { removeTree } from '../process/remove-tree.ts';
-import { writing } from '../process/storage-failure.ts';
+import { removeTree } from '../remove-tree.ts';
+import { writing } from '../storage-failure.ts';
 import type { RootKind, StackedLayer } from './checkpoint-needs.ts';
 import type { Ground } from './ground.ts';
 import type { BaseSystem } from './guest/base-system.ts';

@@ -74,15 +74,18 @@ export class Berths {
     if (!parts.memory || this.#closing.signal.aborted || this.#making.has(id)) return;
     const there = this.#ready.filter((one) => one.checkpoint === id).length;
     if (there >= Math.min(howMany, this.#settings.mostEach)) return;
-    const making = this.#makeOne(checkpoint)
-      .catch((error: unknown) => {
-        if (!this.#closing.signal.aborted)
-          this.#ground.report('a container could not be made ahead', { error });
-      })
-      .finally(() => {
+    const making = this.#makeOne(checkpoint).then(
+      () => {
         this.#making.delete(id);
         if (there + 1 < howMany) this.expect(checkpoint, howMany);
-      });
+      },
+      (error: unknown) => {
+        // Not again by itself: whatever kept it from being made would do so at once.
+        this.#making.delete(id);
+        if (!this.#closing.signal.aborted)
+          this.#ground.report('a container could not be made ahead', { error });
+      },
+    );
     this.#making.set(id, making);
   }
 

@@ -2,7 +2,7 @@
 import { isDeepStrictEqual } from 'node:util';
 import { type AgentClient, type ProcessInfo, Signal, serviceTag } from '@torpor/envd';
 import type { Service } from '@torpor/protocol';
-import { serviceProcess, startServices, untilServicesReady } from '../process/services.ts';
+import { declaredPort, serviceProcess, startServices, untilServicesReady } from '../services.ts';
 import type { Ground } from './ground.ts';
 import type { StartOrder } from './start.ts';
 
@@ -22,7 +22,7 @@ export async function bringUpServices(
   if (spec.services.length === 0) return;
   const { clock } = ground;
   const found = use === 'memory' ? await taggedProcesses(agent, signal) : new Map<string, ProcessInfo>();
-  const here = { agent, clock, allocatedPort: () => undefined, dial };
+  const here = { agent, clock, portFor: declaredPort, dial };
   const back = spec.services.filter((service) => isRunning(service, found));
   const missing = spec.services.filter((service) => !back.includes(service));
   for (const { name } of missing) {
@@ -43,7 +43,7 @@ function isRunning(service: Service, found: ReadonlyMap<string, ProcessInfo>): b
   const { cmd, args, envs, cwd } = config;
   return isDeepStrictEqual(
     { cmd, args, envs: { ...envs }, ...(cwd === undefined ? {} : { cwd }) },
-    serviceProcess(service),
+    serviceProcess(service, declaredPort(service)),
   );
 }
 

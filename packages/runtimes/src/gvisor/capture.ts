@@ -3,7 +3,7 @@ import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Captured, Instance, Staging } from '@torpor/engine';
 import { type CheckpointId, TorporError } from '@torpor/protocol';
-import { writing } from '../process/storage-failure.ts';
+import { writing } from '../storage-failure.ts';
 import { type GvisorNeeds, MEMORY, type StackedLayer, writeSecrets } from './checkpoint-needs.ts';
 import type { Ground } from './ground.ts';
 import type { InstanceRecord } from './instance-files.ts';
@@ -70,6 +70,8 @@ async function sealUpper(
   // For people who find the checkpoint and wonder where its files are.
   const note = join(path, 'layers.json');
   await writing(note, () => writeFile(note, JSON.stringify([...own, ...record.lower.map(({ id }) => id)])));
+  // A checkpoint it was sealed for before did not come to be, and must take nothing with it when it is discarded.
+  if (record.sealedFor !== null && record.sealedFor !== checkpoint) await owned.forget(record.sealedFor);
   await files.write(instance, { ...record, sealedFor: checkpoint });
   await owned.set(checkpoint, own);
   const sealed = await layers.seal(upper, signal);

@@ -7,7 +7,7 @@
 import { mkdir, readdir, readFile, rmdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Resources } from '@torpor/protocol';
-import { errnoOf, isMissing } from '../process/storage-failure.ts';
+import { errnoOf, isMissing } from '../storage-failure.ts';
 
 const ROOT = '/sys/fs/cgroup';
 const MIB = 1024 * 1024;

@@ -3,7 +3,7 @@ import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { SealedCheckpoint } from '@torpor/engine';
 import { type CheckpointId, TorporError } from '@torpor/protocol';
-import { isMissing, writing } from '../process/storage-failure.ts';
+import { isMissing, writing } from '../storage-failure.ts';
 import type { LayerId } from './layers/layer-id.ts';
 
 /** A sealed layer in a stack. */

@@ -122,4 +122,17 @@ describe.skipIf(why !== null)('a program that holds on to everything', () => {
     },
     60_000 + CYCLES * 30_000,
   );
+
+  it('is told its port in PORT when it is a service, and is not started again by a resume (R100)', async () => {
+    const page = `let n = 0; require('http').createServer((q, s) => s.end(String(++n))).listen(process.env.PORT)`;
+    const command = `exec ${await world.node()} -e "${page}"`;
+    const services = [{ name: 'web', command, port: PORT, ready: { path: '/' } }];
+    const instance = await world.started({ services });
+    // Every ready check asks once.
+    expect(await world.get(instance, PORT)).toBe('2');
+    const checkpoint = await paused(world, instance, 'memory');
+    const next = nextOf(instance);
+    await world.started({ services }, checkpoint, next);
+    expect(await world.get(next, PORT)).toBe('4');
+  }, 60_000);
 });

@@ -21,8 +21,8 @@ import type {
   TemplateOrder,
 } from '@torpor/engine';
 import { type Capabilities, type CheckpointId, type SandboxId, TorporError } from '@torpor/protocol';
-import { isMissing } from '../process/storage-failure.ts';
-import { Turns } from '../process/turns.ts';
+import { isMissing } from '../storage-failure.ts';
+import { Turns } from '../turns.ts';
 import { agentAt } from './agent-door.ts';
 import { AGENT_PORT, clearBerth } from './berth.ts';
 import type { Berths, Expected } from './berths.ts';
@@ -153,9 +153,16 @@ export class GvisorRuntime implements Runtime {
   freeze(instance: Instance, signal: AbortSignal): Promise<void> {
     return this.#turn(instance, signal, async () => {
       const { record } = await this.#live(instance);
-      // While its programs still run, so that they are long over when the image is made.
-      await this.#ground.network.reset(record.container.id);
-      await this.#ground.runsc.pause(record.container.id, signal);
+      const { network, runsc } = this.#ground;
+      const { id } = record.container;
+      try {
+        // While its programs still run, so that they are long over when the image is made.
+        await network.reset(id);
+        await runsc.pause(id, signal);
+      } catch (thrown) {
+        await network.release(id);
+        throw thrown;
+      }
     });
   }
 
@@ -180,11 +187,13 @@ export class GvisorRuntime implements Runtime {
       if (sealed !== null && record.sealedFor === sealed) {
         throw new TorporError('conflict', 'Its files are sealed: it can only go on from the checkpoint.');
       }
-      if (state === 'running') return;
-      this.#captured.delete(record.container.id);
-      await this.#reopen(instance, record);
-      await this.#ground.network.release(record.container.id);
-      await this.#ground.runsc.resume(record.container.id, signal);
+      const { network, runsc } = this.#ground;
+      const { id } = record.container;
+      this.#captured.delete(id);
+      if (state === 'paused') await this.#reopen(instance, record);
+      // Also of one that runs: a freeze that was broken off may have left it without.
+      await network.release(id);
+      if (state === 'paused') await runsc.resume(id, signal);
     });
   }
 
@@ -255,7 +264,7 @@ export class GvisorRuntime implements Runtime {
     const { owned, layers } = this.#ground;
     await this.#berths.forget(id);
     for (const layer of await owned.of(id)) {
-      // The upper of an instance for which this checkpoint did not come to be goes on, or goes with it.
+      // What an instance has, for which this checkpoint did not come to be, goes on or goes with the instance.
       if (await this.#isInUse(layer)) continue;
       await layers.remove(layer);
     }
@@ -298,12 +307,12 @@ export class GvisorRuntime implements Runtime {
       }
       if (kept.length > 0) this.#expectWake(name);
     }
+    this.#captured.delete(name);
     await files.remove(instance);
   }
 
   #expectWake(name: string): void {
     const captured = this.#captured.get(name);
-    this.#captured.delete(name);
     if (captured !== undefined) this.#berths.expect(captured);
   }
 
@@ -337,7 +346,7 @@ export class GvisorRuntime implements Runtime {
   async #isInUse(layer: InstanceRecord['upper']): Promise<boolean> {
     for await (const instance of this.#ground.files.list()) {
       const record = await this.#ground.files.read(instance);
-      if (record?.upper === layer) return true;
+      if (record?.upper === layer || record?.merged === layer) return true;
     }
     return false;
   }

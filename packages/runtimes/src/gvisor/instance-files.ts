@@ -13,10 +13,11 @@ import { mkdir, readdir, readFile, rmdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Instance } from '@torpor/engine';
 import { type CheckpointId, isId, type Network, type Resources } from '@torpor/protocol';
-import { removeTree } from '../process/remove-tree.ts';
-import { errnoOf, isMissing, writing } from '../process/storage-failure.ts';
+import { removeTree } from '../remove-tree.ts';
+import { errnoOf, isMissing, writing } from '../storage-failure.ts';
 import type { RootKind, StackedLayer } from './checkpoint-needs.ts';
 import { writeWhole } from './layers/durable.ts';
+import { exists } from './layers/exists.ts';
 import type { LayerId } from './layers/layer-id.ts';
 import type { Container } from './runsc.ts';
 
@@ -89,6 +90,12 @@ export class InstanceFiles {
   /** Undefined when there is none that can be understood. */
   read(instance: Instance): Promise<InstanceRecord | undefined> {
     return readRecord(this.paths(instance).record);
+  }
+
+  /** Whether there is a record that cannot be understood; what it spoke of is then unknown. */
+  async isDamaged(instance: Instance): Promise<boolean> {
+    const { record } = this.paths(instance);
+    return (await exists(record)) && (await readRecord(record)) === undefined;
   }
 
   write(instance: Instance, record: InstanceRecord): Promise<void> {

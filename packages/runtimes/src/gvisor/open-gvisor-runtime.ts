@@ -3,7 +3,7 @@ import { randomBytes } from 'node:crypto';
 import { mkdir, readdir, realpath } from 'node:fs/promises';
 import { join } from 'node:path';
 import { type Clock, type Runtime, systemClock } from '@torpor/engine';
-import { writing } from '../process/storage-failure.ts';
+import { writing } from '../storage-failure.ts';
 import { clearBerth } from './berth.ts';
 import { BERTH_SETTINGS, type BerthSettings, Berths } from './berths.ts';
 import { Cgroups, findCgroups } from './cgroups.ts';
@@ -116,9 +116,13 @@ async function clearLeftovers(ground: Ground, signal: AbortSignal): Promise<void
   const { berthsDir, files, tag, network, runsc, cgroups, layers } = ground;
   const used = new Set<string>();
   const uppers = new Set<string>();
+  let isAllKnown = true;
   for await (const instance of files.list()) {
     const record = await files.read(instance);
-    if (record === undefined) continue;
+    if (record === undefined) {
+      isAllKnown &&= !(await files.isDamaged(instance));
+      continue;
+    }
     used.add(record.container.id);
     uppers.add(record.upper);
   }
@@ -137,8 +141,9 @@ async function clearLeftovers(ground: Ground, signal: AbortSignal): Promise<void
     }
   }
   for await (const { id, state } of layers.list()) {
-    if (state === 'removing' || state === 'making' || (state === 'open' && !uppers.has(id)))
-      await layers.remove(id);
+    // One that nobody speaks of may be what the owner of a damaged record had written.
+    const isNobodys = state === 'open' && isAllKnown && !uppers.has(id);
+    if (state === 'removing' || state === 'making' || isNobodys) await layers.remove(id);
   }
 }
 

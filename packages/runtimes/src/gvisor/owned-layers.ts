@@ -5,7 +5,7 @@
 import { mkdir, readFile, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { CheckpointId } from '@torpor/protocol';
-import { isMissing, writing } from '../process/storage-failure.ts';
+import { isMissing, writing } from '../storage-failure.ts';
 import { writeWhole } from './layers/durable.ts';
 import type { LayerId } from './layers/layer-id.ts';
 

@@ -6,7 +6,7 @@ import { readdir, readFile, rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Clock } from '@torpor/engine';
 import { TorporError } from '@torpor/protocol';
-import { isMissing } from '../process/storage-failure.ts';
+import { isMissing } from '../storage-failure.ts';
 
 export interface Remembered {
   readonly status: string;

@@ -10,7 +10,7 @@ import { mkdir, open, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { type Clock, systemClock } from '@torpor/engine';
 import { TorporError } from '@torpor/protocol';
-import { isMissing } from '../process/storage-failure.ts';
+import { isMissing } from '../storage-failure.ts';
 import { type CommandEnd, type CommandOptions, runCommand } from './command.ts';
 import { inNetworkNamespace } from './network-entry.ts';
 import { type Remembered, RootDirectory } from './root-directory.ts';

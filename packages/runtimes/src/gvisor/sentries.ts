@@ -6,7 +6,7 @@
  * outlive a reboot, and count a dead sentry as running until the machine's first process has collected it.
  */
 import { readFile } from 'node:fs/promises';
-import { linuxProcesses } from '../process/linux-processes.ts';
+import { linuxProcesses } from '../linux-processes.ts';
 
 export interface RunscProcess {
   readonly pid: number;

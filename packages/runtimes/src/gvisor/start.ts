@@ -130,25 +130,39 @@ async function settleIn({ network, cgroups }: Ground, { container }: Berth, spec
   await cgroups?.limit(container.id, withDefaults(spec.resources));
 }
 
-/** An image that is there and whole, and that runsc does not take, is one that it cannot use. */
+/**
+ * An image that is there and whole, and that runsc does not take twice, is one that it cannot use. Once may be
+ * the machine's fault, and what would be lost for it are all processes.
+ */
 async function restore(
-  { runsc }: Ground,
+  { runsc, report }: Ground,
   { container }: Berth,
   from: SealedCheckpoint,
   signal: AbortSignal,
 ): Promise<void> {
-  await runsc.restore(container, join(from.path ?? '', MEMORY), signal).catch((thrown: unknown) => {
+  const image = join(from.path ?? '', MEMORY);
+  try {
+    await runsc.restore(container, image, signal);
+  } catch (thrown) {
     signal.throwIfAborted();
-    if (!(thrown instanceof TorporError) || thrown.code !== 'internal') throw thrown;
-    throw new TorporError(
-      'checkpoint_incompatible',
-      `The memory of ${from.id} cannot be used: ${thrown.message}`,
-      {
-        checkpointId: from.id,
-        cause: thrown,
-      },
-    );
-  });
+    if (!isRefusal(thrown)) throw thrown;
+    report('a memory image was not taken, and is tried again', { checkpointId: from.id, error: thrown });
+    await runsc.end(container, signal);
+    await runsc.forget(container.id);
+    await runsc.restore(container, image, signal).catch((again: unknown) => {
+      signal.throwIfAborted();
+      throw isRefusal(again) ? incompatible(from, again) : again;
+    });
+  }
+}
+
+function isRefusal(thrown: unknown): thrown is TorporError {
+  return thrown instanceof TorporError && thrown.code === 'internal';
+}
+
+function incompatible({ id }: SealedCheckpoint, cause: TorporError): TorporError {
+  const message = `The memory of ${id} cannot be used: ${cause.message}`;
+  return new TorporError('checkpoint_incompatible', message, { checkpointId: id, cause });
 }
 
 async function boot(

@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import type { Captured, Staging, TemplateOrder } from '@torpor/engine';
 import type { AgentClient } from '@torpor/envd';
 import { bareSandboxId, TorporError } from '@torpor/protocol';
-import { startServices } from '../process/services.ts';
+import { declaredPort, startServices } from '../services.ts';
 import { setUpAgent } from './agent-door.ts';
 import { type Berth, clearBerth, makeBerth, type Stack } from './berth.ts';
 import { captured, writeImage } from './capture.ts';
@@ -138,7 +138,7 @@ async function boot(
     await agent.warmUp({ signal });
     if (order.services.length > 0) await order.progress('starting services');
     const dial = dialThrough(agent, attachment.guestAddress, signal);
-    await startServices({ agent, clock, allocatedPort: () => undefined, dial }, order.services, signal);
+    await startServices({ agent, clock, portFor: declaredPort, dial }, order.services, signal);
   } finally {
     agent.close();
   }

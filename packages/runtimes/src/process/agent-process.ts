@@ -5,7 +5,7 @@ import { open, readFile } from 'node:fs/promises';
 import type { Clock, Instance } from '@torpor/engine';
 import { type AgentClient, connectAgent, SANDBOX_VARIABLE } from '@torpor/envd';
 import { bareSandboxId, TorporError } from '@torpor/protocol';
-import type { HostProcesses } from './host-processes.ts';
+import type { HostProcesses } from '../host-processes.ts';
 import type { InstancePaths } from './instance-directory.ts';
 import { INSTANCE_VARIABLE } from './instance-processes.ts';
 import type { AgentIdentity } from './instance-record.ts';

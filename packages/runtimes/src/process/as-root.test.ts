@@ -6,7 +6,7 @@ import { nextOf, paused, unhurried } from '@torpor/engine/testing';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { agentBundle } from '../../testing/agent-bundle.ts';
 import { makeProcessWorld, type ProcessWorld, processesKnowing } from '../../testing/process-world.ts';
-import { linuxProcesses } from './linux-processes.ts';
+import { linuxProcesses } from '../linux-processes.ts';
 import { reachableProgram } from './reachable-program.ts';
 
 describe.skipIf(process.getuid?.() !== 0)('the process runtime as root', () => {

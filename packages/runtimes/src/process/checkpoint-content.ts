@@ -10,7 +10,7 @@ import { lstat, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { SealedCheckpoint } from '@torpor/engine';
 import { TorporError } from '@torpor/protocol';
-import { readingCheckpoint, writing } from './storage-failure.ts';
+import { readingCheckpoint, writing } from '../storage-failure.ts';
 import type { TreeEntry, TreePath } from './tree-walk.ts';
 
 const KIND = 'process';

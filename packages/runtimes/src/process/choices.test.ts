@@ -1,7 +1,7 @@
 import { type AddressInfo, createServer } from 'node:net';
 import { describe, expect, it } from 'vitest';
+import type { HostProcesses, ProcessFacts } from '../host-processes.ts';
 import { chooseFreePort } from './free-port.ts';
-import type { HostProcesses, ProcessFacts } from './host-processes.ts';
 import { availableUsers, chooseUser } from './sandbox-users.ts';
 
 describe('the user of an instance', () => {

@@ -3,7 +3,7 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { type BigIntStats, constants } from 'node:fs';
 import { chmod, copyFile, type FileHandle, open } from 'node:fs/promises';
-import { errnoOf } from './storage-failure.ts';
+import { errnoOf } from '../storage-failure.ts';
 
 /** Copied in one call up to here; nothing can interrupt such a call. */
 const SMALL = 16n * 1024n * 1024n;

@@ -1,10 +1,10 @@
 /** Freezing an instance and letting it go on, so that jobs its user had stopped stay stopped. */
 import { readFile, rename, rm, writeFile } from 'node:fs/promises';
 import type { Instance } from '@torpor/engine';
+import { isSameProcess, type ProcessFacts } from '../host-processes.ts';
+import { writing } from '../storage-failure.ts';
 import { type Ground, liveInstance } from './ground.ts';
-import { isSameProcess, type ProcessFacts } from './host-processes.ts';
 import { continueAll, stopAll } from './process-signals.ts';
-import { writing } from './storage-failure.ts';
 
 type Named = Pick<ProcessFacts, 'pid' | 'startedAt'>;
 

@@ -2,8 +2,8 @@
 import { stat } from 'node:fs/promises';
 import type { Clock, Instance } from '@torpor/engine';
 import { type CheckpointId, type SandboxId, TorporError } from '@torpor/protocol';
+import { type HostProcesses, isSameProcess } from '../host-processes.ts';
 import type { AgentProgram } from './agent-process.ts';
-import { type HostProcesses, isSameProcess } from './host-processes.ts';
 import type { InstanceDirectory } from './instance-directory.ts';
 import { type Belonging, processesOf } from './instance-processes.ts';
 import { type AgentIdentity, type InstanceRecord, readInstanceRecord } from './instance-record.ts';

@@ -18,8 +18,8 @@ import { chmod, mkdir, readdir, rename, rmdir, stat } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import type { Instance } from '@torpor/engine';
 import { isId, type SandboxId, TorporError } from '@torpor/protocol';
-import { removeTree } from './remove-tree.ts';
-import { errnoOf, isMissing, writing } from './storage-failure.ts';
+import { removeTree } from '../remove-tree.ts';
+import { errnoOf, isMissing, writing } from '../storage-failure.ts';
 
 export interface InstancePaths {
   readonly directory: string;

@@ -6,7 +6,7 @@ import type { Service } from '@torpor/protocol';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { httpService, pageOf } from '../../testing/http-service.ts';
 import { makeProcessWorld, type ProcessWorld, processesKnowing } from '../../testing/process-world.ts';
-import { linuxProcesses } from './linux-processes.ts';
+import { linuxProcesses } from '../linux-processes.ts';
 
 const MODES = [
   { mode: 'all as the server’s user', options: { users: null } },

@@ -5,8 +5,8 @@
  */
 import { SANDBOX_VARIABLE } from '@torpor/envd';
 import type { SandboxId } from '@torpor/protocol';
-import { forEachBounded } from './bounded.ts';
-import { type HostProcesses, isSameProcess, type ProcessFacts } from './host-processes.ts';
+import { forEachBounded } from '../bounded.ts';
+import { type HostProcesses, isSameProcess, type ProcessFacts } from '../host-processes.ts';
 
 /** Names the instance, `<sandbox>/<generation>`, in the environment of each of its processes. */
 export const INSTANCE_VARIABLE = 'TORPOR_INSTANCE';

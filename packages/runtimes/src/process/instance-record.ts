@@ -1,7 +1,7 @@
 /** What is written down about an instance, so that a server that was restarted can go on with it. */
 import { readFile, rename, writeFile } from 'node:fs/promises';
-import type { ProcessFacts } from './host-processes.ts';
-import { isMissing, writing } from './storage-failure.ts';
+import type { ProcessFacts } from '../host-processes.ts';
+import { isMissing, writing } from '../storage-failure.ts';
 
 export interface InstanceRecord {
   readonly version: 1;

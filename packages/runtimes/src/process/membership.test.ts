@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import type { HostProcesses, ProcessFacts } from './host-processes.ts';
+import type { HostProcesses, ProcessFacts } from '../host-processes.ts';
 import { type Belonging, isMarked, processesOf } from './instance-processes.ts';
 
 const sandboxId = 'sbx_aaaaaaaaaaaaaaaaaaaa';

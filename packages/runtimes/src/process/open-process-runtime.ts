@@ -4,14 +4,14 @@ import { mkdir, readFile, realpath, symlink } from 'node:fs/promises';
 import { join } from 'node:path';
 import { type Clock, type Runtime, systemClock } from '@torpor/engine';
 import type { CheckpointId } from '@torpor/protocol';
+import { hostProcesses } from '../host-processes.ts';
+import { errnoOf, writing } from '../storage-failure.ts';
 import type { AgentProgram } from './agent-process.ts';
-import { hostProcesses } from './host-processes.ts';
 import { inheritedDescriptors } from './inherited-descriptors.ts';
 import { InstanceDirectory } from './instance-directory.ts';
 import { ProcessRuntime } from './process-runtime.ts';
 import { AGENT_SCRIPT, reachableProgram } from './reachable-program.ts';
 import { availableUsers, type UserRange } from './sandbox-users.ts';
-import { errnoOf, writing } from './storage-failure.ts';
 
 export interface ProcessRuntimeOptions {
   readonly dataDir: string;

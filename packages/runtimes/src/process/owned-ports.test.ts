@@ -1,6 +1,6 @@
 import { newInstance } from '@torpor/engine/testing';
 import { describe, expect, it } from 'vitest';
-import type { HostProcesses, Listener, ProcessFacts } from './host-processes.ts';
+import type { HostProcesses, Listener, ProcessFacts } from '../host-processes.ts';
 import { OwnedPorts } from './owned-ports.ts';
 
 const ours = { pid: 7 } as ProcessFacts;

@@ -1,6 +1,6 @@
 /** Where a port can be dialled, and only if what listens there belongs to the instance: the host has ports too. */
 import type { Address, Instance } from '@torpor/engine';
-import type { HostProcesses, Listener, ProcessFacts } from './host-processes.ts';
+import type { HostProcesses, Listener, ProcessFacts } from '../host-processes.ts';
 
 /** Addresses that stand for every address of the machine. */
 const EVERYWHERE: readonly string[] = ['0.0.0.0', '::'];

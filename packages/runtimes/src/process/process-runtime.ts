@@ -20,6 +20,8 @@ import type {
   TemplateOrder,
 } from '@torpor/engine';
 import { type Capabilities, type CheckpointId, type SandboxId, TorporError } from '@torpor/protocol';
+import { errnoOf, writing } from '../storage-failure.ts';
+import { Turns } from '../turns.ts';
 import { dropBaseline, noticesWrites, readBaseline, writeBaseline } from './baseline.ts';
 import { needsOf, openContent, workspaceIn, writeRecord } from './checkpoint-content.ts';
 import { freeze, thaw } from './freeze.ts';
@@ -28,8 +30,6 @@ import { readInstanceRecord } from './instance-record.ts';
 import { OwnedPorts } from './owned-ports.ts';
 import { killAll, stopAll } from './process-signals.ts';
 import { startInstance } from './start.ts';
-import { errnoOf, writing } from './storage-failure.ts';
-import { Turns } from './turns.ts';
 import { capture, syncFileSystem } from './workspace.ts';
 
 const CAPABILITIES: Capabilities = {

@@ -8,7 +8,7 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import type { Clock } from '@torpor/engine';
 import { TorporError } from '@torpor/protocol';
-import type { ProcessFacts } from './host-processes.ts';
+import type { ProcessFacts } from '../host-processes.ts';
 
 export interface Crowd {
   /** Who belongs now, parents first. */

@@ -4,9 +4,9 @@
  */
 import { chmod, copyFile, cp, mkdir, realpath, rename, stat } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
+import { removeTree } from '../remove-tree.ts';
+import { writing } from '../storage-failure.ts';
 import type { AgentProgram } from './agent-process.ts';
-import { removeTree } from './remove-tree.ts';
-import { writing } from './storage-failure.ts';
 
 export const AGENT_SCRIPT = 'agent.mjs';
 

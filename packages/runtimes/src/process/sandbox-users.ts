@@ -1,7 +1,7 @@
 /** A user id for each instance, when we are root and may choose: nobody else on the machine runs as it. */
 import { randomInt } from 'node:crypto';
 import { TorporError } from '@torpor/protocol';
-import type { HostProcesses } from './host-processes.ts';
+import type { HostProcesses } from '../host-processes.ts';
 
 export interface UserRange {
   readonly first: number;

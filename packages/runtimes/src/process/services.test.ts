@@ -13,7 +13,7 @@ import type { Service } from '@torpor/protocol';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { httpService, pageOf } from '../../testing/http-service.ts';
 import { makeProcessWorld, type ProcessWorld } from '../../testing/process-world.ts';
-import { linuxProcesses } from './linux-processes.ts';
+import { linuxProcesses } from '../linux-processes.ts';
 
 let world: ProcessWorld;
 

@@ -2,7 +2,10 @@
 import { randomBytes } from 'node:crypto';
 import { chmod, chown, mkdir, rename } from 'node:fs/promises';
 import type { Address, Instance, SealedCheckpoint, Started, StartSpec } from '@torpor/engine';
-import { type Network, TorporError } from '@torpor/protocol';
+import { type Network, type Service, TorporError } from '@torpor/protocol';
+import { startServices } from '../services.ts';
+import { writing } from '../storage-failure.ts';
+import type { Turns } from '../turns.ts';
 import { setUpAgent, spawnAgent } from './agent-process.ts';
 import { noticesWrites, writeBaseline } from './baseline.ts';
 import { isTemplate, openContent } from './checkpoint-content.ts';
@@ -17,9 +20,6 @@ import {
 } from './instance-record.ts';
 import { killAll } from './process-signals.ts';
 import { chooseUser } from './sandbox-users.ts';
-import { startServices } from './services.ts';
-import { writing } from './storage-failure.ts';
-import type { Turns } from './turns.ts';
 import { materialise } from './workspace.ts';
 
 export interface StartParts {
@@ -53,9 +53,8 @@ export async function startInstance(
   const agent = await setUpAgent(setUp, child, ground.clock, signal);
   try {
     await keepDoor(paths, record);
-    const allocatedPort = (service: string) =>
-      record.ports.find((port) => port.service === service)?.allocated;
-    await startServices({ agent, clock: ground.clock, allocatedPort, dial }, spec.services, signal);
+    const portFor = ({ name }: Service) => record.ports.find((port) => port.service === name)?.allocated;
+    await startServices({ agent, clock: ground.clock, portFor, dial }, spec.services, signal);
   } finally {
     agent.close();
   }

@@ -5,7 +5,7 @@
  */
 import type { BigIntStats } from 'node:fs';
 import { chmod, lchown, link, lutimes, mkdir, readlink, symlink } from 'node:fs/promises';
-import { forEachBounded } from './bounded.ts';
+import { forEachBounded } from '../bounded.ts';
 import { copyContent } from './file-copy.ts';
 import { CALLS_AT_ONCE, placeOf, type TreeEntry, type TreePath } from './tree-walk.ts';
 

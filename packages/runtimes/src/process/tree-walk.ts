@@ -6,8 +6,8 @@
  */
 import type { BigIntStats } from 'node:fs';
 import { chmod, lstat, readdir } from 'node:fs/promises';
-import { forEachBounded } from './bounded.ts';
-import { errnoOf } from './storage-failure.ts';
+import { forEachBounded } from '../bounded.ts';
+import { errnoOf } from '../storage-failure.ts';
 
 /** Relative to the top of the tree, one character per byte; empty for the top itself. */
 export type TreePath = string;

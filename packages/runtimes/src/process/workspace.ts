@@ -8,9 +8,9 @@ import { lchown, link, lstat, rm } from 'node:fs/promises';
 import { promisify } from 'node:util';
 import type { SealedCheckpoint, Staging } from '@torpor/engine';
 import { TorporError } from '@torpor/protocol';
+import { capturing, errnoOf, readingCheckpoint } from '../storage-failure.ts';
 import { type Baseline, type Likeness, liveMark, sealedMark } from './baseline.ts';
 import { openContent, recordOf, sealedModeOf, workspaceIn, writeRecord } from './checkpoint-content.ts';
-import { capturing, errnoOf, readingCheckpoint } from './storage-failure.ts';
 import { copyTree } from './tree-copy.ts';
 import { placeOf, type TreeEntry, type TreePath, withTree } from './tree-walk.ts';
 

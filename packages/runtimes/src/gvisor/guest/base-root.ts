@@ -4,7 +4,7 @@
  */
 import { chmod, chown, mkdir, readFile, symlink, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
-import { writing } from '../../process/storage-failure.ts';
+import { writing } from '../../storage-failure.ts';
 import { SHADOW_GID, systemAccounts, withGuestUser } from './accounts.ts';
 import { BASE_SETTINGS, HOME_SETTINGS } from './base-settings.ts';
 import { furnish } from './furnish.ts';

@@ -10,8 +10,8 @@ import { constants, createReadStream } from 'node:fs';
 import { chmod, copyFile, mkdir, open, readdir, readFile, rename, utimes, writeFile } from 'node:fs/promises';
 import { basename, dirname, join, relative } from 'node:path';
 import { TorporError } from '@torpor/protocol';
-import { removeTree } from '../../process/remove-tree.ts';
-import { errnoOf, isMissing, writing } from '../../process/storage-failure.ts';
+import { removeTree } from '../../remove-tree.ts';
+import { errnoOf, isMissing, writing } from '../../storage-failure.ts';
 import { EMPTY_DIRECTORY, EMPTY_FILE, SUDO_DIR, SUDO_SCRIPT, TOOLS } from './layout.ts';
 import { type Libraries, librariesOf } from './shared-libraries.ts';
 

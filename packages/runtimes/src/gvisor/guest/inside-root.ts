@@ -6,7 +6,7 @@
 import { lstat, mkdir, readFile, readlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { TorporError } from '@torpor/protocol';
-import { errnoOf, isMissing } from '../../process/storage-failure.ts';
+import { errnoOf, isMissing } from '../../storage-failure.ts';
 
 const MAX_LINKS = 40;
 

@@ -10,7 +10,7 @@ import { createHash } from 'node:crypto';
 import { mkdir, readdir, readFile, realpath, rmdir } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { TorporError } from '@torpor/protocol';
-import { isMissing } from '../../process/storage-failure.ts';
+import { isMissing } from '../../storage-failure.ts';
 import { runCommand } from '../command.ts';
 
 const BOUND_MS = 10_000;

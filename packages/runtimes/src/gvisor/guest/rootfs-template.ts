@@ -7,7 +7,7 @@ import { pipeline, type Readable } from 'node:stream';
 import { text } from 'node:stream/consumers';
 import { createGunzip, createZstdDecompress } from 'node:zlib';
 import { TorporError } from '@torpor/protocol';
-import { errnoOf, isMissing, writing } from '../../process/storage-failure.ts';
+import { errnoOf, isMissing, writing } from '../../storage-failure.ts';
 import { ByteReader } from '../layers/byte-reader.ts';
 import { furnish } from './furnish.ts';
 import { type UnpackLimits, unpackRoot } from './unpack-root.ts';

@@ -20,7 +20,7 @@ import {
   utimes,
 } from 'node:fs/promises';
 import { TorporError } from '@torpor/protocol';
-import { isMissing } from '../../process/storage-failure.ts';
+import { isMissing } from '../../storage-failure.ts';
 import type { ByteReader } from '../layers/byte-reader.ts';
 import { type ArchiveEntry, archiveEntries } from './archive-entries.ts';
 

@@ -6,7 +6,7 @@
  */
 import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
-import { isMissing } from '../../process/storage-failure.ts';
+import { isMissing } from '../../storage-failure.ts';
 import type { ContentLine } from './contents.ts';
 import { writeWhole } from './durable.ts';
 import { corrupt, type Place, reading } from './layer-failure.ts';

@@ -1,5 +1,5 @@
 /** What a sealed layer holds, entry by entry and with a digest of every file: the slow look at it. */
-import { forEachBounded } from '../../process/bounded.ts';
+import { forEachBounded } from '../../bounded.ts';
 import { DeepPaths } from './deep-paths.ts';
 import { hasHeader, readHeaders } from './entry-headers.ts';
 import { type DigestKind, digestFile, digestKindOf } from './file-digest.ts';

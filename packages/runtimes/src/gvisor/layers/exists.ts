@@ -1,6 +1,6 @@
 /** Whether something has this name, be it a link that leads nowhere. A disk that does not answer is no answer. */
 import { lstat } from 'node:fs/promises';
-import { isMissing } from '../../process/storage-failure.ts';
+import { isMissing } from '../../storage-failure.ts';
 
 export async function exists(path: string): Promise<boolean> {
   try {

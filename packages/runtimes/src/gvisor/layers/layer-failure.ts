@@ -4,7 +4,7 @@
  */
 import { statfs } from 'node:fs/promises';
 import { type ErrorCode, TorporError } from '@torpor/protocol';
-import { errnoOf } from '../../process/storage-failure.ts';
+import { errnoOf } from '../../storage-failure.ts';
 import type { LayerId } from './layer-id.ts';
 import { ProgramFailure } from './program.ts';
 

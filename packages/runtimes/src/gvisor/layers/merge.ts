@@ -8,8 +8,8 @@
  */
 import { link, mkdir } from 'node:fs/promises';
 import { TorporError } from '@torpor/protocol';
-import { forEachBounded } from '../../process/bounded.ts';
-import { errnoOf } from '../../process/storage-failure.ts';
+import { forEachBounded } from '../../bounded.ts';
+import { errnoOf } from '../../storage-failure.ts';
 import { DeepPaths } from './deep-paths.ts';
 import { applyHeaders } from './entry-headers.ts';
 import { OPAQUE, type Origin, REDIRECT, readTree } from './layer-tree.ts';

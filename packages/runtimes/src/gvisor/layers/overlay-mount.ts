@@ -10,7 +10,7 @@
 import { realpath } from 'node:fs/promises';
 import { resolve } from 'node:path';
 import { TorporError } from '@torpor/protocol';
-import { isMissing } from '../../process/storage-failure.ts';
+import { isMissing } from '../../storage-failure.ts';
 import { FILES, layerName, WORK } from './layer-directory.ts';
 import { isLayerId, type LayerId } from './layer-id.ts';
 import type { MountedStack } from './layers.ts';

@@ -10,7 +10,7 @@ import { constants } from 'node:fs';
 import { lstat, open, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { TorporError } from '@torpor/protocol';
-import { isMissing } from '../../process/storage-failure.ts';
+import { isMissing } from '../../storage-failure.ts';
 import { syncDirectory, writeWhole } from './durable.ts';
 import { exists } from './exists.ts';
 import { FILES, SEAL } from './layer-directory.ts';

@@ -10,7 +10,7 @@ import { randomInt } from 'node:crypto';
 import { access, mkdir, readdir, readlink, rm, symlink } from 'node:fs/promises';
 import { join } from 'node:path';
 import { TorporError } from '@torpor/protocol';
-import { errnoOf } from '../../process/storage-failure.ts';
+import { errnoOf } from '../../storage-failure.ts';
 import { formatIpv4, formatIpv4Network, type Ipv4Network, overlap, parseIpv4, sizeOf } from './ipv4.ts';
 
 /** Whose addresses, name spaces and interfaces these are. */

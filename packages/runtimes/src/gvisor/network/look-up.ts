@@ -2,7 +2,7 @@
 import { Resolver } from 'node:dns/promises';
 import { readFile, stat } from 'node:fs/promises';
 import type { Clock } from '@torpor/engine';
-import { isMissing } from '../../process/storage-failure.ts';
+import { isMissing } from '../../storage-failure.ts';
 
 export interface AddressRecord {
   readonly address: string;

@@ -11,7 +11,7 @@ import { type FileHandle, open } from 'node:fs/promises';
 import { Server } from 'node:net';
 import { fileURLToPath } from 'node:url';
 import { TorporError } from '@torpor/protocol';
-import { isMissing } from '../../process/storage-failure.ts';
+import { isMissing } from '../../storage-failure.ts';
 import { namespacePath } from './system-program.ts';
 
 /** Where to listen; port 0 picks a free one. */

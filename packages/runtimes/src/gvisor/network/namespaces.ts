@@ -1,6 +1,6 @@
 /** Named network namespaces as `ip netns` keeps them. */
 import { readdir, statfs } from 'node:fs/promises';
-import { errnoOf } from '../../process/storage-failure.ts';
+import { errnoOf } from '../../storage-failure.ts';
 import { namespacePath, runProgram } from './system-program.ts';
 
 /** The kind of file system that namespaces are files of (NSFS_MAGIC). */

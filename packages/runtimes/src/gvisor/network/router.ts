@@ -13,7 +13,7 @@
  * Everything here may be done again on a router that is there already.
  */
 import { access, writeFile } from 'node:fs/promises';
-import { errnoOf } from '../../process/storage-failure.ts';
+import { errnoOf } from '../../storage-failure.ts';
 import { formatIpv4Network, type Ipv4Network } from './ipv4.ts';
 import { isLiveNamespace, removeNamespaces } from './namespaces.ts';
 import { farAddress, interfaceName, nearAddress, SLOT_BITS, type Slot, slotOfInterface } from './slots.ts';

@@ -6,7 +6,7 @@
 import type { FileHandle } from 'node:fs/promises';
 import type { Clock } from '@torpor/engine';
 import { type Network, TorporError } from '@torpor/protocol';
-import { Turns } from '../../process/turns.ts';
+import { Turns } from '../../turns.ts';
 import { AttachedInstance, type Usage } from './attached-instance.ts';
 import type { ConnectionResets } from './connection-resets.ts';
 import type { Egress } from './egress.ts';

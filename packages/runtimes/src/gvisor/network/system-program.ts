@@ -1,7 +1,7 @@
 /** Runs `ip`, `nft`, `ss` and their like, each given its input whole and each argument as it is. */
 import { execFile } from 'node:child_process';
 import { TorporError } from '@torpor/protocol';
-import { isMissing } from '../../process/storage-failure.ts';
+import { isMissing } from '../../storage-failure.ts';
 
 /** The package of Debian and Ubuntu that has each program. */
 const PACKAGES = {

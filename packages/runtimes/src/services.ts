@@ -7,8 +7,8 @@ import { type Service, TorporError } from '@torpor/protocol';
 export interface ServiceGround {
   readonly agent: AgentClient;
   readonly clock: Clock;
-  /** The port a service was given, by its name. */
-  allocatedPort(service: string): number | undefined;
+  /** The port that a service is told to listen on, in PORT. */
+  portFor(service: Service): number | undefined;
   /** Where a declared port can be dialled, once a process of the sandbox listens on it. */
   dial(port: number): Promise<Address | null>;
 }
@@ -46,6 +46,11 @@ export async function untilServicesReady(
   for (const service of services) await untilReady(ground, service, { tail: '', failure: undefined }, signal);
 }
 
+/** In a network of its own a service gets the very port it was declared with. */
+export function declaredPort({ port }: Service): number | undefined {
+  return port;
+}
+
 /** What an agent is asked to run for a service. */
 export function serviceProcess({ command, cwd, env }: Service, port?: number) {
   return {
@@ -68,7 +73,7 @@ async function startService(
   service: Service,
   watching: AbortSignal,
 ): Promise<ServiceRun> {
-  const process = serviceProcess(service, ground.allocatedPort(service.name));
+  const process = serviceProcess(service, ground.portFor(service));
   const order = { process, tag: serviceTag(service.name), stdin: false };
   const events = ground.agent.process.start(order, { signal: watching })[Symbol.asyncIterator]();
   const run: ServiceRun = { tail: '', failure: undefined };

@@ -1,0 +1,135 @@
+/** What goes wrong at a bad moment costs nothing that was written, and nothing that runs. */
+import { randomBytes } from 'node:crypto';
+import { chmod, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import type { Instance } from '@torpor/engine';
+import { failureOf, nextOf, paused, sealing, startFrom, unhurried } from '@torpor/engine/testing';
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { type GvisorWorld, makeGvisorWorld, whyNoGvisor } from '../../testing/gvisor-world.ts';
+import { findRunsc } from './find-runsc.ts';
+import { runscBuild } from './runsc-version.ts';
+
+const why = await whyNoGvisor();
+const PORT = 8_000;
+
+describe.skipIf(why !== null)('an accident', { timeout: 120_000 }, () => {
+  /** The name of a verb in this file makes runsc fail at it, once for each line. */
+  const faults = join(tmpdir(), `runsc-faults-${randomBytes(6).toString('hex')}`);
+  const program = `${faults}.sh`;
+  const fail = (...verbs: string[]) => writeFile(faults, verbs.map((verb) => `${verb}\n`).join(''));
+  let world: GvisorWorld;
+
+  beforeAll(async () => {
+    const { found } = await findRunsc({ dataDir: '/nonexistent' }, unhurried);
+    const real = found?.program ?? '';
+    await fail();
+    await writeFile(program, failingRunsc(real, faults));
+    await chmod(program, 0o755);
+    // None made ahead, so that every restore is one of ours.
+    const berths = { most: 0, mostEach: 0, keepMs: 60_000 };
+    world = await makeGvisorWorld({ runsc: { program, build: await runscBuild(real) }, berths });
+  }, 120_000);
+  afterEach(async () => {
+    await fail();
+    await world?.dispose();
+  }, 60_000);
+  afterAll(async () => {
+    await world?.close();
+    for (const path of [faults, program]) await rm(path, { force: true });
+  }, 60_000);
+
+  const record = ({ sandboxId, generation }: Instance) =>
+    join(world.dataDir, 'gvisor', 'instances', sandboxId, String(generation), 'instance.json');
+  const output = async (instance: Instance, command: string) =>
+    (await world.run(instance, command)).output.trim();
+
+  it('that keeps it from being frozen leaves it running, with its network (R86)', async () => {
+    const instance = await world.started();
+    await world.program.listen?.(instance, PORT);
+    await fail('pause');
+    await failureOf(world.runtime.freeze(instance, unhurried));
+    expect(await world.runtime.observe(instance, unhurried)).toEqual({ is: 'running' });
+    await world.runtime.thaw(instance, null, unhurried);
+    expect(await output(instance, 'echo here')).toBe('here');
+  });
+
+  it('of a restore is tried once more before all its processes are given up (R92)', async () => {
+    const instance = await world.started();
+    expect(await world.program.counter?.(instance)).toBe(0);
+    await world.program.write(instance, '/home/user/a', 'a');
+    const checkpoint = await paused(world, instance, 'memory');
+    await world.runtime.destroy(instance, unhurried);
+    const next = nextOf(instance);
+    await fail('restore');
+    await startFrom(world, next, checkpoint, 'memory');
+    expect(await world.program.counter?.(next)).toBe(1);
+  });
+
+  it('of every restore says that the memory cannot be used, and the files can', async () => {
+    const instance = await world.started();
+    await world.program.write(instance, '/home/user/a', 'a');
+    const checkpoint = await paused(world, instance, 'memory');
+    await world.runtime.destroy(instance, unhurried);
+    const next = nextOf(instance);
+    await fail('restore', 'restore');
+    const failure = await failureOf(startFrom(world, next, checkpoint, 'memory'));
+    expect(failure).toMatchObject({ code: 'checkpoint_incompatible', checkpointId: checkpoint.id });
+    await world.runtime.destroy(next, unhurried);
+    const third = nextOf(next);
+    await startFrom(world, third, checkpoint, 'files');
+    expect(await world.program.read(third, '/home/user/a')).toBe('a');
+  });
+
+  it('of a first capture takes nothing of the second with it when it is discarded', async () => {
+    const instance = await world.started();
+    await world.program.write(instance, '/home/user/a', 'kept');
+    await world.runtime.freeze(instance, unhurried);
+    const first = await sealing(world, (staging) =>
+      world.runtime.capture(instance, 'memory', staging, unhurried),
+    );
+    const second = await sealing(world, (staging) =>
+      world.runtime.capture(instance, 'memory', staging, unhurried),
+    );
+    await world.runtime.destroy(instance, unhurried);
+    await world.runtime.discard(first, unhurried);
+    const next = nextOf(instance);
+    await startFrom(world, next, second, 'memory');
+    expect(await world.program.read(next, '/home/user/a')).toBe('kept');
+  });
+
+  it('to the record of a sandbox does not cost it the files that it had written (R94)', async () => {
+    const instance = await world.started();
+    await world.program.write(instance, '/home/user/a', 'kept');
+    const written = await readFile(record(instance), 'utf8');
+    await world.kill(instance);
+    await writeFile(record(instance), written.slice(0, 20));
+    await world.reopen();
+    // Somebody mends it, and finds everything.
+    await writeFile(record(instance), written);
+    const checkpoint = await sealing(world, (staging) => world.runtime.salvage(instance, staging, unhurried));
+    await world.runtime.destroy(instance, unhurried);
+    const next = nextOf(instance);
+    await startFrom(world, next, checkpoint, 'files');
+    expect(await world.program.read(next, '/home/user/a')).toBe('kept');
+  });
+});
+
+/** The real one, except for what it was told to fail at. */
+function failingRunsc(real: string, faults: string): string {
+  return `#!/bin/sh
+for word in "$@"; do
+  case $word in
+    --*) ;;
+    *)
+      if grep -qx "$word" ${faults}; then
+        sed -i "0,/^$word$/{//d}" ${faults}
+        echo "told to fail" >&2
+        exit 1
+      fi
+      break ;;
+  esac
+done
+exec ${real} "$@"
+`;
+}
