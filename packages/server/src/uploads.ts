@@ -22,11 +22,14 @@ interface UploadLimit {
   tooLarge(): TorporError;
 }
 
-const FULL: Readonly<Record<string, ErrorCode>> = {
+const KEEPING: Readonly<Record<string, ErrorCode>> = {
   ENOSPC: 'storage_full',
   EDQUOT: 'storage_full',
   EROFS: 'storage_readonly',
 };
+
+/** How Node says that the other side has gone. */
+const BROKEN_OFF: readonly unknown[] = ['ECONNRESET', 'EPIPE', 'ERR_STREAM_PREMATURE_CLOSE'];
 
 /** `directory` is nobody else's: what a server that died has left in it goes. */
 export async function openUploads(directory: string): Promise<Uploads> {
@@ -59,8 +62,11 @@ export async function openUploads(directory: string): Promise<Uploads> {
 }
 
 function typed(thrown: unknown): unknown {
-  const code = FULL[String((thrown as NodeJS.ErrnoException | null)?.code)];
-  return code === undefined
-    ? thrown
-    : new TorporError(code, 'What was sent cannot be kept while it is used.', { cause: thrown });
+  const errno = (thrown as NodeJS.ErrnoException | null)?.code;
+  const code = KEEPING[String(errno)];
+  if (code !== undefined)
+    return new TorporError(code, 'What was sent cannot be kept while it is used.', { cause: thrown });
+  if (BROKEN_OFF.includes(errno))
+    return new TorporError('invalid_request', 'What was sent broke off before its end.', { cause: thrown });
+  return thrown;
 }

@@ -193,13 +193,22 @@ async function fromArchive(parts: RouteParts, request: Created, reply: FastifyRe
   const patience = new RequestBound(clock, settings.lifecycleMs, settings.graceMs);
   whenOver(reply, () => patience.end(new TorporError('timeout', 'The caller went away.')));
   const archive = upload.path;
-  const work = (signal: AbortSignal) =>
-    replays
+  let isUsed = false;
+  const work = (signal: AbortSignal) => {
+    isUsed = true;
+    return replays
       .once(request, '', async () => ({
         body: await engine.prepareTemplate({ org, signal }, { name, runtime, archive, ...definition }),
       }))
       .finally(() => upload.remove());
-  return patience.run(work, async () => stillPrepared(name)).finally(() => patience.release());
+  };
+  try {
+    return await patience.run(work, async () => stillPrepared(name));
+  } finally {
+    patience.release();
+    // The caller went away before anybody looked at it.
+    if (!isUsed) await upload.remove();
+  }
 }
 
 /** Refused before it is sent, if it can be: a repeated request may well find its own name taken. */
