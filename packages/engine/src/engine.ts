@@ -12,6 +12,7 @@ import type {
   EventView,
   ForkRequest,
   Loss,
+  Network,
   OperationId,
   OperationView,
   PauseRequest,
@@ -62,12 +63,14 @@ import { getTemplate, listTemplates } from './templates/template.ts';
 import { audit, type Disagreement } from './upkeep/audit.ts';
 import { collect, scrub } from './upkeep/collector.ts';
 import { type Round, reconcile } from './upkeep/reconciler.ts';
+import { RefusalLines } from './upkeep/refusals.ts';
 import { buryOthers, claimHome, forgetDeadServers, heartbeat, sayGoodbye } from './upkeep/servers.ts';
 import { Sweeper } from './upkeep/sweeper.ts';
 import { create } from './verbs/create.ts';
 import { fork } from './verbs/fork.ts';
 import { kill } from './verbs/kill.ts';
 import { setLifetime } from './verbs/lifetime.ts';
+import { applyNetworks, setNetwork } from './verbs/network.ts';
 import { pause } from './verbs/pause.ts';
 import { resume } from './verbs/resume.ts';
 import { rollback } from './verbs/rollback.ts';
@@ -107,6 +110,9 @@ export class Engine {
     this.desk = new Desk(this.ctx, this.notices);
     this.leases = new Leases(this.ctx);
     this.sweeper = new Sweeper(this.ctx, this.desk, this.leases);
+    const refusals = new RefusalLines(this.ctx);
+    for (const runtime of parts.runtimes.values())
+      runtime.onRefusal?.((instance, refusal) => refusals.add(instance, refusal));
   }
 
   /** Joins the database and makes true again whatever a crash left behind; then the rounds begin. */
@@ -124,6 +130,7 @@ export class Engine {
       for (const name of BUILT_IN) await ensureTemplate(ctx, runtime, name);
     }
     const round = await this.reconcile();
+    await applyNetworks(ctx);
     if (options.rounds) {
       this.every(settings.activityEveryMs / 2, 'activity', () => this.leases.flush());
       this.every(settings.sweepEveryMs, 'sweep', () => this.sweeper.round());
@@ -196,6 +203,11 @@ export class Engine {
 
   async setLifetime(org: string, id: SandboxId, timeoutSeconds: number | null): Promise<SandboxView> {
     await setLifetime(this.ctx, org, id, timeoutSeconds);
+    return this.view(id, org);
+  }
+
+  async setNetwork(org: string, id: SandboxId, network: Network): Promise<SandboxView> {
+    await setNetwork(this.ctx, org, id, network);
     return this.view(id, org);
   }
 

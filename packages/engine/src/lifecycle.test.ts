@@ -10,6 +10,7 @@ const COMMANDS: readonly Command[] = [
   'fork',
   'rollback',
   'set_lifetime',
+  'set_network',
   'kill',
   'started',
   'start_failed',

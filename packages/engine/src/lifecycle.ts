@@ -5,7 +5,15 @@
 import { type ErrorCode, type EventType, isTerminal, type SandboxState } from '@torpor/protocol';
 
 /** What callers and policies ask for. */
-export type Wish = 'pause' | 'resume' | 'snapshot' | 'fork' | 'rollback' | 'set_lifetime' | 'kill';
+export type Wish =
+  | 'pause'
+  | 'resume'
+  | 'snapshot'
+  | 'fork'
+  | 'rollback'
+  | 'set_lifetime'
+  | 'set_network'
+  | 'kill';
 
 /** What came of it, or what was found. */
 type Finding =
@@ -51,6 +59,7 @@ export const LIFECYCLE: Readonly<Record<SandboxState, Readonly<Partial<Record<Co
     fork: admitted,
     rollback: step('pausing', 'sandbox.pausing'),
     set_lifetime: step('running', 'lifetime.set'),
+    set_network: step('running', 'network.set'),
     recovered,
     lost,
     kill,
@@ -69,6 +78,7 @@ export const LIFECYCLE: Readonly<Record<SandboxState, Readonly<Partial<Record<Co
     fork: admitted,
     rollback: step('resuming', 'sandbox.resuming'),
     set_lifetime: step('paused', 'lifetime.set'),
+    set_network: step('paused', 'network.set'),
     lost,
     kill,
   },

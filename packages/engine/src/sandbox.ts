@@ -153,6 +153,7 @@ export async function insertSandbox(tx: Transaction, sandbox: Sandbox): Promise<
 
 /** Fields beside the event's that a step writes in the same transaction. */
 export interface SandboxChange {
+  readonly config?: SandboxConfig;
   readonly endsAt?: number | null;
   readonly timeoutMs?: number | null;
   readonly lost?: readonly Loss[];
@@ -183,6 +184,12 @@ export async function updateSandbox(
       after.startedAt,
     ],
   );
+  if (change.config !== undefined) {
+    await tx.query('UPDATE sandboxes SET config = $2 WHERE id = $1', [
+      after.id,
+      JSON.stringify(after.config),
+    ]);
+  }
   return after;
 }
 

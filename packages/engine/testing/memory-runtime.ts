@@ -3,7 +3,7 @@
  * correct one, and strict: it throws when the engine does what no real runtime could survive.
  */
 import { readFile, writeFile } from 'node:fs/promises';
-import { type Capabilities, type SandboxId, TorporError } from '@torpor/protocol';
+import { type Capabilities, type Network, type SandboxId, TorporError } from '@torpor/protocol';
 import type { Staging } from '../src/ports/checkpoint-store.ts';
 import type {
   AgentAddress,
@@ -11,6 +11,7 @@ import type {
   Instance,
   MemoryVerdict,
   Observation,
+  Refusal,
   Runtime,
   SealedCheckpoint,
   Started,
@@ -23,6 +24,7 @@ interface Running {
   state: 'running' | 'frozen' | 'dead';
   files: Map<string, string>;
   counter: number;
+  network: Network;
 }
 
 interface Image {
@@ -45,6 +47,8 @@ export class MemoryRuntime implements Runtime {
   readonly name: string;
   /** Changes with an "upgrade": memory images of another build cannot be used. */
   build = 'build-1';
+  /** Tells the engine that an instance was kept from something. */
+  refuse: (instance: Instance, refusal: Refusal) => void = () => {};
   private readonly files: Files;
   private readonly declared: Capabilities;
   private readonly instances = new Map<SandboxId, Map<number, Running>>();
@@ -83,7 +87,7 @@ export class MemoryRuntime implements Runtime {
     instance: Instance,
     from: SealedCheckpoint,
     use: 'memory' | 'files',
-    _: StartSpec,
+    { network }: StartSpec,
     signal: AbortSignal,
   ): Promise<Started> {
     signal.throwIfAborted();
@@ -103,6 +107,7 @@ export class MemoryRuntime implements Runtime {
       state: 'running',
       files: new Map(Object.entries(image.files)),
       counter: counter ?? 0,
+      network,
     });
     return counter === null ? { kind: 'files', lost: ['processes'] } : { kind: 'memory', lost: [] };
   }
@@ -120,6 +125,25 @@ export class MemoryRuntime implements Runtime {
 
   async dial(): Promise<null> {
     return null;
+  }
+
+  /** It understands every rule but the empty promise. */
+  checkNetwork({ allow = [], deny = [] }: Network): void {
+    if ([...allow, ...deny].includes('!'))
+      throw new TorporError('invalid_request', 'Not a rule for the network: !.');
+  }
+
+  async setNetwork(instance: Instance, network: Network): Promise<void> {
+    this.alive(instance).network = network;
+  }
+
+  onRefusal(listener: (instance: Instance, refusal: Refusal) => void): void {
+    this.refuse = listener;
+  }
+
+  /** What the instance may reach, as it was last told. */
+  networkOf(instance: Instance): Network {
+    return this.alive(instance).network;
   }
 
   async presync(): Promise<void> {}

@@ -4,6 +4,7 @@
  */
 import { z } from 'zod';
 import { idSchema } from './ids.ts';
+import { networkSchema } from './requests.ts';
 import {
   checkpointHealthSchema,
   lossSchema,
@@ -60,6 +61,17 @@ export const EVENT_DATA = {
   'sandbox.killing': z.object({ reason: reasonSchema, superseded: operationKindSchema.nullable() }),
   'sandbox.killed': z.object({}),
   'lifetime.set': z.object({ endsAt: z.number().nullable(), timeoutSeconds: z.number().nullable() }),
+  'network.set': z.object({ network: networkSchema }),
+  /** A connection or a look-up that the policy of the sandbox refused; `count` of the same kind. */
+  'network.refused': z.object({
+    via: z.enum(['tcp', 'udp', 'dns']),
+    destination: z.string(),
+    name: z.string().nullable(),
+    reason: z.string(),
+    rule: z.string().nullable(),
+    message: z.string(),
+    count: z.number(),
+  }),
   'operation.phase': z.object({
     kind: operationKindSchema,
     phase: z.string(),

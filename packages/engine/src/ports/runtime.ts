@@ -7,6 +7,7 @@
 import type {
   Capabilities,
   CheckpointId,
+  EventData,
   Loss,
   Network,
   Resources,
@@ -88,6 +89,9 @@ export interface AgentAddress {
   readonly token: string;
 }
 
+/** What was kept from an instance by its network policy. */
+export type Refusal = EventData<'network.refused'>;
+
 /** Whether the memory part of a checkpoint can be used here and now. Files are checked by throwing. */
 export type MemoryVerdict = { readonly usable: true } | { readonly usable: false; readonly why: string };
 
@@ -119,6 +123,13 @@ export interface Runtime {
   agent(instance: Instance, signal: AbortSignal): Promise<AgentAddress>;
   /** Where a port of the sandbox can be dialled; null when no process *of this sandbox* listens on it. */
   dial(instance: Instance, port: number, signal: AbortSignal): Promise<Address | null>;
+
+  /** Throws when the runtime cannot understand or keep such a policy, for those who have not done anything yet. */
+  checkNetwork(network: Network): void;
+  /** Changes what a running instance may reach, from now on. */
+  setNetwork(instance: Instance, network: Network, signal: AbortSignal): Promise<void>;
+  /** Tells what instances were refused, a bounded number of times; absent where nothing is ever refused. */
+  onRefusal?(listener: (instance: Instance, refusal: Refusal) => void): void;
 
   /** Writes dirty data back while the sandbox runs, so that the freeze is short. */
   presync(instance: Instance, signal: AbortSignal): Promise<void>;

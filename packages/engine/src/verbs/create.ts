@@ -137,6 +137,7 @@ export function draft(
   const { onTimeout = canPause ? 'pause' : 'kill', onIdle = canPause ? 'pause' : 'keep' } = request;
   if (request.onTimeout === 'pause') requirePause(runtime, 'keep the policy onTimeout "pause"');
   if (request.onIdle === 'pause') requirePause(runtime, 'keep the policy onIdle "pause"');
+  if (request.network !== undefined) runtime.checkNetwork(request.network);
   const now = ctx.clock.now();
   return {
     id: ctx.ids.next('sbx'),

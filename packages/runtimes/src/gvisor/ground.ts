@@ -6,6 +6,7 @@ import type { GuestTools } from './guest/guest-tools.ts';
 import type { ReadOnlyView } from './guest/read-only-view.ts';
 import type { InstanceFiles } from './instance-files.ts';
 import type { Layers } from './layers/layers.ts';
+import type { Refusal } from './network/refusals.ts';
 import type { SandboxNetwork } from './network/sandbox-network.ts';
 import type { OwnedLayers } from './owned-layers.ts';
 import type { Runsc } from './runsc.ts';
@@ -20,6 +21,8 @@ export interface Ground {
   readonly layers: Layers;
   readonly owned: OwnedLayers;
   readonly network: SandboxNetwork;
+  /** Who is told what the network has refused; changed when somebody listens. */
+  readonly refused: { tell: (refusal: Refusal) => void };
   readonly runsc: Runsc;
   /** Null where this machine has none to limit with. */
   readonly cgroups: Cgroups | null;

@@ -13,6 +13,7 @@ import type {
   Instance,
   MemoryVerdict,
   Observation,
+  Refusal,
   Runtime,
   SealedCheckpoint,
   Staging,
@@ -20,7 +21,13 @@ import type {
   StartSpec,
   TemplateOrder,
 } from '@torpor/engine';
-import { type Capabilities, type CheckpointId, type SandboxId, TorporError } from '@torpor/protocol';
+import {
+  type Capabilities,
+  type CheckpointId,
+  type Network,
+  type SandboxId,
+  TorporError,
+} from '@torpor/protocol';
 import { isMissing } from '../storage-failure.ts';
 import { Turns } from '../turns.ts';
 import { agentAt } from './agent-door.ts';
@@ -38,6 +45,7 @@ import { LayerMerging } from './layer-merging.ts';
 import { LAYERS_TO_MERGE_FROM } from './layers/overlay-mount.ts';
 import { LimitsWatch } from './limits-watch.ts';
 import { unshareMounts } from './mount-sharing.ts';
+import { policyOf } from './network/policy.ts';
 import type { ContainerState } from './runsc.ts';
 import { noSuchInstance, startInstance } from './start.ts';
 import { prepareTemplate } from './template.ts';
@@ -60,6 +68,8 @@ export class GvisorRuntime implements Runtime {
   readonly #limits: LimitsWatch;
   readonly #merging: LayerMerging;
   readonly #turns = new Turns<SandboxId>();
+  /** Whose a container is: one that was made ahead is not named after its instance. */
+  readonly #owners = new Map<string, Instance>();
   /** The last capture of an instance: whoever has just gone to sleep is likely to be woken. */
   readonly #captured = new Map<string, Expected>();
 
@@ -143,6 +153,28 @@ export class GvisorRuntime implements Runtime {
     } finally {
       agent.close();
     }
+  }
+
+  checkNetwork(network: Network): void {
+    policyOf(network);
+  }
+
+  setNetwork(instance: Instance, network: Network, signal: AbortSignal): Promise<void> {
+    return this.#turn(instance, signal, async () => {
+      const { record } = await this.#live(instance);
+      await this.#ground.files.write(instance, { ...record, network });
+      this.#ground.network.setPolicy(record.container.id, network);
+    });
+  }
+
+  onRefusal(listener: (instance: Instance, refusal: Refusal) => void): void {
+    this.#ground.refused.tell = ({ instance: container, at: _, ...refusal }) => {
+      this.#ownerOf(container)
+        .then((instance) => {
+          if (instance !== undefined) listener(instance, refusal);
+        })
+        .catch((error: unknown) => this.#ground.report('a refusal could not be told', { error }));
+    };
   }
 
   async presync(instance: Instance, signal: AbortSignal): Promise<void> {
@@ -287,6 +319,7 @@ export class GvisorRuntime implements Runtime {
   async #lookAfter(instance: Instance): Promise<void> {
     const record = await this.#ground.files.read(instance);
     if (record === undefined) return;
+    this.#owners.set(record.container.id, instance);
     this.#limits.add(instance, record, withDefaults(record.resources));
     if (record.merged === null && record.lower.length >= LAYERS_TO_MERGE_FROM) this.#merging.begin(instance);
   }
@@ -308,6 +341,7 @@ export class GvisorRuntime implements Runtime {
       if (kept.length > 0) this.#expectWake(name);
     }
     this.#captured.delete(name);
+    this.#owners.delete(name);
     await files.remove(instance);
   }
 
@@ -331,6 +365,16 @@ export class GvisorRuntime implements Runtime {
     const { is } = await this.#ground.runsc.glance(record.container.id);
     if (is !== 'running' && is !== 'paused') throw noSuchInstance(instance);
     return { record, state: is };
+  }
+
+  async #ownerOf(container: string): Promise<Instance | undefined> {
+    const known = this.#owners.get(container);
+    if (known !== undefined) return known;
+    // One that is just starting.
+    for await (const instance of this.#ground.files.list()) {
+      if ((await this.#ground.files.read(instance))?.container.id === container) return instance;
+    }
+    return undefined;
   }
 
   async #hasFiles({ upper }: InstanceRecord): Promise<boolean> {

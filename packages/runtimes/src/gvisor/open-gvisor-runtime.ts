@@ -62,7 +62,11 @@ export async function gvisorRuntime(options: GvisorRuntimeOptions): Promise<Open
   const view = new ReadOnlyView(at('view'));
   const root = join(RUN, tag, 'runsc');
   await mkdir(root, { recursive: true, mode: 0o700 });
+  const refused: Ground['refused'] = {
+    tell: (refusal) => report('a connection was refused', { ...refusal }),
+  };
   const ground: Ground = {
+    refused,
     tag,
     place,
     files: new InstanceFiles(instances),
@@ -71,7 +75,7 @@ export async function gvisorRuntime(options: GvisorRuntimeOptions): Promise<Open
     owned: new OwnedLayers(at('owned')),
     network: await openSandboxNetwork({
       owner: { tag, dataDir },
-      onRefusal: (refusal) => report('a connection was refused', { ...refusal }),
+      onRefusal: (refusal) => refused.tell(refusal),
       clock,
       ...options.network,
     }),

@@ -7,7 +7,7 @@ import { readFile, stat } from 'node:fs/promises';
 import { Server } from 'node:net';
 import { networkInterfaces } from 'node:os';
 import { join } from 'node:path';
-import type { Instance } from '@torpor/engine';
+import type { Instance, Refusal } from '@torpor/engine';
 import { nextOf, paused, startFrom, unhurried } from '@torpor/engine/testing';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { type Bait, layBait } from '../../testing/bait.ts';
@@ -576,6 +576,24 @@ describe.skipIf(why !== null)('from inside a sandbox', { timeout: SLOW }, () => 
       await startFrom(world, next, checkpoint, 'files').catch(() => {});
       await world.runtime.destroy(next, unhurried);
     });
+  });
+
+  it('has what its policy says from the moment it says so, and what was refused is told', async () => {
+    const told: [Instance, Refusal][] = [];
+    world.runtime.onRefusal?.((instance, refusal) => told.push([instance, refusal]));
+    const call = `require('net').connect(80, 'good.example', function () { this.write('x'); })
+      .on('data', (said) => console.log(String(said))).on('error', ({ code }) => console.log(code))`;
+    const said = async () => (await world.run(neighbour, `${node} -e "${call}"`)).output.trim();
+    expect(await said()).toBe('outside');
+    await world.runtime.setNetwork(neighbour, { deny: ['good.example'] }, unhurried);
+    expect(await said()).toMatch(/^(EAI_AGAIN|ENOTFOUND)$/);
+    const refused = { destination: 'good.example', reason: 'denied', rule: 'good.example', via: 'dns' };
+    await expect.poll(() => told).toContainEqual([neighbour, expect.objectContaining(refused)]);
+    const checkpoint = await paused(world, neighbour, 'memory');
+    neighbour = nextOf(neighbour);
+    await startFrom(world, neighbour, checkpoint, 'memory');
+    await world.runtime.setNetwork(neighbour, {}, unhurried);
+    expect(await said()).toBe('outside');
   });
 
   it('leaves the others as they were', async () => {

@@ -19,7 +19,13 @@ import type {
   StartSpec,
   TemplateOrder,
 } from '@torpor/engine';
-import { type Capabilities, type CheckpointId, type SandboxId, TorporError } from '@torpor/protocol';
+import {
+  type Capabilities,
+  type CheckpointId,
+  type Network,
+  type SandboxId,
+  TorporError,
+} from '@torpor/protocol';
 import { errnoOf, writing } from '../storage-failure.ts';
 import { Turns } from '../turns.ts';
 import { dropBaseline, noticesWrites, readBaseline, writeBaseline } from './baseline.ts';
@@ -29,7 +35,7 @@ import { agentState, crowdOf, crowdUpTo, type Ground, liveInstance } from './gro
 import { readInstanceRecord } from './instance-record.ts';
 import { OwnedPorts } from './owned-ports.ts';
 import { killAll, stopAll } from './process-signals.ts';
-import { startInstance } from './start.ts';
+import { refuseRestrictions, startInstance } from './start.ts';
 import { capture, syncFileSystem } from './workspace.ts';
 
 const CAPABILITIES: Capabilities = {
@@ -57,6 +63,14 @@ export class ProcessRuntime implements Runtime {
 
   capabilities(): Capabilities {
     return CAPABILITIES;
+  }
+
+  checkNetwork(network: Network): void {
+    refuseRestrictions(network);
+  }
+
+  async setNetwork(_: Instance, network: Network): Promise<void> {
+    refuseRestrictions(network);
   }
 
   async prepareTemplate({ name, root }: TemplateOrder, staging: Staging): Promise<Captured> {

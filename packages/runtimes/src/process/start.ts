@@ -62,7 +62,7 @@ export async function startInstance(
 }
 
 /** A sandbox that shares the network of the host cannot be kept from any part of it. */
-function refuseRestrictions({ mode, allow, deny }: Network): void {
+export function refuseRestrictions({ mode, allow, deny }: Network): void {
   if (mode !== 'none' && (allow ?? []).length === 0 && (deny ?? []).length === 0) return;
   throw new TorporError(
     'capability_unsupported',

@@ -48,6 +48,19 @@ describe('a sandbox', () => {
     expect([late.statusCode, errorIn(late).code]).toEqual([410, 'killed']);
   });
 
+  it('takes a network policy while it runs, and refuses one that nobody understands', async () => {
+    const id = await server.create();
+    const path = `/v1/sandboxes/${id}/network`;
+    const network = { mode: 'none', allow: ['*.example.com'] };
+    const set = await server.ask('POST', path, { body: network });
+    expect([set.statusCode, set.json().network]).toEqual([200, network]);
+    for (const body of [{ allow: ['!'] }, { mode: 'some' }, { allow: 'all' }]) {
+      const refused = await server.ask('POST', path, { body });
+      expect([refused.statusCode, errorIn(refused).code]).toEqual([400, 'invalid_request']);
+    }
+    expect((await server.ask('GET', `/v1/sandboxes/${id}`)).json().network).toEqual(network);
+  });
+
   it('takes a lifetime, and one without an end', async () => {
     const id = await server.create();
     const set = await server.ask('POST', `/v1/sandboxes/${id}/timeout`, { body: { timeoutSeconds: 600 } });

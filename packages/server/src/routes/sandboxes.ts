@@ -1,6 +1,7 @@
 /** Sandboxes: making, finding and ending them, and how long they live. */
 import {
   createRequestSchema,
+  networkSchema,
   pageSchema,
   SANDBOX_STATES,
   type SandboxState,
@@ -173,6 +174,46 @@ export function sandboxRoutes(app: RoutesApp, parts: RouteParts): void {
       return request.bound.run(() =>
         replays.once(request, id, async () => {
           const sandbox = await engine.setLifetime(org, id, request.body.timeoutSeconds);
+          return { body: await withUrls(parts, org, sandbox) };
+        }),
+      );
+    },
+  );
+
+  app.post(
+    '/v1/sandboxes/:id/network',
+    {
+      config: { bound: 'lifecycle' },
+      schema: {
+        operationId: 'setNetwork',
+        summary: 'Set what a sandbox may reach, from now on',
+        description:
+          'In place of what was set before. Connections that it no longer allows are ended; a sandbox that sleeps ' +
+          'has it from its next start on. What is refused shows as `network.refused` events.',
+        tags: ['sandboxes'],
+        params: sandboxParams,
+        body: networkSchema,
+        response: {
+          200: json('It is set.', sandboxViewSchema),
+          ...errors(
+            'not_found',
+            'transitioning',
+            'killed',
+            'lost',
+            'conflict',
+            'capability_unsupported',
+            'idempotency_mismatch',
+          ),
+        },
+      },
+    },
+    async (request) => {
+      const { id } = request.params;
+      const { org } = request.identity;
+      request.facts.sandboxId = id;
+      return request.bound.run(() =>
+        replays.once(request, id, async () => {
+          const sandbox = await engine.setNetwork(org, id, request.body);
           return { body: await withUrls(parts, org, sandbox) };
         }),
       );

@@ -1,0 +1,108 @@
+import type { Network, SandboxId } from '@torpor/protocol';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { databaseKinds } from '../../testing/fresh-database.ts';
+import { makeWorld, type World } from '../../testing/world.ts';
+import type { Refusal } from '../ports/runtime.ts';
+
+const caller = { org: 'org' };
+const network: Network = { mode: 'none', allow: ['registry.npmjs.org'] };
+const REFUSED: Refusal = {
+  via: 'tcp',
+  destination: '10.0.0.1:80',
+  name: null,
+  reason: 'private_address',
+  rule: null,
+  message: 'The address is private.',
+  count: 1,
+};
+
+describe.each(databaseKinds)('the network of a sandbox on %s', (kind) => {
+  let world: World;
+  beforeEach(async () => {
+    world = await makeWorld(kind);
+  });
+  afterEach(() => world.dispose());
+
+  const events = async (sandboxId: SandboxId) => world.engine.events({ sandboxId, afterSeq: 0 }, 1_000);
+  const now = (sandboxId: SandboxId, generation: number) =>
+    world.runtime.networkOf({ sandboxId, generation });
+
+  it('changes while it runs, and stays so over pauses and for forks', async () => {
+    const { engine } = world;
+    const { id } = await engine.create(caller, {});
+    expect(await engine.setNetwork('org', id, network)).toMatchObject({ network });
+    expect(now(id, 1)).toEqual(network);
+    await engine.pause(caller, id);
+    await engine.resume(caller, id);
+    expect(now(id, 2)).toEqual(network);
+    const [fork] = await engine.fork(caller, id);
+    expect(fork).toMatchObject({ sandbox: { network } });
+    expect((await events(id)).filter(({ type }) => type === 'network.set')).toHaveLength(1);
+  });
+
+  it('of one that sleeps is there when it wakes', async () => {
+    const { engine } = world;
+    const { id } = await engine.create(caller, {});
+    await engine.pause(caller, id);
+    await engine.setNetwork('org', id, network);
+    await engine.resume(caller, id);
+    expect(now(id, 2)).toEqual(network);
+  });
+
+  it('is made so by the next server when one died half-way', async () => {
+    const { engine, runtime } = world;
+    const { id } = await engine.create(caller, {});
+    const { setNetwork } = runtime;
+    runtime.setNetwork = async () => {
+      throw new Error('it died here');
+    };
+    await expect(engine.setNetwork('org', id, network)).rejects.toThrow('it died here');
+    runtime.setNetwork = setNetwork;
+    expect(now(id, 1)).toEqual({});
+    await world.another();
+    expect(now(id, 1)).toEqual(network);
+  });
+
+  it('is refused when nobody could keep it, and nothing changes', async () => {
+    const { engine } = world;
+    const bad = { deny: ['!'] };
+    await expect(engine.create(caller, { name: 'never', network: bad })).rejects.toMatchObject({
+      code: 'invalid_request',
+    });
+    expect((await engine.list({ org: 'org' }, '', 10)).items).toEqual([]);
+    const { id } = await engine.create(caller, {});
+    for (const [org, code] of [
+      ['org', 'invalid_request'],
+      ['other', 'not_found'],
+    ] as const) {
+      await expect(engine.setNetwork(org, id, bad)).rejects.toMatchObject({ code });
+    }
+    expect(await engine.get('org', id)).toMatchObject({ network: {} });
+    await engine.kill(caller, id);
+    await expect(engine.setNetwork('org', id, network)).rejects.toMatchObject({ code: 'killed' });
+  });
+
+  it('says what it refused, but not more often than a reader can bear', async () => {
+    const { engine, runtime, clock } = world;
+    const { id } = await engine.create(caller, {});
+    const instance = { sandboxId: id, generation: 1 };
+    const lines = async () => (await events(id)).filter(({ type }) => type === 'network.refused').length;
+    runtime.refuse(instance, REFUSED);
+    await expect.poll(lines, { timeout: 20_000 }).toBe(1);
+    expect((await events(id)).at(-1)?.data).toEqual(REFUSED);
+    for (let i = 0; i < 100; i++) runtime.refuse(instance, REFUSED);
+    await expect.poll(lines, { timeout: 20_000 }).toBe(60);
+    clock.advance(3_600_000);
+    runtime.refuse(instance, REFUSED);
+    await expect.poll(lines, { timeout: 20_000 }).toBe(61);
+  });
+
+  it('adds nothing to the story of one that has ended', async () => {
+    const { engine, runtime } = world;
+    const { id } = await engine.create(caller, {});
+    await engine.kill(caller, id);
+    runtime.refuse({ sandboxId: id, generation: 1 }, REFUSED);
+    await engine.stop();
+    expect((await events(id)).at(-1)?.type).toBe('sandbox.killed');
+  });
+});

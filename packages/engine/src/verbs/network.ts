@@ -1,0 +1,53 @@
+/** What a sandbox may reach: written down first, then made so where it runs. */
+import { type Network, type SandboxId, TorporError } from '@torpor/protocol';
+import { type Context, runtimeOf, take } from '../context.ts';
+import { decide } from '../lifecycle.ts';
+import { findSandbox, listSandboxes, lockSandbox, noSuchSandbox, type Sandbox } from '../sandbox.ts';
+import { inPages, withHands } from '../upkeep/pages.ts';
+import { within } from '../within.ts';
+
+/** A sandbox that sleeps has it from its next start on. */
+export async function setNetwork(ctx: Context, org: string, id: SandboxId, network: Network): Promise<void> {
+  const sandbox = await ctx.db.transaction(async (tx) => {
+    const locked = await lockSandbox(tx, id);
+    if (locked.org !== org) throw noSuchSandbox(id);
+    const decision = decide(locked.state, 'set_network');
+    if (decision.kind === 'refused') {
+      throw new TorporError(decision.code, `The sandbox is ${locked.state}; its network cannot be set.`, {
+        sandboxId: id,
+      });
+    }
+    runtimeOf(ctx, locked).checkNetwork(network);
+    const config = { ...locked.config, network };
+    const extras = { operationId: null, change: { config } };
+    return take(ctx, tx, locked, 'set_network', 'network.set', { network }, extras);
+  });
+  if (sandbox.state === 'running') await apply(ctx, sandbox);
+}
+
+/** At the start of a server, before anybody asks: one may have died between the two halves of a change. */
+export async function applyNetworks(ctx: Context): Promise<void> {
+  const running = inPages(
+    (after, limit) => listSandboxes(ctx.db, { states: ['running'] }, after, limit),
+    ctx.settings.pageSize,
+  );
+  await withHands(running, ctx.settings.hands, ctx.stopping, async (sandbox) => {
+    if (ctx.runtimes.get(sandbox.runtime)?.capabilities().isolated !== true) return;
+    await apply(ctx, sandbox).catch((error: unknown) =>
+      ctx.report('a network could not be set', { sandboxId: sandbox.id, error }),
+    );
+  });
+}
+
+async function apply(ctx: Context, { id, generation, config, runtime }: Sandbox): Promise<void> {
+  const instance = { sandboxId: id, generation };
+  try {
+    await within(ctx.clock, ctx.settings.callMs, 'Setting the network', (signal) =>
+      runtimeOf(ctx, { runtime }).setNetwork(instance, config.network, signal),
+    );
+  } catch (thrown) {
+    // One that stopped running meanwhile has it from its next start on.
+    const now = await findSandbox(ctx.db, id);
+    if (now?.state === 'running' && now.generation === generation) throw thrown;
+  }
+}
