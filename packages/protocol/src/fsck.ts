@@ -25,6 +25,9 @@ export const fsckReportSchema = z
       unknown: z.number().int(),
       failed: z.number().int().meta({ description: 'What could not be looked at; the log says why.' }),
     }),
+    did: z
+      .array(z.object({ sandboxId: idSchema('sbx'), what: z.string() }))
+      .meta({ description: "What was done about the caller's sandboxes, and about what was nobody's." }),
     sandboxes: z
       .number()
       .int()

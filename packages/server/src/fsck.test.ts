@@ -33,12 +33,17 @@ describe('fsck', () => {
     const report = await (await fsck()).json();
     expect(report).toMatchObject({
       round: { unknown: 0, failed: 0 },
+      did: expect.arrayContaining([{ sandboxId: id, what: expect.stringContaining('repaired') }]),
       findings: [
         { sandboxId: id, state: 'paused', what: 'recovered', checkpointId: expect.stringMatching(/^ckpt_/) },
       ],
     });
     expect((report as { round: { repaired: number } }).round.repaired).toBeGreaterThan(0);
-    expect(await (await fsck(server.keys.other)).json()).toMatchObject({ sandboxes: 0, findings: [] });
+    expect(await (await fsck(server.keys.other)).json()).toMatchObject({
+      sandboxes: 0,
+      did: [],
+      findings: [],
+    });
   });
 
   it('says what is lost', async () => {

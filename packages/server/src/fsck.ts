@@ -40,7 +40,7 @@ export function fsckRoutes(app: RoutesApp, parts: RouteParts): void {
 
 async function check({ engine, clock }: RouteParts, org: string, signal: AbortSignal): Promise<FsckReport> {
   const began = clock.monotonic();
-  const round = await engine.reconcile();
+  const { did, ...round } = await engine.reconcile();
   const findings: Finding[] = [];
   let sandboxes = 0;
   for (let cursor: string | null = ''; cursor !== null; ) {
@@ -53,7 +53,9 @@ async function check({ engine, clock }: RouteParts, org: string, signal: AbortSi
     }
     cursor = page.nextCursor;
   }
-  return { round, sandboxes, findings, durationMs: Math.round(clock.monotonic() - began) };
+  const own = did.filter((deed) => deed.org === org || deed.org === null);
+  const told = own.map(({ sandboxId, what }) => ({ sandboxId, what }));
+  return { round, did: told, sandboxes, findings, durationMs: Math.round(clock.monotonic() - began) };
 }
 
 async function find(engine: Engine, org: string, sandbox: SandboxView): Promise<Finding | undefined> {

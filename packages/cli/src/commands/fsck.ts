@@ -14,13 +14,14 @@ export const define: Define = (command, act) => {
     act(async (cli) => {
       const torpor = await cli.torpor();
       const report = await cli.during('Looking at everything…', torpor.fsck({ signal: cli.signal }));
-      const { round, findings, sandboxes, durationMs } = report;
+      const { round, did, findings, sandboxes, durationMs } = report;
       const { colors } = cli.io;
       cli.answer(report, () => {
         const summary =
           `${sandboxes} sandboxes in ${elapsed(durationMs)}: ${round.repaired} repaired, ` +
           `${round.takenUp} operations taken up, ${round.unknown} unknown, ${round.failed} failed`;
-        if (findings.length === 0) return summary;
+        const deeds = did.map(({ sandboxId, what }) => `${sandboxId}: ${what}\n`).join('');
+        if (findings.length === 0) return `${deeds}${summary}`;
         const rows = findings.map((one) => [
           one.sandboxId,
           one.state,
@@ -28,7 +29,7 @@ export const define: Define = (command, act) => {
           one.checkpointId ?? '-',
           one.detail,
         ]);
-        return `${columns(['SANDBOX', 'STATE', 'FOUND', 'CHECKPOINT', 'DETAIL'], rows, colors)}\n${summary}`;
+        return `${columns(['SANDBOX', 'STATE', 'FOUND', 'CHECKPOINT', 'DETAIL'], rows, colors)}\n${deeds}${summary}`;
       });
       const bad = round.failed > 0 || findings.some(({ what }) => what === 'damaged' || what === 'lost');
       return bad ? EXIT.general : EXIT.ok;

@@ -22,10 +22,25 @@ export interface Round {
   repaired: number;
   unknown: number;
   failed: number;
+  /** What was done, one by one; a bounded number of them. */
+  readonly did: Deed[];
+}
+
+export interface Deed {
+  readonly sandboxId: SandboxId;
+  /** Null when no sandbox is known by that id. */
+  readonly org: string | null;
+  readonly what: string;
+}
+
+const MOST_DEEDS = 1_000;
+
+function record(round: Round, deed: Deed): void {
+  if (round.did.length < MOST_DEEDS) round.did.push(deed);
 }
 
 export async function reconcile(ctx: Context, desk: Desk): Promise<Round> {
-  const round: Round = { takenUp: 0, repaired: 0, unknown: 0, failed: 0 };
+  const round: Round = { takenUp: 0, repaired: 0, unknown: 0, failed: 0, did: [] };
   await takeUpOrphans(ctx, desk, round);
   await compareSandboxes(ctx, desk, round);
   for (const runtime of ctx.runtimes.values()) await destroyStrays(ctx, runtime, round);
@@ -44,6 +59,7 @@ async function takeUpOrphans(ctx: Context, desk: Desk, round: Round): Promise<vo
     await guarded(ctx, round, operation.sandboxId, async () => {
       await takeUp(ctx, desk, operation);
       round.takenUp++;
+      record(round, { ...operation, what: `took up its ${operation.kind}, which nobody drove any more` });
       // What it ended as is the operation's own to say; here it only matters that it has.
       await desk.finished(operation.id, ctx.stopping).catch(() => {});
     });
@@ -67,6 +83,7 @@ async function compare(ctx: Context, desk: Desk, sandbox: Sandbox, round: Round)
   if (sandbox.state === 'killing') {
     await kill(ctx, desk, { org: sandbox.org }, sandbox.id, 'reconcile');
     round.repaired++;
+    record(round, { sandboxId: sandbox.id, org: sandbox.org, what: 'finished killing it' });
     return;
   }
   const found = await observe(ctx, sandbox);
@@ -78,6 +95,11 @@ async function compare(ctx: Context, desk: Desk, sandbox: Sandbox, round: Round)
   } else {
     await repairByOperation(ctx, desk, sandbox);
     round.repaired++;
+    record(round, {
+      sandboxId: sandbox.id,
+      org: sandbox.org,
+      what: `it was seen ${found.is}, and was repaired`,
+    });
   }
 }
 
@@ -138,6 +160,8 @@ async function destroyStrays(ctx: Context, runtime: Runtime, round: Round): Prom
         runtime.destroy({ sandboxId: instance.sandboxId, generation: upTo }, signal),
       );
       round.repaired++;
+      const what = `cleared what ${runtime.name} had of generation ${instance.generation}, which nobody owned`;
+      record(round, { sandboxId: instance.sandboxId, org: sandbox?.org ?? null, what });
     });
   }
 }

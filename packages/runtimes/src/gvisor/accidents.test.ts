@@ -4,10 +4,20 @@ import { chmod, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Instance } from '@torpor/engine';
-import { failureOf, nextOf, paused, sealing, startFrom, unhurried } from '@torpor/engine/testing';
+import {
+  failureOf,
+  listedInstances,
+  nextOf,
+  paused,
+  sealing,
+  startFrom,
+  unhurried,
+} from '@torpor/engine/testing';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { type GvisorWorld, makeGvisorWorld, whyNoGvisor } from '../../testing/gvisor-world.ts';
 import { findRunsc } from './find-runsc.ts';
+import { serverTag } from './instance-names.ts';
+import { runProgram } from './network/system-program.ts';
 import { runscBuild } from './runsc-version.ts';
 
 const why = await whyNoGvisor();
@@ -96,6 +106,24 @@ describe.skipIf(why !== null)('an accident', { timeout: 120_000 }, () => {
     const next = nextOf(instance);
     await startFrom(world, next, second, 'memory');
     expect(await world.program.read(next, '/home/user/a')).toBe('kept');
+  });
+
+  it('that leaves parts of instances without a record is seen, and everything of them goes (R112)', async () => {
+    const [whole, halved] = [await world.started(), await world.started()];
+    const { sandboxId, generation } = halved;
+    // Namespace, container, mount and control group of it stay; what is known about it is gone.
+    await rm(record(halved));
+    const nameless: Instance = { sandboxId: `sbx_${'z'.repeat(20)}`, generation: 7 };
+    const name = `${serverTag(world.dataDir)}-${'z'.repeat(20)}-7`;
+    await runProgram('ip', ['netns', 'add', name]);
+    await world.reopen();
+    const found = await listedInstances(world.runtime);
+    expect(found).toHaveLength(3);
+    expect(found).toEqual(expect.arrayContaining([whole, { sandboxId, generation }, nameless]));
+    for (const instance of [halved, nameless]) await world.runtime.destroy(instance, unhurried);
+    expect(await listedInstances(world.runtime)).toEqual([whole]);
+    expect(await output(whole, 'echo here')).toBe('here');
+    expect(await runProgram('ip', ['netns', 'list'])).not.toContain(name);
   });
 
   it('to the record of a sandbox does not cost it the files that it had written (R94)', async () => {

@@ -17,7 +17,6 @@ import { removeTree } from '../remove-tree.ts';
 import { errnoOf, isMissing, writing } from '../storage-failure.ts';
 import type { RootKind, StackedLayer } from './checkpoint-needs.ts';
 import { writeWhole } from './layers/durable.ts';
-import { exists } from './layers/exists.ts';
 import type { LayerId } from './layers/layer-id.ts';
 import type { Container } from './runsc.ts';
 
@@ -90,12 +89,6 @@ export class InstanceFiles {
   /** Undefined when there is none that can be understood. */
   read(instance: Instance): Promise<InstanceRecord | undefined> {
     return readRecord(this.paths(instance).record);
-  }
-
-  /** Whether there is a record that cannot be understood; what it spoke of is then unknown. */
-  async isDamaged(instance: Instance): Promise<boolean> {
-    const { record } = this.paths(instance);
-    return (await exists(record)) && (await readRecord(record)) === undefined;
   }
 
   write(instance: Instance, record: InstanceRecord): Promise<void> {

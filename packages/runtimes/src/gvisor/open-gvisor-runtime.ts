@@ -115,39 +115,44 @@ async function openCgroups(tag: string): Promise<Cgroups | null> {
   );
 }
 
-/** Containers that an earlier server had made ahead, or was booting a template in, belong to nobody. */
+/**
+ * Containers that an earlier server had made ahead, or was booting a template in, belong to nobody; nor do open
+ * layers that no instance speaks of. Unless there is an instance of which nothing can be read: then any of them
+ * may be its own, and they stay until that is settled.
+ */
 async function clearLeftovers(ground: Ground, signal: AbortSignal): Promise<void> {
-  const { berthsDir, files, tag, network, runsc, cgroups, layers } = ground;
+  const { files, layers } = ground;
   const used = new Set<string>();
   const uppers = new Set<string>();
   let isAllKnown = true;
   for await (const instance of files.list()) {
     const record = await files.read(instance);
-    if (record === undefined) {
-      isAllKnown &&= !(await files.isDamaged(instance));
-      continue;
-    }
+    isAllKnown &&= record !== undefined;
+    if (record === undefined) continue;
     used.add(record.container.id);
     uppers.add(record.upper);
   }
+  if (isAllKnown) await clearBerths(ground, used, signal);
+  for await (const { id, state } of layers.list()) {
+    const isNobodys = state === 'open' && isAllKnown && !uppers.has(id);
+    if (state === 'removing' || state === 'making' || isNobodys) await layers.remove(id);
+  }
+}
+
+async function clearBerths(ground: Ground, used: ReadonlySet<string>, signal: AbortSignal): Promise<void> {
+  const { berthsDir, tag, network, runsc, cgroups } = ground;
   const made = new RegExp(`^${tag}-(berth|template)-([0-9a-z]+)$`);
   const names = [await runsc.list(), await network.list(), (await cgroups?.list()) ?? []].flat();
   const numbers = [...names.flatMap((name) => made.exec(name)?.[2] ?? []), ...(await readdir(berthsDir))];
   for (const number of new Set(numbers)) {
+    // The directory of an instance that came out of a berth goes with the instance.
+    if (used.has(`${tag}-berth-${number}`)) continue;
+    const directory = join(berthsDir, number);
+    const { bundle, rootfs } = pathsIn(directory);
     for (const kind of ['berth', 'template']) {
       const name = `${tag}-${kind}-${number}`;
-      if (used.has(name)) continue;
-      const directory = join(berthsDir, number);
-      const { bundle, rootfs } = pathsIn(directory);
-      // The directory of an instance that came out of a berth goes with the instance.
-      if (used.has(`${tag}-berth-${number}`)) continue;
-      await clearBerth(ground, { name, directory, bundle, rootfs }, signal);
+      if (!used.has(name)) await clearBerth(ground, { name, directory, bundle, rootfs }, signal);
     }
-  }
-  for await (const { id, state } of layers.list()) {
-    // One that nobody speaks of may be what the owner of a damaged record had written.
-    const isNobodys = state === 'open' && isAllKnown && !uppers.has(id);
-    if (state === 'removing' || state === 'making' || isNobodys) await layers.remove(id);
   }
 }
 
