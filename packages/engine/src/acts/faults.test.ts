@@ -55,6 +55,18 @@ describe('a pause', () => {
     }
   }
 
+  it('leaves it running when the runtime captures nothing and calls it good (R94)', async () => {
+    const faulty = await faultyWorld();
+    world = faulty.world;
+    const { engine, runtime, clock } = world;
+    const { id } = await engine.create(caller, {});
+    faulty.orders.push({ call: 'capture', fault: 'lie' }, { call: 'inspect', fault: 'lie' });
+    const error = await settle(clock, engine.pause(caller, id).catch(TorporError.from));
+    expect(error).toMatchObject({ code: 'checkpoint_corrupt' });
+    expect(runtime.work(id, '/a', '1')).toBe(true);
+    expect(await engine.get('org', id)).toMatchObject({ state: 'running', checkpointId: null });
+  });
+
   it('is finished by the reconciler when even the thaw fails (R108)', async () => {
     const faulty = await faultyWorld();
     world = faulty.world;

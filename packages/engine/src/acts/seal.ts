@@ -164,15 +164,7 @@ export async function sealCaptured(
   origin: { readonly id: Sandbox['id'] | null; readonly baseId: Sandbox['baseId']; readonly runtime: string },
   signal: AbortSignal,
 ): Promise<Sealed> {
-  if (!captured.parts.files) {
-    throw new TorporError(
-      'checkpoint_corrupt',
-      'The runtime captured no files; such a checkpoint is not sealed.',
-      {
-        checkpointId: staging.checkpointId,
-      },
-    );
-  }
+  if (!captured.parts.files) throw nothingCaptured(staging);
   if (captured.external !== null) {
     return { captured, location: captured.external.location, bytes: captured.external.bytes ?? 0 };
   }
@@ -186,6 +178,8 @@ export async function sealCaptured(
       const createdAt = ctx.clock.now();
       const about = { sandboxId: origin.id, parentId: origin.baseId, runtime: origin.runtime, createdAt };
       const sealed = await ctx.store.seal(staging, { checkpointId, ...about, parts, needs }, own);
+      // Whatever the runtime says of it: what has no content is nothing to start from.
+      if (sealed.manifest.entries.length === 0) throw nothingCaptured(staging);
       // The runtime is let go only for a checkpoint that it would start from itself.
       const verdict = await runtimeOf(ctx, origin).inspect(
         { id: checkpointId, parts, needs, path: ctx.store.path(checkpointId) },
@@ -199,6 +193,11 @@ export async function sealCaptured(
     signal,
   );
   return { captured, location: ctx.store.location(checkpointId), bytes };
+}
+
+function nothingCaptured({ checkpointId }: Staging): TorporError {
+  const message = 'The runtime captured no files; such a checkpoint is not sealed.';
+  return new TorporError('checkpoint_corrupt', message, { checkpointId });
 }
 
 /** One transaction: the checkpoint is sealed, the sandbox says so, the event tells it. */
