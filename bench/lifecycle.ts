@@ -91,42 +91,66 @@ async function floor(dir: string, megabytes: number): Promise<Line[]> {
   ];
 }
 
-async function api(torpor: Torpor, megabytes: number): Promise<Line[]> {
-  const { sandboxes } = torpor;
-  const lines: Line[] = [];
-  const cold = await time(Math.min(ROUNDS, 5), async () => {
-    const { id } = await sandboxes.create({ services: [service(megabytes)] });
-    await sandboxes.kill(id);
-  });
-  lines.push({ what: 'create with a cold start of it', times: cold });
+/** Long enough for a container to be made ahead of a wake. */
+const ASLEEP_MS = 2_000;
+
+/** Pause and resume again and again; every sleep is long enough for what is done ahead. */
+async function cycles({ sandboxes }: Torpor, megabytes: number, how: string): Promise<Line[]> {
   const { id } = await sandboxes.create({ services: [service(megabytes)], idleSeconds: 86_400 });
-  const pause: number[] = [];
-  const resume: number[] = [];
-  const firstByte: number[] = [];
+  const [pause, resume, firstByte]: [number[], number[], number[]] = [[], [], []];
   for (let i = 0; i < ROUNDS; i++) {
     pause.push((await time(1, () => sandboxes.pause(id))).p50);
+    await new Promise((resolve) => setTimeout(resolve, ASLEEP_MS));
     const began = performance.now();
     const { sandbox } = await sandboxes.resume(id);
     resume.push(performance.now() - began);
     await get(sandbox);
     firstByte.push(performance.now() - began);
   }
-  lines.push({ what: 'pause', times: of(pause) });
-  lines.push({ what: 'resume', times: of(resume) });
-  lines.push({ what: 'resume to first HTTP byte', times: of(firstByte) });
-  lines.push({
-    what: 'snapshot (the whole blink)',
-    times: await time(Math.min(ROUNDS, 7), () => sandboxes.snapshot(id)),
+  await sandboxes.kill(id);
+  return [
+    { what: `pause, ${how}`, times: of(pause) },
+    { what: `resume, ${how}`, times: of(resume) },
+    { what: `resume to first HTTP byte, ${how}`, times: of(firstByte) },
+  ];
+}
+
+async function creates([usual, plain]: readonly [Torpor, Torpor]): Promise<Line[]> {
+  const lines: Line[] = [];
+  for (const [how, { sandboxes }] of [
+    ['container made ahead', usual],
+    ['none made ahead', plain],
+  ] as const) {
+    const times: number[] = [];
+    for (let i = 0; i < ROUNDS; i++) {
+      const began = performance.now();
+      const { id } = await sandboxes.create();
+      times.push(performance.now() - began);
+      await sandboxes.kill(id);
+      await new Promise((resolve) => setTimeout(resolve, ASLEEP_MS));
+    }
+    lines.push({ what: `create, ${how}`, times: of(times) });
+  }
+  return lines;
+}
+
+async function api({ sandboxes }: Torpor, megabytes: number): Promise<Line[]> {
+  const cold = await time(Math.min(ROUNDS, 5), async () => {
+    const { id } = await sandboxes.create({ services: [service(megabytes)] });
+    await sandboxes.kill(id);
   });
-  lines.push({
-    what: 'fork',
-    times: await time(Math.min(ROUNDS, 7), async () => {
-      const { items } = await sandboxes.fork(id);
-      for (const item of items) if ('sandbox' in item) void sandboxes.kill(item.sandbox.id);
-    }),
+  const { id } = await sandboxes.create({ services: [service(megabytes)], idleSeconds: 86_400 });
+  const snapshot = await time(Math.min(ROUNDS, 7), () => sandboxes.snapshot(id));
+  const fork = await time(Math.min(ROUNDS, 7), async () => {
+    const { items } = await sandboxes.fork(id);
+    for (const item of items) if ('sandbox' in item) void sandboxes.kill(item.sandbox.id);
   });
   await sandboxes.kill(id);
-  return lines;
+  return [
+    { what: 'create with a cold start of it', times: cold },
+    { what: 'snapshot (the whole blink)', times: snapshot },
+    { what: 'fork', times: fork },
+  ];
 }
 
 /** Where the runtime says that the port is; previews have their own benchmark. */
@@ -197,28 +221,31 @@ async function crowd({ sandboxes, checkpoints }: Torpor, asleep: number, atOnce:
 }
 
 const dir = await mkdtemp(join(tmpdir(), 'torpor-bench-'));
-const dataDir = await makeDataDir();
-const torpor = await startTorpor(dataDir.path, { TORPOR_LOG_LEVEL: 'error' }, 'gvisor');
+const dataDirs = [await makeDataDir(), await makeDataDir()] as const;
+const start = (path: string, ahead: string) =>
+  startTorpor(path, { TORPOR_LOG_LEVEL: 'error', TORPOR_AHEAD: ahead }, 'gvisor');
+const [usual, plain] = [await start(dataDirs[0].path, '4'), await start(dataDirs[1].path, '0')];
 try {
+  const { torpor } = usual;
   for (const megabytes of quick ? [0] : [0, 500]) {
     const raw = await floor(dir, megabytes);
     const unit = raw.at(-1)?.times.p50 ?? 1;
-    const top = await api(torpor.torpor, megabytes);
+    const top = [
+      ...(await cycles(torpor, megabytes, 'container made ahead')),
+      ...(await cycles(plain.torpor, megabytes, 'none made ahead')),
+      ...(await api(torpor, megabytes)),
+    ];
     show(
       megabytes === 0 ? 'a small server' : `a server with ${megabytes} MB resident`,
       [...raw, ...top],
       unit,
     );
   }
-  const bare = await time(ROUNDS, async () => {
-    const { id } = await torpor.torpor.sandboxes.create();
-    void torpor.torpor.sandboxes.kill(id);
-  });
-  show('an empty sandbox', [{ what: 'create', times: bare }], bare.p50);
-  if (!quick) await disk(torpor.torpor);
-  await crowd(torpor.torpor, quick ? 4 : 50, quick ? 4 : 20);
+  show('an empty sandbox', await creates([usual.torpor, plain.torpor]), 1);
+  if (!quick) await disk(torpor);
+  await crowd(torpor, quick ? 4 : 50, quick ? 4 : 20);
 } finally {
-  await torpor.kill('SIGTERM');
-  await dataDir.remove();
+  for (const server of [usual, plain]) await server.kill('SIGTERM');
+  for (const dataDir of dataDirs) await dataDir.remove();
   await run('rm', ['-rf', dir]);
 }

@@ -24,5 +24,5 @@ export async function time(count: number, work: (i: number) => Promise<unknown>)
 
 export function row(cells: readonly (string | number)[]): string {
   const text = cells.map((cell) => (typeof cell === 'number' ? cell.toFixed(cell < 10 ? 2 : 0) : cell));
-  return text.map((cell, i) => (i === 0 ? cell.padEnd(26) : cell.padStart(11))).join('');
+  return text.map((cell, i) => (i === 0 ? cell.padEnd(46) : cell.padStart(11))).join('');
 }

@@ -22,6 +22,8 @@ const configSchema = z.strictObject({
     .regex(/^[a-z0-9]([a-z0-9.-]*[a-z0-9])?(:\d{1,5})?$/i)
     .optional(),
   tls: z.stringbool().or(z.boolean()).default(false),
+  /** Containers made before anybody asks for them; each takes some 25 MB of memory until it is used. */
+  ahead: z.coerce.number().int().min(0).max(64).default(4),
   logLevel: z.enum(['debug', 'info', 'warn', 'error', 'silent']).default('info'),
 });
 
@@ -41,6 +43,7 @@ const FLAGS: Readonly<Record<Setting, string>> = {
   database: 'database',
   domain: 'domain',
   tls: 'tls',
+  ahead: 'ahead',
   logLevel: 'log-level',
 };
 
@@ -52,6 +55,7 @@ const VARIABLES: Readonly<Record<Setting, string>> = {
   database: 'TORPOR_DATABASE_URL',
   domain: 'TORPOR_DOMAIN',
   tls: 'TORPOR_TLS',
+  ahead: 'TORPOR_AHEAD',
   logLevel: 'TORPOR_LOG_LEVEL',
 };
 

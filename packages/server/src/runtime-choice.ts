@@ -19,7 +19,7 @@ export interface ChosenRuntime {
   close?(): Promise<void>;
 }
 
-type Wanted = Pick<ServerConfig, 'runtime' | 'host' | 'dataDir'>;
+type Wanted = Pick<ServerConfig, 'runtime' | 'host' | 'dataDir' | 'ahead'>;
 
 export async function chooseRuntime(
   config: Wanted,
@@ -60,6 +60,7 @@ async function chooseGvisor(
     dataDir,
     agentDir: await bundleAgent(),
     runsc: probe,
+    ahead: config.ahead,
     clock,
     report,
   });

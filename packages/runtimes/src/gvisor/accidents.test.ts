@@ -37,8 +37,7 @@ describe.skipIf(why !== null)('an accident', { timeout: 120_000 }, () => {
     await writeFile(program, failingRunsc(real, faults));
     await chmod(program, 0o755);
     // None made ahead, so that every restore is one of ours.
-    const berths = { most: 0, mostEach: 0, keepMs: 60_000 };
-    world = await makeGvisorWorld({ runsc: { program, build: await runscBuild(real) }, berths });
+    world = await makeGvisorWorld({ runsc: { program, build: await runscBuild(real) }, ahead: 0 });
   }, 120_000);
   afterEach(async () => {
     await fail();

@@ -12,16 +12,11 @@ import type { Ground } from './ground.ts';
 import { pathsIn } from './instance-files.ts';
 import { stackFor } from './start.ts';
 
-export interface BerthSettings {
-  /** Of all checkpoints together. Each takes some 25 MB until it is used. */
-  readonly most: number;
-  /** Of one checkpoint. */
-  readonly mostEach: number;
-  /** A berth that nobody wanted for so long is taken away. */
-  readonly keepMs: number;
-}
-
-export const BERTH_SETTINGS: BerthSettings = { most: 4, mostEach: 2, keepMs: 10 * 60_000 };
+/** Of all checkpoints together. Each takes some 25 MB until it is used. */
+const MOST = 4;
+const MOST_OF_ONE = 2;
+/** One that nobody wanted for so long is taken away. */
+const KEEP_MS = 10 * 60_000;
 
 /** As much of a checkpoint as a berth for it takes. */
 export type Expected = Omit<SealedCheckpoint, 'path'>;
@@ -38,16 +33,16 @@ interface Waiting extends Berth {
 
 export class Berths {
   readonly #ground: Ground;
-  readonly #settings: BerthSettings;
+  readonly #most: number;
   readonly #ready: Waiting[] = [];
   /** One at a time for each checkpoint; it resolves however it ends. */
   readonly #making = new Map<CheckpointId, Promise<void>>();
   readonly #closing = new AbortController();
   readonly #tidying: Promise<void>;
 
-  constructor(ground: Ground, settings: BerthSettings = BERTH_SETTINGS) {
+  constructor(ground: Ground, most = MOST) {
     this.#ground = ground;
-    this.#settings = settings;
+    this.#most = most;
     this.#tidying = this.#tidy();
   }
 
@@ -73,7 +68,7 @@ export class Berths {
     const { id, parts } = checkpoint;
     if (!parts.memory || this.#closing.signal.aborted || this.#making.has(id)) return;
     const there = this.#ready.filter((one) => one.checkpoint === id).length;
-    if (there >= Math.min(howMany, this.#settings.mostEach)) return;
+    if (there >= Math.min(howMany, MOST_OF_ONE, this.#most)) return;
     const making = this.#makeOne(checkpoint).then(
       () => {
         this.#making.delete(id);
@@ -104,7 +99,7 @@ export class Berths {
   async #makeOne(checkpoint: Expected): Promise<void> {
     const made = await this.#make(checkpoint, this.#closing.signal);
     this.#ready.push(made);
-    for (const one of this.#ready.slice(0, Math.max(0, this.#ready.length - this.#settings.most))) {
+    for (const one of this.#ready.slice(0, Math.max(0, this.#ready.length - this.#most))) {
       await this.#drop(one);
     }
   }
@@ -115,7 +110,7 @@ export class Berths {
     const { signal } = this.#closing;
     while (!signal.aborted) {
       await clock.sleep(TIDY_EVERY_MS, signal).catch(() => {});
-      const oldest = clock.now() - this.#settings.keepMs;
+      const oldest = clock.now() - KEEP_MS;
       for (const one of this.#ready.filter(({ madeAt }) => madeAt < oldest)) await this.#drop(one);
     }
   }

@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { type Clock, type Runtime, systemClock } from '@torpor/engine';
 import { writing } from '../storage-failure.ts';
 import { clearBerth } from './berth.ts';
-import { BERTH_SETTINGS, type BerthSettings, Berths } from './berths.ts';
+import { Berths } from './berths.ts';
 import { Cgroups, findCgroups } from './cgroups.ts';
 import type { Ground } from './ground.ts';
 import { BaseSystems } from './guest/base-system.ts';
@@ -29,7 +29,8 @@ export interface GvisorRuntimeOptions {
   readonly runsc: { readonly program: string; readonly build: string };
   readonly clock?: Clock;
   readonly node?: string;
-  readonly berths?: BerthSettings;
+  /** How many containers may wait for somebody to need them. */
+  readonly ahead?: number;
   readonly network?: Partial<Omit<SandboxNetworkOptions, 'owner'>>;
   readonly report?: Ground['report'];
 }
@@ -100,7 +101,7 @@ export async function gvisorRuntime(options: GvisorRuntimeOptions): Promise<Open
   await ground.owned.open();
   await clearLeftovers(ground, signal);
   await letInAgain(ground);
-  const runtime = new GvisorRuntime(ground, new Berths(ground, options.berths ?? BERTH_SETTINGS));
+  const runtime = new GvisorRuntime(ground, new Berths(ground, options.ahead));
   await runtime.open();
   return runtime;
 }
