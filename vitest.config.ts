@@ -6,7 +6,7 @@ export default defineConfig(({ mode }) => {
   const pattern = campaigns ? '*.campaign.test.ts' : '*.test.ts';
   return {
     test: {
-      include: ['packages/*/src', 'packages/*/testing', 'tests', 'scripts'].map(
+      include: ['packages/*/src', 'packages/*/testing', 'tests', 'scripts', 'examples'].map(
         (dir) => `${dir}/**/${pattern}`,
       ),
       exclude: [...configDefaults.exclude, ...(campaigns ? [] : ['**/*.campaign.test.ts'])],

@@ -12,6 +12,8 @@ const BIN = join(import.meta.dirname, '../../packages/cli/bin/torpor.mjs');
 
 export interface TorporProcess {
   readonly torpor: Torpor;
+  readonly url: string;
+  readonly apiKey: string;
   readonly pid: number;
   /** Resolves with the signal or code that ended it. */
   readonly ended: Promise<NodeJS.Signals | number | null>;
@@ -23,10 +25,11 @@ export async function startTorpor(
   dataDir: string,
   env: Record<string, string> = {},
   runtime: 'process' | 'gvisor' = 'process',
+  flags: readonly string[] = [],
 ): Promise<TorporProcess> {
   const child = spawn(
     process.execPath,
-    [BIN, 'up', '--port', '0', '--data-dir', dataDir, '--runtime', runtime],
+    [BIN, 'up', '--port', '0', '--data-dir', dataDir, '--runtime', runtime, ...flags],
     {
       env: { ...process.env, TORPOR_API_KEY: API_KEY, ...env },
       stdio: ['ignore', 'pipe', 'pipe'],
@@ -38,6 +41,8 @@ export async function startTorpor(
   const url = await untilReady(child, ended);
   return {
     torpor: new Torpor({ url, apiKey: API_KEY }),
+    url,
+    apiKey: API_KEY,
     pid: child.pid ?? 0,
     ended,
     kill: async (signal) => {

@@ -78,7 +78,7 @@ export function sandboxRoutes(app: RoutesApp, parts: RouteParts): void {
         engine.create(caller, request.body),
       );
       request.facts.sandboxId = sandbox.id;
-      return reply.code(201).send(await withUrls(parts, request.identity.org, sandbox));
+      return reply.code(201).send(withUrls(parts, sandbox));
     },
   );
 
@@ -122,7 +122,7 @@ export function sandboxRoutes(app: RoutesApp, parts: RouteParts): void {
       const { id } = request.params;
       request.facts.sandboxId = id;
       const { org } = request.identity;
-      return request.bound.run(async () => withUrls(parts, org, await engine.get(org, id)));
+      return request.bound.run(async () => withUrls(parts, await engine.get(org, id)));
     },
   );
 
@@ -173,7 +173,7 @@ export function sandboxRoutes(app: RoutesApp, parts: RouteParts): void {
       return request.bound.run(() =>
         replays.once(request, id, async () => {
           const sandbox = await engine.setLifetime(org, id, request.body.timeoutSeconds);
-          return { body: await withUrls(parts, org, sandbox) };
+          return { body: withUrls(parts, sandbox) };
         }),
       );
     },
