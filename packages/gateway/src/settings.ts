@@ -62,7 +62,7 @@ export const DEFAULT_GATEWAY_SETTINGS: GatewaySettings = {
   portGraceMs: 2_000,
   quietMs: 5_000,
   drainQuietMs: 1_000,
-  goodbyeMs: 1_000,
+  goodbyeMs: 3_000,
   maxHeadBytes: 64 * 1024,
   linkMs: 10 * 60_000,
   cookieMs: 7 * 24 * 3_600_000,

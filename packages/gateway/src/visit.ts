@@ -159,18 +159,21 @@ function watchHeld(parts: VisitParts, visit: Visit, door: Door, passage: Request
   const over = new AbortController();
   response.once('close', () => over.abort());
   const isPerson = route.by === 'host' && visit.upgrade === undefined && isNavigation(request);
-  const ms = isPerson ? settings.momentMs : settings.holdMs;
-  clock.sleep(ms, over.signal).then(
-    () => {
-      if (!passage.leave()) return;
-      if (!isPerson) return refuse(parts, visit, heldTooLong(route.sandboxId, ms));
-      door.want();
-      const state = door.isClosed ? 'pausing' : door.era === undefined ? 'resuming' : 'running';
-      const stage = stageOf({ state, portAnswers: false, isComing: true, failure: undefined });
-      answers.waiting(request, response, { ...stage, statusPath: STATUS_PATH });
-    },
-    () => {},
-  );
+  const tooLong = () => {
+    if (passage.leave()) refuse(parts, visit, heldTooLong(route.sandboxId, settings.holdMs));
+  };
+  const aMoment = () => {
+    // A page that waits leads back here when there is nothing to wait for, again and again: that has an answer soon.
+    if (!door.isComingUp(route.port)) return void wait(settings.holdMs - settings.momentMs, tooLong);
+    if (!passage.leave()) return;
+    door.want();
+    const state = door.isClosed ? 'pausing' : door.era === undefined ? 'resuming' : 'running';
+    const stage = stageOf({ state, portAnswers: false, isComing: true, failure: undefined });
+    answers.waiting(request, response, { ...stage, statusPath: STATUS_PATH });
+  };
+  const wait = (ms: number, then: () => void) => void clock.sleep(ms, over.signal).then(then, () => {});
+  if (isPerson) wait(settings.momentMs, aMoment);
+  else wait(settings.holdMs, tooLong);
 }
 
 function isStatusQuestion({ by, path }: PreviewRoute): boolean {

@@ -11,7 +11,9 @@ export interface FakeSandbox {
   onWake: (signal: AbortSignal) => Promise<void>;
   readonly wakes: number[];
   dials: number;
+  /** How many are held now, and how many ever were. */
   leases: number;
+  holds: number;
 }
 
 let made = 0;
@@ -44,6 +46,7 @@ export class FakeSandboxes implements Sandboxes {
       wakes: [] as number[],
       dials: 0,
       leases: 0,
+      holds: 0,
     };
     this.all.set(id, sandbox);
     return sandbox;
@@ -86,6 +89,7 @@ export class FakeSandboxes implements Sandboxes {
   hold(id: SandboxId): () => void {
     const sandbox = this.get(id);
     sandbox.leases++;
+    sandbox.holds++;
     return () => {
       sandbox.leases--;
     };

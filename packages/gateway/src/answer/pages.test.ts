@@ -12,13 +12,14 @@ const STATUS = '/.well-known/torpor/status';
 let world: GatewayWorld;
 let sandbox: ReturnType<FakeSandboxes['make']>;
 let host: string;
-beforeEach(async () => {
-  world = await makeGatewayWorld({
-    settings: { momentMs: 40, failureMs: 20, lookAgainMs: 5, portGraceMs: 30 },
-  });
+async function begin(momentMs: number): Promise<void> {
+  world = await makeGatewayWorld({ settings: { momentMs, failureMs: 20, lookAgainMs: 5, portGraceMs: 30 } });
   sandbox = world.sandboxes.make({ state: 'paused', startedAt: Date.now() });
   host = world.hostOf(sandbox);
-});
+}
+/** A moment that is over before anything has woken, and one that no test waits for. */
+const SHORT_MS = 40;
+const LONG_MS = 60_000;
 afterEach(() => world[Symbol.asyncDispose]());
 
 const visit = (headers: Record<string, string> = BROWSER, path = '/') =>
@@ -27,12 +28,9 @@ const status = async () =>
   (await visit({}, STATUS)).json<{ state: string; ready: boolean; over: boolean; title: string }>();
 
 describe('a person at the door of a sandbox that sleeps', () => {
-  it('gets the app itself when that takes no more than a moment', async () => {
-    await world.serve(sandbox, (_, response) => response.end('the app'));
-    expect(await visit()).toMatchObject({ status: 200, text: 'the app' });
-  });
+  beforeEach(() => begin(SHORT_MS));
 
-  it('gets a page otherwise, which is whole in itself, and the wake goes on', async () => {
+  it('gets a page after a moment, which is whole in itself, and the wake goes on', async () => {
     const waking = Promise.withResolvers<void>();
     sandbox.onWake = () => waking.promise;
     await world.serve(sandbox, (_, response) => response.end('the app'));
@@ -67,6 +65,16 @@ describe('a person at the door of a sandbox that sleeps', () => {
     expect(sandbox.wakes).toHaveLength(1);
   });
 
+  it('gets it also while a service is still starting', async () => {
+    world.sandboxes.become(sandbox.id, { state: 'running', services: [{ name: 'web', port: 3000 }] });
+    const page = await visit();
+    expect(page.status).toBe(503);
+    expect(page.text).toContain('Starting the app');
+    expect(await status()).toMatchObject({ ready: false, over: false });
+    await world.serve(sandbox, (_, response) => response.end('the app'));
+    expect(await status()).toMatchObject({ ready: true });
+  });
+
   it('learns from it when the wake has failed, and the page tries nothing more by itself', async () => {
     sandbox.onWake = async () => {
       await delay(60);
@@ -88,7 +96,26 @@ describe('a person at the door of a sandbox that sleeps', () => {
   });
 });
 
+describe('a person', () => {
+  it('gets the app itself when that takes no more than a moment', async () => {
+    await begin(LONG_MS);
+    await world.serve(sandbox, (_, response) => response.end('the app'));
+    expect(await visit()).toMatchObject({ status: 200, text: 'the app' });
+  });
+
+  it('is told that the port of a service is closed, and not to wait, long after the start', async () => {
+    await begin(5);
+    const services = [{ name: 'web', port: 3000 }];
+    world.sandboxes.become(sandbox.id, { state: 'running', startedAt: 0, services });
+    const page = await visit();
+    expect(page.status).toBe(502);
+    expect(page.text).toContain('Nothing is listening here');
+  });
+});
+
 describe('a program, or a part of a page,', () => {
+  beforeEach(() => begin(SHORT_MS));
+
   it.each([
     ['a program', {}],
     ['one that takes anything', { accept: '*/*' }],
@@ -109,6 +136,8 @@ describe('a program, or a part of a page,', () => {
 });
 
 describe('pages that explain', () => {
+  beforeEach(() => begin(LONG_MS));
+
   it.each([
     ['killed', 410, 'This sandbox is gone'],
     ['lost', 410, 'This sandbox is lost'],
@@ -129,16 +158,6 @@ describe('pages that explain', () => {
     expect(page.text).toContain(
       `<a href="http://8080-${sandbox.bare}.sbx.localhost:${world.port}">port 8080</a>`,
     );
-  });
-
-  it('a service that is still starting shows the page that waits', async () => {
-    world.sandboxes.become(sandbox.id, { state: 'running', services: [{ name: 'web', port: 3000 }] });
-    const page = await visit();
-    expect(page.status).toBe(503);
-    expect(page.text).toContain('Starting the app');
-    expect(await status()).toMatchObject({ ready: false, over: false });
-    await world.serve(sandbox, (_, response) => response.end('the app'));
-    expect(await status()).toMatchObject({ ready: true });
   });
 
   it('a name that leads nowhere', async () => {

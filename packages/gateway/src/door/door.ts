@@ -9,7 +9,7 @@ import type { Sandboxes, SandboxFacts } from '../sandboxes.ts';
 import type { GatewaySettings } from '../settings.ts';
 import { Holding, tooManyHeld } from './holding.ts';
 import { TrafficLease } from './lease.ts';
-import { type Era, Line, type LineDoor } from './line.ts';
+import { type Era, type Hope, Line, type LineDoor } from './line.ts';
 import type { Passage, Passing } from './passage.ts';
 import { reach } from './reach.ts';
 import {
@@ -83,6 +83,11 @@ export class Door implements LineDoor {
 
   get isWaking(): boolean {
     return this.isBringing;
+  }
+
+  /** Whether something is under way that ends with an open port, so that it makes sense to show how far it is. */
+  isComingUp(port: number): boolean {
+    return this.era === undefined || this.hopeFor(this.era, port).starting !== undefined;
   }
 
   /** Why the sandbox could not be woken last time; undefined when it could, or nobody has tried. */
@@ -229,20 +234,16 @@ export class Door implements LineDoor {
     return port === AGENT_PORT ? sandboxes.agent(sandbox) : sandboxes.dial(sandbox, port);
   }
 
-  patienceMs({ sandbox }: Era, port: number): number {
+  hopeFor({ sandbox }: Era, port: number): Hope {
     const { startingMs, portGraceMs } = this.settings;
     const age = sandbox.startedAt === null ? 0 : this.clock.now() - sandbox.startedAt;
-    const isDeclared = sandbox.services.some((service) => service.port === port);
-    if (isDeclared && age < startingMs) return startingMs - age;
-    return isDeclared || age < portGraceMs ? portGraceMs : 0;
+    const service = sandbox.services.find((one) => one.port === port);
+    if (service !== undefined && age < startingMs) return { ms: startingMs - age, starting: service.name };
+    return { ms: service !== undefined || age < portGraceMs ? portGraceMs : 0, starting: undefined };
   }
 
-  async explainClosed({ sandbox }: Era, port: number): Promise<TorporError> {
-    const service = sandbox.services.find((one) => one.port === port);
-    const age = sandbox.startedAt === null ? 0 : this.clock.now() - sandbox.startedAt;
-    if (service !== undefined && age < 2 * this.settings.startingMs) {
-      return stillStarting(this.id, port, service.name);
-    }
+  async explainClosed({ sandbox }: Era, port: number, { starting }: Hope): Promise<TorporError> {
+    if (starting !== undefined) return stillStarting(this.id, port, starting);
     const open = await this.parts.sandboxes.openPorts(sandbox).catch(() => []);
     return portClosed(this.id, port, open);
   }

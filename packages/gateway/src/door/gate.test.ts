@@ -166,6 +166,7 @@ describe('a pause', () => {
       response.end(name);
     });
     let isOver = false;
+    let answered = 0;
     const traffic = Promise.all(
       Array.from({ length: 10 }, async (_, hand) => {
         let sent = 0;
@@ -173,13 +174,16 @@ describe('a pause', () => {
           const name = `/${hand}/${sent}`;
           const { status, text } = await get({ path: name, method: sent % 2 === 0 ? 'GET' : 'POST' });
           expect({ status, text }).toEqual({ status: 200, text: name });
+          answered++;
         }
         return sent;
       }),
     );
     const { gate } = world.gateway;
     for (let i = 0; i < 30; i++) {
-      await delay(5);
+      // Each time somebody has come through, and others are on their way.
+      const before = answered;
+      while (answered === before) await delay(1);
       await gate.close(sandbox.id);
       await gate.drain(sandbox.id, forever);
       await gate.cut(sandbox.id);
@@ -201,9 +205,9 @@ describe('a server that stops', () => {
     const waking = Promise.withResolvers<void>();
     sandbox.onWake = () => waking.promise;
     const answer = Promise.withResolvers<void>();
-    const inside = Promise.withResolvers<void>();
+    let inside = 0;
     await world.serve(other, async (request, response) => {
-      inside.resolve();
+      inside++;
       if (request.url === '/never') return;
       await answer.promise;
       response.end('whole');
@@ -212,8 +216,7 @@ describe('a server that stops', () => {
     const never = ask(world.port, world.hostOf(other), { path: '/never' });
     const finishing = ask(world.port, world.hostOf(other));
     await untilHeld(1);
-    await inside.promise;
-    await delay(20);
+    while (inside < 2) await delay(1);
     const leaving = new AbortController();
     const stopped = world.gateway.stop(leaving.signal);
     expect(await held).toMatchObject({ status: 503 });

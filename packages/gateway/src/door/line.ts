@@ -17,6 +17,14 @@ export interface Era {
   readonly sandbox: SandboxFacts;
 }
 
+/** What those in line may hope for at a port that is closed. */
+export interface Hope {
+  /** How long from now on. */
+  readonly ms: number;
+  /** The declared service that is still coming up, if that is the reason. */
+  readonly starting: string | undefined;
+}
+
 /** What a line asks of its door. */
 export interface LineDoor {
   readonly clock: Clock;
@@ -28,9 +36,8 @@ export interface LineDoor {
   /** The run is not what it was believed to be. */
   doubt(era: Era): void;
   dial(era: Era, port: number): Promise<Address | AgentAddress | null>;
-  /** How long those in line may hope for a port that is closed. */
-  patienceMs(era: Era, port: number): number;
-  explainClosed(era: Era, port: number): Promise<TorporError>;
+  hopeFor(era: Era, port: number): Hope;
+  explainClosed(era: Era, port: number, hope: Hope): Promise<TorporError>;
   left(passage: Passage): void;
   /** Nothing may be left of a line. */
   tidy(): void;
@@ -60,9 +67,10 @@ export class Line implements ConnectionOwner {
   private dialling: ReturnType<LineDoor['dial']> | undefined;
   /** Whether somebody has answered on the port in this run. */
   private proven: Era | undefined;
-  /** The run in which it was last found closed, since when, and how long the next rest is. */
+  /** The run in which it was last found closed, and how long the next rest is. */
   private missedIn: Era | undefined;
-  private closedSince: number | undefined;
+  /** Taken once, when it was first found closed: what is left of a start must not be counted from a later look. */
+  private hope: (Hope & { readonly since: number }) | undefined;
   private restMs = FIRST_LOOK_MS;
   private isResting = false;
 
@@ -189,7 +197,7 @@ export class Line implements ConnectionOwner {
     this.connect(era).then(
       (connection) => {
         this.connecting--;
-        this.closedSince = undefined;
+        this.hope = undefined;
         this.restMs = FIRST_LOOK_MS;
         if (this.door.era === era) this.proven = era;
         this.freed(connection, undefined);
@@ -224,7 +232,7 @@ export class Line implements ConnectionOwner {
     if (this.door.era !== era || this.waiting.length === 0) return void this.pump();
     if (this.missedIn !== era) {
       this.missedIn = era;
-      this.closedSince = undefined;
+      this.hope = undefined;
       this.restMs = FIRST_LOOK_MS;
     }
     if (!(thrown instanceof PortClosed)) {
@@ -234,12 +242,13 @@ export class Line implements ConnectionOwner {
     }
     this.proven = undefined;
     const now = this.door.clock.monotonic();
-    this.closedSince ??= now;
-    if (now - this.closedSince < this.door.patienceMs(era, this.port)) return void this.rest();
-    this.closedSince = undefined;
+    this.hope ??= { ...this.door.hopeFor(era, this.port), since: now };
+    const { hope } = this;
+    if (now - hope.since < hope.ms) return void this.rest();
+    this.hope = undefined;
     const hopeless = [...this.waiting];
     this.isResting = true;
-    this.door.explainClosed(era, this.port).then((error) => {
+    this.door.explainClosed(era, this.port, hope).then((error) => {
       this.isResting = false;
       for (const passage of hopeless) this.refuse(passage, error);
       this.pump();
