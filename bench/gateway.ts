@@ -27,7 +27,7 @@ export interface Way {
 
 const dataDir = await makeDataDir();
 const server = await startTorpor(dataDir.path, { TORPOR_LOG_LEVEL: 'error' });
-const stops: (() => Promise<void>)[] = [() => server.kill('SIGTERM'), () => dataDir.remove()];
+const stops: (() => Promise<void>)[] = [() => server.end(), () => dataDir.remove()];
 try {
   const { id } = await server.torpor.sandboxes.create({ services: [guestService()], idleSeconds: 86_400 });
   const gateway = {

@@ -20,7 +20,7 @@ describe.skipIf(chromium === undefined)('in a real browser', { timeout: 120_000 
   }, 120_000);
   afterAll(async () => {
     await browser?.close();
-    await server?.kill('SIGTERM');
+    await server?.end();
     await dataDir?.remove();
   });
 

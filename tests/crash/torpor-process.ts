@@ -18,6 +18,8 @@ export interface TorporProcess {
   /** Resolves with the signal or code that ended it. */
   readonly ended: Promise<NodeJS.Signals | number | null>;
   kill(signal: NodeJS.Signals): Promise<void>;
+  /** Kills its sandboxes, which would otherwise outlive it, and stops it. */
+  end(): Promise<void>;
 }
 
 /** Starts on the data directory and resolves when it says that it is ready. */
@@ -39,17 +41,32 @@ export async function startTorpor(
     ([code, signal]) => (signal ?? code) as NodeJS.Signals | number | null,
   );
   const url = await untilReady(child, ended);
+  const torpor = new Torpor({ url, apiKey: API_KEY });
+  const kill = async (signal: NodeJS.Signals) => {
+    child.kill(signal);
+    await ended;
+  };
   return {
-    torpor: new Torpor({ url, apiKey: API_KEY }),
+    torpor,
     url,
     apiKey: API_KEY,
     pid: child.pid ?? 0,
     ended,
-    kill: async (signal) => {
-      child.kill(signal);
-      await ended;
+    kill,
+    end: async () => {
+      try {
+        await killSandboxes(torpor);
+      } finally {
+        await kill('SIGTERM');
+      }
     },
   };
+}
+
+async function killSandboxes({ sandboxes }: Torpor): Promise<void> {
+  for await (const { id, state } of sandboxes.list()) {
+    if (state !== 'killed') await sandboxes.kill(id);
+  }
 }
 
 async function untilReady(child: ChildProcess, ended: Promise<unknown>): Promise<string> {

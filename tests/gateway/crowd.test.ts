@@ -16,7 +16,7 @@ beforeAll(async () => {
   server = await startTorpor(dataDir.path, { TORPOR_LOG_LEVEL: 'error' });
 }, 60_000);
 afterAll(async () => {
-  await server.kill('SIGTERM');
+  await server.end();
   await dataDir.remove();
 });
 

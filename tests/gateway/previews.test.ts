@@ -31,7 +31,7 @@ beforeAll(async () => {
   ({ id: isPrivate } = await sandboxes.create({ services, preview: 'private' }));
 }, 60_000);
 afterAll(async () => {
-  await server.kill('SIGTERM');
+  await server.end();
   await dataDir.remove();
 });
 

@@ -54,6 +54,7 @@ it('--tls: API, previews and the command line over one port, with certificates o
     expect((await ask(`/v1/sandboxes/${id}`, `127.0.0.1:${port}`, server.apiKey)).status).toBe(200);
     expect((await ask(`/v1/sandboxes/${id}`, `127.0.0.1:${port}`)).status).toBe(401);
     session.close();
+    await torpor('kill', id, '--yes');
   } finally {
     await server.kill('SIGTERM');
     await dataDir.remove();

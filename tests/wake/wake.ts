@@ -70,7 +70,7 @@ export async function runWake(dataDir: string, campaign: Campaign): Promise<Wake
       medianMs: Math.round(times[Math.floor(times.length / 2)] ?? 0),
     };
   } finally {
-    await server.kill('SIGTERM');
+    await server.end();
   }
 }
 
@@ -150,7 +150,7 @@ async function talk(
 async function pauseAgainAndAgain({ torpor }: TorporProcess, id: SandboxId, times: number): Promise<void> {
   for (let i = 0; i < times; i++) {
     await torpor.sandboxes.pause(id);
-    const until = Date.now() + 20_000;
+    const until = Date.now() + 60_000;
     while ((await torpor.sandboxes.get(id)).state !== 'running') {
       if (Date.now() > until) throw new Error('Nobody woke it.');
       await delay(20);
