@@ -62,6 +62,8 @@ export function guestService(more: Partial<Service> & { readonly delayMs?: numbe
   const { delayMs = 0, ...service } = more;
   const script = `setTimeout(${guest.toString()}, ${delayMs})`;
   const encoded = Buffer.from(script).toString('base64');
-  const command = `exec '${process.execPath}' -e "$(echo ${encoded} | base64 -d)"`;
+  // A sandbox in gVisor sees the Node of the system, and not one from elsewhere.
+  const node = `N='${process.execPath}'; [ -x "$N" ] || N=node`;
+  const command = `${node}; exec "$N" -e "$(echo ${encoded} | base64 -d)"`;
   return { name: 'web', command, port: 3000, ...service };
 }

@@ -8,7 +8,13 @@ it('no request fails, and no conversation breaks, while its sandbox is put to sl
 }, async () => {
   const dataDir = await makeDataDir();
   try {
-    const report = await runWake(dataDir.path, { requests: 200, hands: 4, conversations: 4, pauses: 4 });
+    const report = await runWake(dataDir.path, {
+      runtime: 'process',
+      requests: 200,
+      hands: 4,
+      conversations: 4,
+      pauses: 4,
+    });
     expect(report).toMatchObject({ requests: 200, pauses: 4, wakes: 4 });
     expect(report.messages).toBeGreaterThan(4);
   } finally {

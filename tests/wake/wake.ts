@@ -13,6 +13,7 @@ import { startTorpor, type TorporProcess } from '../crash/torpor-process.ts';
 import { guestService } from './guest-app.ts';
 
 export interface Campaign {
+  readonly runtime: 'process' | 'gvisor';
   readonly requests: number;
   readonly hands: number;
   readonly conversations: number;
@@ -33,7 +34,7 @@ export interface WakeReport {
 const COME_BACK = 1012;
 
 export async function runWake(dataDir: string, campaign: Campaign): Promise<WakeReport> {
-  const server = await startTorpor(dataDir, { TORPOR_LOG_LEVEL: 'error' });
+  const server = await startTorpor(dataDir, { TORPOR_LOG_LEVEL: 'error' }, campaign.runtime);
   try {
     const { id } = await server.torpor.sandboxes.create({ services: [guestService()], idleSeconds: 86_400 });
     const visit = { port: Number(new URL(server.url).port), host: `3000-${bareSandboxId(id)}.sbx.localhost` };
