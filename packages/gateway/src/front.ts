@@ -24,6 +24,9 @@ const HTTP1: ServerOptions = {
   requestTimeout: 0,
   headersTimeout: 60_000,
   insecureHTTPParser: false,
+  // A client that is gone without a word would keep its WebSocket open for ever.
+  keepAlive: true,
+  keepAliveInitialDelay: 60_000,
 };
 
 /** Uploads, downloads and pages of one visitor share a connection; this many at once is more than browsers use. */

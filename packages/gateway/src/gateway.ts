@@ -134,6 +134,8 @@ export class Gateway {
     if (!isHttp2(request)) {
       const turn = this.turns.take(request.socket, response as ServerResponse);
       if (turn !== undefined) await turn;
+      // Of what it sent ahead, nothing is done for a client that has left.
+      if (request.socket.destroyed) return;
     }
     if (route.to === 'refused') {
       const error = new TorporError('invalid_request', route.why, {

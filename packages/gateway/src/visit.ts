@@ -59,6 +59,9 @@ export async function receive(parts: VisitParts, visit: Visit): Promise<void> {
   const { route, request, response } = visit;
   try {
     if (request.method === 'TRACE') throw new TorporError('invalid_request', 'TRACE is not passed on.');
+    // What comes after the head would be a body for one reader, and the first frames for another.
+    if (visit.upgrade !== undefined && bodyKindOf(request) !== 'none')
+      throw new TorporError('invalid_request', 'A request that becomes a WebSocket has no body.');
     const org = route.by === 'path' ? await parts.keys.orgOf(request.headers) : undefined;
     const sandbox = parts.doors.peek(route.sandboxId)?.facts ?? (await look(parts, route));
     if (org !== undefined && org !== sandbox.org) throw unknownSandbox(route.sandboxId);

@@ -36,6 +36,13 @@ export function bodyKindOf(request: ClientRequest): BodyKind {
   return length === undefined || Number(length) === 0 ? 'none' : 'sized';
 }
 
+/** Whether a body that has come to its end was only broken off: Node ends that of a stream that is reset, too. */
+export function isBrokenOff(request: ClientRequest): boolean {
+  return (
+    isHttp2(request) && (request.stream.aborted || request.stream.rstCode !== constants.NGHTTP2_NO_ERROR)
+  );
+}
+
 /** A person who goes somewhere, as opposed to a program, or a page that loads its parts. */
 export function isNavigation(request: ClientRequest): boolean {
   const { method, headers } = request;

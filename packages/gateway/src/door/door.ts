@@ -134,6 +134,8 @@ export class Door implements LineDoor {
 
   begun(passing: Passing): void {
     this.passing.add(passing);
+    // A WebSocket may open while a pause waits for those inside.
+    if (this.isClosed || this.isStopping) passing.askToEnd();
   }
 
   ended(passing: Passing): void {

@@ -431,6 +431,40 @@ describe('ends that come too early', () => {
     await gone.promise;
   });
 
+  it("a client's abort in the middle of an upload reaches the app also after its answer", async () => {
+    const gone = Promise.withResolvers<void>();
+    await world.serve(sandbox, (request, response) => {
+      request.on('error', () => {});
+      request.socket.on('close', () => gone.resolve());
+      response.end('early');
+      request.resume();
+    });
+    const client = await openRaw(world.port);
+    client.send(`POST / HTTP/1.1\r\nHost: ${host}\r\nContent-Length: 100000\r\n\r\n${'x'.repeat(50_000)}`);
+    await client.until(/early$/);
+    client.socket.destroy();
+    await gone.promise;
+  });
+
+  it('what a client that has left had sent ahead does not reach the app', async () => {
+    const seen: string[] = [];
+    const come = Promise.withResolvers<void>();
+    const gone = Promise.withResolvers<void>();
+    await world.serve(sandbox, (request, response) => {
+      seen.push(request.url ?? '');
+      if (request.url !== '/1') return void response.end();
+      request.on('close', gone.resolve);
+      come.resolve();
+    });
+    const client = await openRaw(world.port);
+    client.send([1, 2, 3].map((n) => `GET /${n} HTTP/1.1\r\nHost: ${host}\r\n\r\n`).join(''));
+    await come.promise;
+    client.socket.destroy();
+    await gone.promise;
+    await ask(world.port, host, { path: '/last' });
+    expect(seen).toEqual(['/1', '/last']);
+  });
+
   it("a client's abort in the middle of a download reaches the app", async () => {
     const gone = Promise.withResolvers<void>();
     await world.serve(sandbox, (_, response) => {
@@ -457,6 +491,17 @@ describe('ends that come too early', () => {
     await once(response, 'data');
     app?.destroy();
     await expect(buffer(response)).rejects.toThrow();
+  });
+
+  it('a trailer that cannot be passed on breaks the answer off, and leaves nobody waiting', async () => {
+    await world.serveRaw(sandbox, (socket) => {
+      const head = 'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n';
+      socket.once('data', () => socket.write(`${head}2\r\nok\r\n0\r\nX-A: a\x01b\r\n\r\n`));
+    });
+    const client = await openRaw(world.port);
+    client.socket.on('error', () => {});
+    client.send(`GET / HTTP/1.1\r\nHost: ${host}\r\n\r\n`);
+    expect(await client.closed()).not.toMatch(/0\r\n/);
   });
 
   it('an app that breaks off without an answer is told as such, and that it may have acted', async () => {

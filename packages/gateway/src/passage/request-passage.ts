@@ -11,6 +11,7 @@ import {
   bodyKindOf,
   type ClientRequest,
   type ClientResponse,
+  isBrokenOff,
   isHttp2,
 } from '../answer/client-side.ts';
 import type { Door } from '../door/door.ts';
@@ -63,6 +64,8 @@ export class RequestPassage implements Passage, Passing, ExchangeListener {
   /** The first piece of the answer's body, for as long as it is kept back. */
   private first: Buffer | undefined;
   private isContinued = false;
+  /** The whole request was passed on. */
+  private isSent = false;
   /** The client does not take more for now. */
   private isBlocked = false;
   /** The whole answer was passed on. */
@@ -167,16 +170,16 @@ export class RequestPassage implements Passage, Passing, ExchangeListener {
 
   end(trailers: readonly string[]): void {
     if (this.state !== 'answering') return;
-    const { request, response } = this.parts;
+    const { response } = this.parts;
     const { first } = this;
+    // Throws when there are bytes in them that must not be; the answer is not over then.
+    if (trailers.length > 0) response.addTrailers(answerTrailers(trailers));
     this.isFlushed = true;
     this.isEnded = true;
-    if (trailers.length > 0) response.addTrailers(answerTrailers(trailers));
     if (first === undefined) response.end();
     else response.end(first.toString('latin1'), 'latin1');
-    const isReceived = this.body === 'none' || request.complete;
-    if (!isReceived) return void this.linger();
-    this.finish();
+    if (this.body === 'none' || this.isSent) this.finish();
+    else this.linger();
   }
 
   switched(head: ResponseHead, rest: Buffer): void {
@@ -239,7 +242,9 @@ export class RequestPassage implements Passage, Passing, ExchangeListener {
       if (!connection.write(chunk)) request.pause();
     });
     request.on('end', () => {
-      if (this.connection === connection) connection.finish(requestTrailers(request.rawTrailers));
+      if (this.connection !== connection || isBrokenOff(request)) return;
+      this.isSent = true;
+      connection.finish(requestTrailers(request.rawTrailers));
     });
   }
 
@@ -280,6 +285,8 @@ export class RequestPassage implements Passage, Passing, ExchangeListener {
     const done = new AbortController();
     const end = () => {
       done.abort();
+      // The app still waits for what will not come.
+      if (!this.isSent) this.connection?.reset();
       this.finish();
     };
     request.once('end', end);

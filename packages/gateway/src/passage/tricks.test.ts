@@ -54,6 +54,8 @@ describe('request smuggling', () => {
   it.each([
     ['xchunked', 'Transfer-Encoding: xchunked'],
     ['chunked, identity', 'Transfer-Encoding: chunked, identity'],
+    ['gzip, chunked', 'Transfer-Encoding: gzip, chunked'],
+    ['chunked twice', 'Transfer-Encoding: chunked, chunked'],
     ['a tab before it', 'Transfer-Encoding:\tchunked, x'],
     ['a blank before the colon', 'Transfer-Encoding : chunked'],
     ['in two headers', 'Transfer-Encoding: chunked\r\nTransfer-Encoding: x'],
@@ -110,6 +112,22 @@ describe('request smuggling', () => {
       const text = await raw(['GET / HTTP/1.1', `Host: ${host}`, `X-A: ${value}`, 'Connection: close']);
       expect(statusOf(text), JSON.stringify(value)).toBe(400);
     }
+    expect(reached).toEqual([]);
+  });
+
+  it.each([
+    ['of a known length', `Content-Length: ${smuggled.length}`, smuggled],
+    [
+      'in chunks',
+      'Transfer-Encoding: chunked',
+      `${smuggled.length.toString(16)}\r\n${smuggled}\r\n0\r\n\r\n`,
+    ],
+  ])('a wish for a WebSocket with a body %s is refused', async (_, framing, body) => {
+    const text = await raw(
+      ['GET / HTTP/1.1', `Host: ${host}`, 'Connection: Upgrade', 'Upgrade: websocket', framing],
+      body,
+    );
+    expect(statusOf(text)).toBe(400);
     expect(reached).toEqual([]);
   });
 
@@ -204,6 +222,33 @@ describe('bombs', () => {
           socket.on('drain', more);
           more();
         });
+      },
+      4000,
+    );
+    expect((await ask(world.port, world.hostOf(sandbox, 4000))).status).toBe(502);
+  });
+
+  it('requests without end on one connection, none of which waits for an answer, end it', async () => {
+    const asleep = world.sandboxes.make({ state: 'paused' });
+    const waking = Promise.withResolvers<void>();
+    asleep.onWake = () => waking.promise;
+    const client = await openRaw(world.port);
+    client.socket.on('error', () => {});
+    client.send(`GET / HTTP/1.1\r\nHost: ${world.hostOf(asleep)}\r\n\r\n`.repeat(2_000));
+    await client.closed();
+    while (world.gateway.held > 0) await new Promise(setImmediate);
+    waking.resolve();
+  });
+
+  it('early hints without end are given up', async () => {
+    await world.serveRaw(
+      sandbox,
+      (socket) => {
+        const more = () => {
+          while (!socket.destroyed && socket.write('HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n'));
+        };
+        socket.on('drain', more);
+        socket.once('data', more);
       },
       4000,
     );

@@ -29,8 +29,6 @@ export class Tunnel implements Passing {
   /** `early` are bytes that came before it was known whose they are. */
   start(early: { readonly fromClient: Buffer; readonly fromApp: Buffer }): void {
     const { client, upstream, door } = this.parts;
-    door.begun(this);
-    door.moved();
     client.on('data', this.onClientData);
     upstream.on('data', this.onAppData);
     client.on('drain', () => upstream.resume());
@@ -38,13 +36,15 @@ export class Tunnel implements Passing {
     client.on('end', () => upstream.end());
     upstream.on('end', () => client.end());
     client.on('error', () => resetSocket(upstream));
-    upstream.on('error', () => client.destroy());
+    upstream.on('error', this.onAppError);
     client.on('close', () => this.over());
     upstream.on('close', () => this.over());
     if (early.fromClient.length > 0) this.onClientData(early.fromClient);
     if (early.fromApp.length > 0) this.onAppData(early.fromApp);
     client.resume();
     upstream.resume();
+    door.moved();
+    door.begun(this);
   }
 
   /** Nobody waits for somebody who only listens, or has said goodbye. */
@@ -81,6 +81,12 @@ export class Tunnel implements Passing {
     const bytes = followed === chunk.length ? chunk : chunk.subarray(0, followed);
     if (!this.parts.client.write(bytes)) this.parts.upstream.pause();
     if (isLeaving && this.toClient.isBetweenFrames) this.sayGoodbye();
+  };
+
+  private readonly onAppError = (): void => {
+    // A sandbox that falls asleep may reset its connections before it is our turn.
+    if (this.parts.door.isClosed) this.askToEnd();
+    if (this.state !== 'left') this.parts.client.destroy();
   };
 
   private sayGoodbye(): void {

@@ -5,14 +5,33 @@
 import type { ServerResponse } from 'node:http';
 import type { Duplex } from 'node:stream';
 
-export class TurnTaking {
-  private readonly last = new WeakMap<Duplex, ServerResponse>();
+/** More than any client sends ahead. Each of them is kept in memory, and Node would take them without end. */
+const MOST_WAITING = 64;
 
-  /** What to wait for; undefined when nothing is before it. */
+interface Queue {
+  last: ServerResponse;
+  waiting: number;
+}
+
+export class TurnTaking {
+  private readonly queues = new WeakMap<Duplex, Queue>();
+
+  /** What to wait for; undefined when nothing is before it. A client that sends too much ahead is hung up on. */
   take(socket: Duplex, response: ServerResponse): Promise<void> | undefined {
-    const before = this.last.get(socket);
-    this.last.set(socket, response);
-    if (before === undefined || before.closed || before.writableFinished) return undefined;
-    return new Promise((resolve) => before.once('close', () => resolve()));
+    const queue = this.queues.get(socket);
+    if (queue === undefined) {
+      this.queues.set(socket, { last: response, waiting: 0 });
+      return undefined;
+    }
+    const before = queue.last;
+    queue.last = response;
+    if (before.closed || before.writableFinished) return undefined;
+    if (++queue.waiting > MOST_WAITING) socket.destroy();
+    return new Promise((resolve) => {
+      before.once('close', () => {
+        queue.waiting--;
+        resolve();
+      });
+    });
   }
 }

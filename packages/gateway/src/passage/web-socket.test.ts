@@ -259,6 +259,42 @@ describe('a WebSocket, when its sandbox goes to sleep,', () => {
     await world.gateway.gate.open(sandbox.id);
   });
 
+  it('is told so also when it was only opening', async () => {
+    const answer = Promise.withResolvers<void>();
+    const inside = Promise.withResolvers<void>();
+    await sockets({
+      verifyClient: (_, accept) => {
+        inside.resolve();
+        answer.promise.then(() => accept(true));
+      },
+    });
+    const closed = closeOf(connect());
+    await inside.promise;
+    await world.gateway.gate.close(sandbox.id);
+    const drained = world.gateway.gate.drain(sandbox.id, new AbortController().signal);
+    answer.resolve();
+    await drained;
+    expect((await closed).code).toBe(1012);
+    await world.gateway.gate.cut(sandbox.id);
+    await world.gateway.gate.open(sandbox.id);
+  });
+
+  it('is told so also when the sandbox resets its connections first', async () => {
+    let inside: Socket | undefined;
+    const app = await sockets();
+    app.on('connection', (_, request) => {
+      inside = request.socket;
+    });
+    const client = connect();
+    await once(client, 'open');
+    const closed = closeOf(client);
+    await world.gateway.gate.close(sandbox.id);
+    inside?.resetAndDestroy();
+    expect((await closed).code).toBe(1012);
+    await world.gateway.gate.cut(sandbox.id);
+    await world.gateway.gate.open(sandbox.id);
+  });
+
   it('may come back at once, and is held until it wakes', async () => {
     const app = await sockets();
     app.on('connection', (socket) => socket.on('message', (data) => socket.send(data)));

@@ -189,6 +189,47 @@ describe('over TLS', () => {
     await gone.promise;
   });
 
+  it('an upload whose stream is reset is not taken for a whole one', async () => {
+    const sandbox = world.sandboxes.make();
+    const ends: string[] = [];
+    const come = Promise.withResolvers<void>();
+    const gone = Promise.withResolvers<void>();
+    await world.serve(sandbox, (request) => {
+      request.on('data', () => come.resolve());
+      for (const event of ['end', 'aborted']) request.on(event, () => ends.push(event));
+      request.on('error', () => {});
+      request.on('close', gone.resolve);
+    });
+    const stream = http2(world.hostOf(sandbox)).request({ ':path': '/', ':method': 'POST' });
+    stream.on('error', () => {});
+    stream.write('half of it');
+    await come.promise;
+    // `close` would end the body first.
+    stream.destroy();
+    await gone.promise;
+    expect(ends).toEqual(['aborted']);
+  });
+
+  it('header injection: line feeds and zero bytes in a value do not reach the app', async () => {
+    const sandbox = world.sandboxes.make();
+    const reached: string[] = [];
+    await world.serve(sandbox, (request, response) => {
+      reached.push(...request.rawHeaders);
+      response.end();
+    });
+    // The last one has the bytes of a line break where somebody cuts characters to their last byte.
+    const values = ['a\r\nX-Injected: 1', 'a\nX-Injected: 1', 'a\0b', 'a\u010d\u010aX-Injected: 1'];
+    for (const value of values) {
+      const client = http2(world.hostOf(sandbox));
+      client.on('error', () => {});
+      await ask2(client, { 'x-a': value }).catch(() => {});
+      client.destroy();
+    }
+    expect(reached).toContain('X-Forwarded-For');
+    expect(reached).not.toContain('X-Injected');
+    expect(reached).not.toContain('a\0b');
+  });
+
   it('refusals have the usual shape', async () => {
     const sandbox = world.sandboxes.make({ state: 'killed' });
     const { headers, text } = await ask2(http2(world.hostOf(sandbox)), {});

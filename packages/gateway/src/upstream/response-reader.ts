@@ -152,17 +152,18 @@ export class ResponseReader {
 
   private readBodyNext(chunk: Buffer, at: number): void {
     const head = readHead(this.line, this.fields, this.method);
-    this.headBytes = 0;
     if (head.status === 101) {
       this.state = 'switched';
       this.listener.switched(head, chunk.subarray(at));
       return;
     }
     if (head.status < 200) {
+      // Counted together with what follows: somebody could announce an answer for ever.
       this.state = 'status';
       this.listener.info(head);
       return;
     }
+    this.headBytes = 0;
     this.answer = head;
     const { framing } = head;
     this.left = typeof framing === 'object' ? framing.length : 0;
