@@ -54,7 +54,7 @@ function guest(): void {
       }
     });
   });
-  server.listen(Number(process.env['PORT']), '127.0.0.1');
+  server.listen(Number(process.env['PORT'] ?? 3000), '127.0.0.1');
 }
 
 /** `delayMs`: how long it takes until it listens, as a dev server does. */
