@@ -9,6 +9,8 @@ export interface Asked {
   readonly body?: string | Buffer;
   readonly agent?: Agent;
   readonly signal?: AbortSignal;
+  /** Where the port is, unless on this machine. */
+  readonly address?: string;
 }
 
 export interface Answer {
@@ -38,10 +40,10 @@ export async function ask(port: number, host: string, asked: Asked = {}): Promis
 
 /** Resolves with the head of the answer. */
 export function open(port: number, host: string, asked: Asked = {}): Promise<IncomingMessage> {
-  const { method = 'GET', path = '/', headers = {}, body, agent, signal } = asked;
+  const { method = 'GET', path = '/', headers = {}, body, agent, signal, address = '127.0.0.1' } = asked;
   return new Promise((resolve, reject) => {
     const outgoing = request({
-      host: '127.0.0.1',
+      host: address,
       port,
       method,
       path,

@@ -9,7 +9,7 @@ import type { Sandboxes, SandboxFacts } from '../sandboxes.ts';
 import type { GatewaySettings } from '../settings.ts';
 import { Holding, tooManyHeld } from './holding.ts';
 import { TrafficLease } from './lease.ts';
-import { type Era, type Hope, Line, type LineDoor } from './line.ts';
+import { type Admits, type Era, type Hope, Line, type LineDoor } from './line.ts';
 import type { Passage, Passing } from './passage.ts';
 import { reach } from './reach.ts';
 import {
@@ -48,6 +48,7 @@ export class Door implements LineDoor {
   /** What was last seen of the sandbox; enough to know who may come in. */
   facts: SandboxFacts | undefined;
   era: Era | undefined;
+  admits: Admits = 'everybody';
   readonly holding: Holding;
   private readonly parts: DoorParts;
   private readonly lines = new Map<number, Line>();
@@ -159,16 +160,21 @@ export class Door implements LineDoor {
     this.lease.wait(change);
   }
 
+  /** Who comes now has to wait. Who waited may still pass: a pause soon after each wake would starve them. */
   close(): void {
-    this.shut ??= Promise.withResolvers();
-    this.era = undefined;
+    if (this.shut !== undefined) return;
+    this.shut = Promise.withResolvers();
+    this.admits = 'earlier';
+    for (const line of this.lines.values()) line.closing();
   }
 
   /** Resolves when nothing is inside that a pause has to wait for, or the signal fires. */
   async drain(signal: AbortSignal): Promise<void> {
     for (const passing of this.passing) passing.askToEnd();
     const isQuiet = (passing: Passing) => passing.isQuiet(this.clock.monotonic());
-    while (!signal.aborted && ![...this.passing].every(isQuiet)) {
+    const isCalm = () =>
+      [...this.passing].every(isQuiet) && ![...this.lines.values()].some((line) => line.isMoving);
+    while (!signal.aborted && !isCalm()) {
       const changed = new AbortController();
       this.onChange = () => changed.abort();
       await this.clock
@@ -176,9 +182,11 @@ export class Door implements LineDoor {
         .catch(() => {});
     }
     this.onChange = () => {};
+    if (this.isClosed) this.admits = 'nobody';
   }
 
   cut(): void {
+    if (this.isClosed) this.admits = 'nobody';
     this.era = undefined;
     for (const passing of [...this.passing]) passing.cut();
     for (const line of this.lines.values()) line.dropIdle();
@@ -190,6 +198,7 @@ export class Door implements LineDoor {
     this.failure = undefined;
     this.shut?.resolve();
     this.shut = undefined;
+    this.admits = 'everybody';
     if (this.isWanted) this.bring();
     for (const line of this.lines.values()) line.pump();
     this.tidy();

@@ -1,4 +1,5 @@
 import { once } from 'node:events';
+import type { Socket } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { ask, type FakeSandboxes, type GatewayWorld, makeGatewayWorld, open } from '../../testing/index.ts';
@@ -100,6 +101,19 @@ describe('a pause', () => {
     await gate.open(sandbox.id);
   });
 
+  it('says the same when the sandbox resets its connections first', async () => {
+    const inside = Promise.withResolvers<Socket>();
+    await world.serve(sandbox, ({ socket }) => inside.resolve(socket));
+    const asked = get({ method: 'POST', body: 'x' });
+    const socket = await inside.promise;
+    await world.gateway.gate.close(sandbox.id);
+    socket.resetAndDestroy();
+    const answer = await asked;
+    expect(answer.status).toBe(503);
+    expect(answer.json()).toMatchObject({ error: { code: 'unreachable', details: { dispatched: true } } });
+    await world.gateway.gate.open(sandbox.id);
+  });
+
   it('closes the connections that nobody uses as well', async () => {
     const closed = Promise.withResolvers<void>();
     await world.serve(sandbox, (request, response) => {
@@ -129,6 +143,52 @@ describe('a pause', () => {
     await world.gateway.gate.close(sandbox.id);
     expect(await ask(world.port, world.hostOf(other))).toMatchObject({ status: 200, text: 'other' });
     await world.gateway.gate.open(sandbox.id);
+  });
+
+  it('right after a wake lets those in who waited for it, and nobody who comes later', async () => {
+    world.sandboxes.become(sandbox.id, { state: 'paused' });
+    const seen: string[] = [];
+    await world.serve(sandbox, (request, response) => {
+      seen.push(request.url ?? '');
+      response.end('ok');
+    });
+    // How to get there is known only after the door was closed again.
+    const way = Promise.withResolvers<void>();
+    const asked = Promise.withResolvers<void>();
+    const { dial } = world.sandboxes;
+    world.sandboxes.dial = async (...there) => {
+      asked.resolve();
+      await way.promise;
+      return dial.apply(world.sandboxes, there);
+    };
+    const earlier = [get({ path: '/earlier' }), get({ path: '/earlier' })];
+    await untilHeld(2);
+    await asked.promise;
+    const { gate } = world.gateway;
+    await gate.close(sandbox.id);
+    const drained = gate.drain(sandbox.id, forever);
+    const later = get({ path: '/later' });
+    await untilHeld(3);
+    way.resolve();
+    await drained;
+    for (const answer of earlier) expect(await answer).toMatchObject({ status: 200 });
+    expect(seen).toEqual(['/earlier', '/earlier']);
+    await gate.cut(sandbox.id);
+    await gate.open(sandbox.id);
+    expect(await later).toMatchObject({ status: 200 });
+  });
+
+  it('does not wait for those at a port that is closed', async () => {
+    world.sandboxes.become(sandbox.id, { services: [{ name: 'web', port: 3000 }], startedAt: Date.now() });
+    const asked = get();
+    while (sandbox.dials < 3) await delay(5);
+    const { gate } = world.gateway;
+    await gate.close(sandbox.id);
+    await gate.drain(sandbox.id, forever);
+    await world.serve(sandbox, (_, response) => response.end('at last'));
+    await gate.cut(sandbox.id);
+    await gate.open(sandbox.id);
+    expect(await asked).toMatchObject({ status: 200, text: 'at last' });
   });
 
   it('in the middle of a wake: those who wait are served in the end', async () => {

@@ -17,6 +17,9 @@ export interface Era {
   readonly sandbox: SandboxFacts;
 }
 
+/** Who may pass: everybody, or only who waited when the door was closed, or nobody until it opens. */
+export type Admits = 'everybody' | 'earlier' | 'nobody';
+
 /** What those in line may hope for at a port that is closed. */
 export interface Hope {
   /** How long from now on. */
@@ -29,8 +32,9 @@ export interface Hope {
 export interface LineDoor {
   readonly clock: Clock;
   readonly settings: GatewaySettings;
-  /** The present run; undefined when it is not known that there is one, or while the door is closed. */
+  /** The present run; undefined when it is not known that there is one. */
   readonly era: Era | undefined;
+  readonly admits: Admits;
   /** Finds out whether the sandbox runs, and makes it; then all lines move on. */
   bring(): void;
   /** The run is not what it was believed to be. */
@@ -57,6 +61,8 @@ export class Line implements ConnectionOwner {
   readonly port: number;
   private readonly door: LineDoor;
   private readonly waiting: Passage[] = [];
+  /** How many of them, from the first on, waited already when the door was closed. */
+  private earlier = 0;
   private readonly eraOf = new Map<Connection, Era>();
   /** Those used last come first: the others may then be closed. */
   private readonly idle: Idle[] = [];
@@ -83,9 +89,27 @@ export class Line implements ConnectionOwner {
     return this.waiting.length === 0 && this.eraOf.size === 0 && this.connecting === 0;
   }
 
+  /** Whether somebody is about to pass; not at a port that has turned out to be closed. */
+  get isMoving(): boolean {
+    return this.passable > 0 && this.door.era !== undefined && !this.isResting;
+  }
+
+  private get passable(): number {
+    const { admits } = this.door;
+    if (admits === 'everybody') return this.waiting.length;
+    return admits === 'earlier' ? this.earlier : 0;
+  }
+
+  /** The door is being closed. */
+  closing(): void {
+    this.earlier = this.waiting.length;
+  }
+
   /** A free connection, when nobody is before the one who asks. */
   takeAtOnce(): Connection | undefined {
-    return this.waiting.length > 0 || this.door.era === undefined ? undefined : this.takeIdle();
+    const { admits, era } = this.door;
+    const isFree = this.waiting.length === 0 && admits === 'everybody' && era !== undefined;
+    return isFree ? this.takeIdle() : undefined;
   }
 
   private takeIdle(): Connection | undefined {
@@ -110,6 +134,7 @@ export class Line implements ConnectionOwner {
   joinFirst(passage: Passage): void {
     this.dropIdle();
     this.waiting.unshift(passage);
+    this.earlier++;
     this.pump();
   }
 
@@ -118,6 +143,7 @@ export class Line implements ConnectionOwner {
     const at = this.waiting.indexOf(passage);
     if (at < 0) return false;
     this.waiting.splice(at, 1);
+    if (at < this.earlier) this.earlier--;
     this.door.left(passage);
     return true;
   }
@@ -128,28 +154,28 @@ export class Line implements ConnectionOwner {
 
   /** Moves the line on as far as it can be moved now. */
   pump(): void {
-    if (this.waiting.length === 0 || this.isResting) return;
+    if (this.passable === 0 || this.isResting) return;
     const { era, settings } = this.door;
     if (era === undefined) {
       for (const passage of this.waiting.filter(({ isUse }) => !isUse)) this.refuse(passage, notAwake());
       if (this.waiting.length > 0) this.door.bring();
       return;
     }
-    while (this.waiting.length > 0 && this.mayOvertake) {
+    while (this.passable > 0 && this.mayOvertake) {
       const free = this.takeIdle();
       if (free === undefined) break;
       this.handOver(free);
     }
     // Until somebody has answered there, one attempt is enough to know.
     const atOnce = this.proven === era ? settings.connectingAtOnce : 1;
-    while (this.connecting < Math.min(this.waiting.length, atOnce)) this.open(era);
+    while (this.connecting < Math.min(this.passable, atOnce)) this.open(era);
   }
 
   /** A connection is handed to the next in line, or kept for whoever comes. */
   freed(connection: Connection, promisedMs: number | undefined): void {
     const { era, settings, clock } = this.door;
     if (era === undefined || this.eraOf.get(connection) !== era) return void connection.socket.destroy();
-    if (this.waiting.length > 0 && (connection.requests === 0 || this.mayOvertake)) {
+    if (this.passable > 0 && (connection.requests === 0 || this.mayOvertake)) {
       this.handOver(connection);
       return;
     }
@@ -187,6 +213,7 @@ export class Line implements ConnectionOwner {
   private handOver(connection: Connection): void {
     const next = this.waiting.shift();
     if (next === undefined) return;
+    if (this.earlier > 0) this.earlier--;
     if (connection.requests === 0) this.unheard.add(connection);
     this.door.left(next);
     next.begin(connection);

@@ -208,7 +208,8 @@ export class RequestPassage implements Passage, Passing, ExchangeListener {
     if (wasDead && this.body === 'none' && REPEATABLE.has(facts.method) && this.repeats < MAX_REPEATS) {
       return void this.repeat();
     }
-    this.fail(noAnswer(door.id, port, cause));
+    // A sandbox that falls asleep may reset its connections before it is our turn.
+    this.fail(door.isClosed ? cutOff(door.id) : noAnswer(door.id, port, cause));
   }
 
   /**
