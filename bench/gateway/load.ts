@@ -6,24 +6,26 @@ import { promisify } from 'node:util';
 import { ask, open } from '@torpor/gateway/testing';
 import { WebSocket } from 'ws';
 import { commandOnPath } from '../../scripts/setup/command-on-path.mjs';
-import type { Way } from '../gateway.ts';
+import type { Way } from './way.ts';
 
 const run = promisify(execFile);
-const SECONDS = 5;
 const MEGABYTES = 100;
-const MESSAGES = 5_000;
 
 /** Requests per second, and the median and the tail of their times. */
-export async function small(way: Way, connections: number): Promise<number[]> {
+export async function small(way: Way, connections: number, seconds: number): Promise<number[]> {
   const wrk = commandOnPath('wrk');
-  return wrk === undefined ? byOurselves(way, connections) : byWrk(wrk, way, connections);
+  return wrk === undefined ? byOurselves(way, connections, seconds) : byWrk(wrk, way, connections, seconds);
 }
 
-async function byWrk(wrk: string, { port, host }: Way, connections: number): Promise<number[]> {
-  const address = `http://127.0.0.1:${port}/x/small`;
+async function byWrk(
+  wrk: string,
+  { address, port, host }: Way,
+  connections: number,
+  seconds: number,
+): Promise<number[]> {
   const { stdout } = await run(wrk, [
-    ...['-t', '1', '-c', String(connections), '-d', `${SECONDS}s`, '--latency'],
-    ...['-H', `Host: ${host}`, address],
+    ...['-t', '1', '-c', String(connections), '-d', `${seconds}s`, '--latency'],
+    ...['-H', `Host: ${host}`, `http://${address}:${port}/x/small`],
   ]);
   if (/Non-2xx|Socket errors/.test(stdout)) console.log(stdout);
   const time = (share: string) => inMs(new RegExp(`${share}%\\s+([\\d.]+)(us|ms|s)`).exec(stdout));
@@ -35,28 +37,32 @@ function inMs(found: RegExpExecArray | null): number {
   return Number(found?.[1] ?? 0) * unit;
 }
 
-async function byOurselves({ port, host }: Way, connections: number): Promise<number[]> {
+async function byOurselves(
+  { address, port, host }: Way,
+  connections: number,
+  seconds: number,
+): Promise<number[]> {
   const agent = new Agent({ keepAlive: true, maxSockets: connections });
   const times: number[] = [];
-  const until = performance.now() + SECONDS * 1_000;
+  const until = performance.now() + seconds * 1_000;
   const hand = async () => {
     while (performance.now() < until) {
       const began = performance.now();
-      await ask(port, host, { path: '/x/small', agent });
+      await ask(port, host, { path: '/x/small', agent, address });
       times.push(performance.now() - began);
     }
   };
   await Promise.all(Array.from({ length: connections }, hand));
   agent.destroy();
-  return [times.length / SECONDS, ...ranks(times)];
+  return [times.length / seconds, ...ranks(times)];
 }
 
-export async function download({ port, host }: Way): Promise<number[]> {
+export async function download({ address, port, host }: Way): Promise<number[]> {
   const rates: number[] = [];
   const firsts: number[] = [];
   for (let i = 0; i < 3; i++) {
     const began = performance.now();
-    const response = await open(port, host, { path: `/big/${MEGABYTES * 1e6}` });
+    const response = await open(port, host, { path: `/big/${MEGABYTES * 1e6}`, address });
     firsts.push(performance.now() - began);
     let bytes = 0;
     for await (const chunk of response) bytes += (chunk as Buffer).length;
@@ -65,12 +71,12 @@ export async function download({ port, host }: Way): Promise<number[]> {
   return [Math.max(...rates), Math.min(...firsts)];
 }
 
-export async function echo({ port, host }: Way): Promise<number[]> {
-  const socket = new WebSocket(`ws://127.0.0.1:${port}/`, { headers: { host }, perMessageDeflate: false });
+export async function echo({ address, port, host }: Way, messages: number): Promise<number[]> {
+  const socket = new WebSocket(`ws://${address}:${port}/`, { headers: { host }, perMessageDeflate: false });
   await once(socket, 'open');
   const times: number[] = [];
   const began = performance.now();
-  for (let i = 0; i < MESSAGES; i++) {
+  for (let i = 0; i < messages; i++) {
     const sent = performance.now();
     socket.send(`message ${i}`);
     await once(socket, 'message');
@@ -78,7 +84,7 @@ export async function echo({ port, host }: Way): Promise<number[]> {
   }
   const seconds = (performance.now() - began) / 1_000;
   socket.terminate();
-  return [MESSAGES / seconds, ...ranks(times)];
+  return [messages / seconds, ...ranks(times)];
 }
 
 function ranks(times: number[]): number[] {

@@ -6,24 +6,24 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { commandOnPath } from '../../scripts/setup/command-on-path.mjs';
-import type { Way } from '../gateway.ts';
 import { canConnect, freePort } from './ports.ts';
+import type { Way } from './way.ts';
 
 export async function startNginx(
-  appPort: number,
+  app: Way,
 ): Promise<{ readonly way: Way; stop(): Promise<void> } | undefined> {
   const program = commandOnPath('nginx', `${process.env['PATH']}:/usr/sbin`);
   if (program === undefined) return undefined;
   const directory = await mkdtemp(join(tmpdir(), 'torpor-nginx-'));
   const port = await freePort();
   const config = join(directory, 'nginx.conf');
-  await writeFile(config, configOf(directory, port, appPort));
+  await writeFile(config, configOf(directory, port, app));
   const child = spawn(program, ['-c', config, '-p', directory, '-e', join(directory, 'error.log')], {
     stdio: 'ignore',
   });
   while (!(await canConnect(port))) await delay(50);
   return {
-    way: { name: 'nginx', port, host: '127.0.0.1' },
+    way: { name: 'nginx', address: '127.0.0.1', port, host: '127.0.0.1' },
     stop: async () => {
       child.kill('SIGTERM');
       await once(child, 'exit');
@@ -33,7 +33,7 @@ export async function startNginx(
 }
 
 /** One worker, because the gateway has one thread too. */
-function configOf(directory: string, port: number, appPort: number): string {
+function configOf(directory: string, port: number, app: Way): string {
   return `
     worker_processes 1;
     daemon off;
@@ -47,7 +47,7 @@ function configOf(directory: string, port: number, appPort: number): string {
       uwsgi_temp_path ${directory}/uwsgi;
       scgi_temp_path ${directory}/scgi;
       map $http_upgrade $connection_word { default upgrade; '' ''; }
-      upstream app { server 127.0.0.1:${appPort}; keepalive 64; }
+      upstream app { server ${app.address}:${app.port}; keepalive 64; }
       server {
         listen 127.0.0.1:${port};
         location / {

@@ -18,7 +18,7 @@ export interface TorporProcess {
   /** Resolves with the signal or code that ended it. */
   readonly ended: Promise<NodeJS.Signals | number | null>;
   kill(signal: NodeJS.Signals): Promise<void>;
-  /** Kills its sandboxes, which would otherwise outlive it, and stops it. */
+  /** Kills its sandboxes and stops it. */
   end(): Promise<void>;
 }
 
@@ -29,11 +29,12 @@ export async function startTorpor(
   runtime: 'process' | 'gvisor' = 'process',
   flags: readonly string[] = [],
 ): Promise<TorporProcess> {
+  const apiKey = env['TORPOR_API_KEY'] ?? API_KEY;
   const child = spawn(
     process.execPath,
     [BIN, 'up', '--port', '0', '--data-dir', dataDir, '--runtime', runtime, ...flags],
     {
-      env: { ...process.env, TORPOR_API_KEY: API_KEY, ...env },
+      env: { ...process.env, ...env, TORPOR_API_KEY: apiKey },
       stdio: ['ignore', 'pipe', 'pipe'],
     },
   );
@@ -41,7 +42,7 @@ export async function startTorpor(
     ([code, signal]) => (signal ?? code) as NodeJS.Signals | number | null,
   );
   const url = await untilReady(child, ended);
-  const torpor = new Torpor({ url, apiKey: API_KEY });
+  const torpor = new Torpor({ url, apiKey });
   const kill = async (signal: NodeJS.Signals) => {
     child.kill(signal);
     await ended;
@@ -49,7 +50,7 @@ export async function startTorpor(
   return {
     torpor,
     url,
-    apiKey: API_KEY,
+    apiKey,
     pid: child.pid ?? 0,
     ended,
     kill,
@@ -63,10 +64,10 @@ export async function startTorpor(
   };
 }
 
-async function killSandboxes({ sandboxes }: Torpor): Promise<void> {
-  for await (const { id, state } of sandboxes.list()) {
-    if (state !== 'killed') await sandboxes.kill(id);
-  }
+/** A server that stops leaves its sandboxes running. */
+export async function killSandboxes({ sandboxes }: Torpor): Promise<void> {
+  const state = ['creating', 'running', 'pausing', 'paused', 'resuming'] as const;
+  for await (const { id } of sandboxes.list({ state })) await sandboxes.kill(id);
 }
 
 async function untilReady(child: ChildProcess, ended: Promise<unknown>): Promise<string> {

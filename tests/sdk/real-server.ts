@@ -1,5 +1,5 @@
 /** A real server for programs that find it by the environment; nothing of theirs is left when it is gone. */
-import { Torpor } from '@torpor/sdk';
+import type { Torpor } from '@torpor/sdk';
 import { makeDataDir, startTorpor } from '../crash/torpor-process.ts';
 
 export interface RealServer {
@@ -17,8 +17,7 @@ export async function realServer(): Promise<RealServer> {
   const dataDir = await makeDataDir();
   const start = () => startTorpor(dataDir.path, { TORPOR_API_KEY: API_KEY });
   let server = await start();
-  const connect = () => new Torpor({ url: server.torpor.url, apiKey: API_KEY });
-  const torpor = connect();
+  const { torpor } = server;
   return {
     torpor,
     env: { TORPOR_URL: torpor.url, TORPOR_API_KEY: API_KEY },
@@ -28,15 +27,8 @@ export async function realServer(): Promise<RealServer> {
       return server.torpor.url;
     },
     dispose: async () => {
-      await killAll(connect());
-      await server.kill('SIGTERM');
+      await server.end();
       await dataDir.remove();
     },
   };
-}
-
-/** A server that stops leaves its sandboxes running. */
-export async function killAll(torpor: Torpor): Promise<void> {
-  const state = ['creating', 'running', 'pausing', 'paused', 'resuming'] as const;
-  for await (const { id } of torpor.sandboxes.list({ state })) await torpor.sandboxes.kill(id);
 }

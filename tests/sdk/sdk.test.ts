@@ -1,7 +1,8 @@
 import { type EventView, Sandbox, Torpor } from '@torpor/sdk';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { killSandboxes } from '../crash/torpor-process.ts';
 import { type BreakableWay, breakableWay } from './breakable-way.ts';
-import { killAll, type RealServer, realServer } from './real-server.ts';
+import { type RealServer, realServer } from './real-server.ts';
 
 let server: RealServer;
 let way: BreakableWay;
@@ -11,7 +12,7 @@ beforeAll(async () => {
   way = await breakableWay(server.torpor.url);
   torpor = new Torpor({ url: way.url, apiKey: server.env.TORPOR_API_KEY });
 }, 60_000);
-beforeEach(() => killAll(torpor));
+beforeEach(() => killSandboxes(torpor));
 afterAll(async () => {
   await way?.close();
   await server?.dispose();

@@ -18,7 +18,7 @@ function guest(): void {
     request.on('end', () => {
       const answer = () => response.end(`${request.method} ${name} ${Buffer.concat(pieces).toString()}`);
       if (what === 'slow') setTimeout(answer, Number(name));
-      else if (what === 'port') response.end(process.env['PORT']);
+      else if (what === 'where') response.end(`${request.socket.localAddress} ${request.socket.localPort}`);
       else if (what === 'big') response.end(Buffer.alloc(Number(name), 'x'));
       else if (what === 'page') {
         response.setHeader('content-type', 'text/html');
@@ -54,7 +54,7 @@ function guest(): void {
       }
     });
   });
-  server.listen(Number(process.env['PORT'] ?? 3000), '127.0.0.1');
+  server.listen(Number(process.env['PORT'] ?? 3000), process.env['LISTEN'] ?? '127.0.0.1');
 }
 
 /** `delayMs`: how long it takes until it listens, as a dev server does. */
