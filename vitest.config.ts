@@ -6,7 +6,7 @@ export default defineConfig(({ mode }) => {
   const pattern = campaigns ? '*.campaign.test.ts' : '*.test.ts';
   return {
     test: {
-      include: ['packages/*/src', 'packages/*/testing', 'tests', 'scripts'].map(
+      include: ['packages/*/src', 'packages/*/testing', 'tests', 'scripts', 'examples'].map(
         (dir) => `${dir}/**/${pattern}`,
       ),
       exclude: [...configDefaults.exclude, ...(campaigns ? [] : ['**/*.campaign.test.ts'])],
@@ -18,7 +18,7 @@ export default defineConfig(({ mode }) => {
       hookTimeout: 30_000,
       // Named, because vitest would otherwise choose by who is looking.
       reporters: ['default'],
-      // A campaign says how far it is.
+      // What a campaign has counted is worth reading also when it passed.
       silent: campaigns ? false : 'passed-only',
     },
   };

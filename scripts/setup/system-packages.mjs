@@ -26,6 +26,17 @@ const POSTGRESQL = {
   packages: ['postgresql'],
 };
 
+/** @type {Need} */
+const CHROMIUM = {
+  name: 'Chromium',
+  why: 'without it the tests in a real browser are skipped',
+  present: () =>
+    ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome'].some((path) =>
+      existsSync(path),
+    ),
+  packages: ['chromium'],
+};
+
 const WITHOUT_GVISOR = 'without it sandboxes are plain processes and forget their memory';
 
 /** @param {string} command @param {string} debianPackage @returns {Need} */
@@ -55,7 +66,7 @@ const GVISOR = [
 /** @type {{ start: Need[], test: Need[] }} */
 const NEEDS = {
   start: GVISOR,
-  test: [POSTGRESQL, ...GVISOR],
+  test: [POSTGRESQL, CHROMIUM, ...GVISOR],
 };
 
 export const PURPOSES = /** @type {(keyof typeof NEEDS)[]} */ (Object.keys(NEEDS));

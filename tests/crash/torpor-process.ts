@@ -12,10 +12,14 @@ const BIN = join(import.meta.dirname, '../../packages/cli/bin/torpor.mjs');
 
 export interface TorporProcess {
   readonly torpor: Torpor;
+  readonly url: string;
+  readonly apiKey: string;
   readonly pid: number;
   /** Resolves with the signal or code that ended it. */
   readonly ended: Promise<NodeJS.Signals | number | null>;
   kill(signal: NodeJS.Signals): Promise<void>;
+  /** Kills its sandboxes and stops it. */
+  end(): Promise<void>;
 }
 
 /** Starts on the data directory and resolves when it says that it is ready. */
@@ -23,12 +27,14 @@ export async function startTorpor(
   dataDir: string,
   env: Record<string, string> = {},
   runtime: 'process' | 'gvisor' = 'process',
+  flags: readonly string[] = [],
 ): Promise<TorporProcess> {
+  const apiKey = env['TORPOR_API_KEY'] ?? API_KEY;
   const child = spawn(
     process.execPath,
-    [BIN, 'up', '--port', '0', '--data-dir', dataDir, '--runtime', runtime],
+    [BIN, 'up', '--port', '0', '--data-dir', dataDir, '--runtime', runtime, ...flags],
     {
-      env: { ...process.env, TORPOR_API_KEY: API_KEY, ...env },
+      env: { ...process.env, ...env, TORPOR_API_KEY: apiKey },
       stdio: ['ignore', 'pipe', 'pipe'],
     },
   );
@@ -36,15 +42,32 @@ export async function startTorpor(
     ([code, signal]) => (signal ?? code) as NodeJS.Signals | number | null,
   );
   const url = await untilReady(child, ended);
+  const torpor = new Torpor({ url, apiKey });
+  const kill = async (signal: NodeJS.Signals) => {
+    child.kill(signal);
+    await ended;
+  };
   return {
-    torpor: new Torpor({ url, apiKey: API_KEY }),
+    torpor,
+    url,
+    apiKey,
     pid: child.pid ?? 0,
     ended,
-    kill: async (signal) => {
-      child.kill(signal);
-      await ended;
+    kill,
+    end: async () => {
+      try {
+        await killSandboxes(torpor);
+      } finally {
+        await kill('SIGTERM');
+      }
     },
   };
+}
+
+/** A server that stops leaves its sandboxes running. */
+export async function killSandboxes({ sandboxes }: Torpor): Promise<void> {
+  const state = ['creating', 'running', 'pausing', 'paused', 'resuming'] as const;
+  for await (const { id } of sandboxes.list({ state })) await sandboxes.kill(id);
 }
 
 async function untilReady(child: ChildProcess, ended: Promise<unknown>): Promise<string> {

@@ -7,6 +7,9 @@ import { once } from 'node:events';
 import { connect, createServer, type Server, type Socket } from 'node:net';
 import type { ListeningSocket } from './ports.ts';
 
+const CONNECT_MS = 400;
+const MAX_TRIES = 10;
+
 export interface PortForwardersOptions {
   /** Everything that listens in the sandbox, our own relays included. */
   readonly listening: () => Promise<readonly ListeningSocket[]>;
@@ -63,11 +66,19 @@ export class PortForwarders {
   }
 
   private async listen(target: number, host: string): Promise<Relay> {
-    const server = createServer({ allowHalfOpen: true, noDelay: true }, (client) =>
-      join(client, connect({ host, port: target, allowHalfOpen: true, noDelay: true }), () =>
-        this.drop(target),
-      ),
-    );
+    const options = { allowHalfOpen: true, noDelay: true };
+    const server = createServer({ ...options, pauseOnConnect: true }, (client) => {
+      client.on('error', () => client.destroy());
+      const gone = () => {
+        // Nobody took the connection: the listener went away since the relay was asked for.
+        this.drop(target);
+        client.resetAndDestroy();
+      };
+      reach(() => connect({ ...options, host, port: target }), MAX_TRIES).then(
+        (program) => join(client, program),
+        gone,
+      );
+    });
     // Every address: the sandbox's own may be another after it has slept.
     server.listen({ host: '0.0.0.0', port: 0 });
     await once(server, 'listening');
@@ -96,14 +107,32 @@ function loopbackOf(sockets: readonly ListeningSocket[]): string | undefined {
   return sockets.every(isLoopback) ? sockets[0]?.address : undefined;
 }
 
-function join(client: Socket, program: Socket, gone: () => void): void {
-  client.pipe(program).pipe(client);
-  client.on('error', () => program.destroy());
-  program.on('error', () => {
-    // Nobody took the connection: the listener went away since the relay was asked for.
-    if (program.bytesRead === 0 && program.remoteAddress === undefined) gone();
-    client.resetAndDestroy();
+/**
+ * Opens the connection, again when it is not there soon. On the loopback that takes no time, but in a sandbox that
+ * has slept gVisor sometimes never answers one, for as long as its own port is the same.
+ */
+function reach(dial: () => Socket, triesLeft: number): Promise<Socket> {
+  const socket = dial();
+  return new Promise((resolve, reject) => {
+    socket.once('error', reject);
+    socket.once('connect', () => {
+      socket.off('error', reject);
+      socket.setTimeout(0).removeAllListeners('timeout');
+      resolve(socket);
+    });
+    socket.setTimeout(CONNECT_MS, () => {
+      socket.destroy();
+      if (triesLeft > 1) reach(dial, triesLeft - 1).then(resolve, reject);
+      else reject(new Error('Nobody takes the connection.'));
+    });
   });
+}
+
+function join(client: Socket, program: Socket): void {
+  program.on('error', () => client.resetAndDestroy());
   client.on('close', () => program.destroy());
   program.on('close', () => client.destroySoon());
+  // It may have left while nobody listened to it.
+  if (client.destroyed) program.destroy();
+  else client.pipe(program).pipe(client);
 }

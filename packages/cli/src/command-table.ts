@@ -46,6 +46,12 @@ export const COMMANDS: readonly CommandEntry[] = [
     load: () => import('./commands/timeout.ts'),
   },
   {
+    name: 'network',
+    group: SANDBOXES,
+    summary: 'show or set what a sandbox may reach',
+    load: () => import('./commands/network.ts'),
+  },
+  {
     name: 'kill',
     aliases: ['rm', 'delete'],
     group: SANDBOXES,

@@ -39,10 +39,19 @@ export async function findConnection(
 
 /** A client, once it is sure that somebody is there: waiting for retries would only delay the bad news. */
 export async function openConnection(io: Io, options: ConnectionOptions): Promise<Torpor> {
-  const { url, apiKey } = await findConnection(io, options);
+  const { url, apiKey, dataDir } = await findConnection(io, options);
   if (isLocal(url)) await assertListening(url);
+  if (isLocal(url) && url.startsWith('https:')) await trustAuthorityOf(dataDir);
   const { Torpor } = await import('@torpor/sdk');
   return new Torpor({ url, apiKey, env: io.env });
+}
+
+/** The server here vouches for itself with an authority of its own, which the data directory has. */
+async function trustAuthorityOf(dataDir: string): Promise<void> {
+  const authority = await readFile(join(dataDir, 'tls', 'ca.pem'), 'utf8').catch(() => undefined);
+  if (authority === undefined) return;
+  const tls = await import('node:tls');
+  tls.setDefaultCACertificates([...tls.getCACertificates('default'), authority]);
 }
 
 async function assertListening(url: string): Promise<void> {

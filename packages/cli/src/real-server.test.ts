@@ -224,13 +224,10 @@ describe('fsck', () => {
 describe('up', () => {
   it('runs a server that the other commands find by themselves, and stops when it is told to', async () => {
     const dataDir = await mkdtemp(join(tmpdir(), 'torpor-up-'));
-    const child = startTorpor(
-      ['up', '--port', '0', '--data-dir', dataDir, '--log-level', 'error', '--runtime', 'process'],
-      {
-        env: { HOME: dataDir },
-        cwd: dataDir,
-      },
-    );
+    const child = startTorpor(['up', '--port', '0', '--data-dir', dataDir, '--log-level', 'error'], {
+      env: { HOME: dataDir },
+      cwd: dataDir,
+    });
     try {
       let printed = '';
       child.stdout?.on('data', (chunk) => {

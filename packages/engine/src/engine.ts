@@ -53,7 +53,7 @@ import {
   phasesOf,
 } from './operations/operation.ts';
 import type { Address, AgentAddress, Instance, Runtime } from './ports/runtime.ts';
-import { getSandbox, listSandboxes, type SandboxFilter } from './sandbox.ts';
+import { findSandbox, getSandbox, listSandboxes, type SandboxFilter } from './sandbox.ts';
 import { ensureTemplate } from './templates/built-in.ts';
 import { deleteTemplate } from './templates/delete.ts';
 import { nameCheckpointAsTemplate } from './templates/name-checkpoint.ts';
@@ -291,6 +291,12 @@ export class Engine {
 
   follow(cursor: Cursor, signal: AbortSignal): AsyncGenerator<EventView> {
     return followEvents(this.ctx.db, this.notices, cursor, AbortSignal.any([signal, this.stopping.signal]));
+  }
+
+  /** A sandbox by its id alone, as the ledger has it: for those who do not come with a key of its organisation. */
+  async find(id: SandboxId): Promise<{ readonly org: string; readonly sandbox: SandboxView } | undefined> {
+    const found = await findSandbox(this.ctx.db, id);
+    return found === undefined ? undefined : { org: found.org, sandbox: viewSandbox(found, null) };
   }
 
   /** How to talk to the agent of a running sandbox; the caller holds a lease for as long as it does. */

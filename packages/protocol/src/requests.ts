@@ -21,7 +21,7 @@ const metadataKeySchema = z
 const metadataSchema = z
   .record(metadataKeySchema, z.string().max(1_024))
   .refine((metadata) => Object.keys(metadata).length <= 64, 'at most 64 keys');
-const portSchema = z.number().int().min(1).max(65_535);
+export const portSchema = z.number().int().min(1).max(65_535);
 const secondsSchema = z.number().int().min(1).max(MAX_SECONDS);
 
 export const serviceSchema = z

@@ -62,7 +62,7 @@ export const sandboxViewSchema = z
     lost: z.array(lossSchema),
     reason: z.string().nullable(),
     operationId: idSchema('op').nullable(),
-    /** Where each declared port is served; added by the face that knows its own address. */
+    /** Where each declared port can be visited; added by the face that knows its own address. */
     urls: z.record(z.string(), z.string()).optional(),
   })
   .meta({ id: 'Sandbox' });

@@ -142,13 +142,23 @@ function threadsOf(pid: number): string[] {
 
 const LISTENING = '0A';
 
+/** Most lines are connections, of which a busy machine has thousands: only those that listen are looked at. */
 export function parseListeners(table: string): Listener[] {
-  return table.split('\n').flatMap((line) => {
+  const found: Listener[] = [];
+  const mark = ` ${LISTENING} `;
+  for (let at = table.indexOf(mark); at >= 0; at = table.indexOf(mark, at + 1)) {
+    const end = table.indexOf('\n', at);
+    const line = table.slice(table.lastIndexOf('\n', at) + 1, end < 0 ? undefined : end);
     const [, local, , state, , , , , , inode] = line.trim().split(/\s+/);
     const [address, port] = local?.split(':') ?? [];
-    if (state !== LISTENING || !address || !port || !inode) return [];
-    return [{ address: parseAddress(address), port: Number.parseInt(port, 16), socket: `socket:[${inode}]` }];
-  });
+    if (state !== LISTENING || !address || !port || !inode) continue;
+    found.push({
+      address: parseAddress(address),
+      port: Number.parseInt(port, 16),
+      socket: `socket:[${inode}]`,
+    });
+  }
+  return found;
 }
 
 /** The kernel writes addresses as 32-bit words, each in the byte order of the machine. */

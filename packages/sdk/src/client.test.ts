@@ -115,7 +115,7 @@ describe('reads of the typed client', () => {
       'files',
       `/v1/sandboxes/${SANDBOX_ID}/files`,
       { path: '/', entries: [] },
-      (t) => t.sandboxes.files.list(SANDBOX_ID, '/'),
+      (t) => t.sandboxes.files(SANDBOX_ID).list('/'),
     ],
   ];
 
@@ -219,6 +219,12 @@ describe('the calls', () => {
       sandboxView(),
       (t) => t.sandboxes.setTimeout(SANDBOX_ID, null),
     ],
+    [
+      `POST /v1/sandboxes/${SANDBOX_ID}/network`,
+      { mode: 'none' },
+      sandboxView(),
+      (t) => t.sandboxes.setNetwork(SANDBOX_ID, { mode: 'none' }),
+    ],
     [`DELETE /v1/sandboxes/${SANDBOX_ID}`, undefined, sandboxView(), (t) => t.sandboxes.kill(SANDBOX_ID)],
     [
       `POST /v1/checkpoints/${CHECKPOINT_ID}/verify`,
@@ -283,9 +289,9 @@ describe('files', () => {
   it('go in and out as bytes', async () => {
     const bytes = new Uint8Array([0, 255, 10, 13, 128]);
     server.answer('PUT /v1/sandboxes/*/files', { json: { path: '/a b', name: 'a b' } });
-    await torpor.sandboxes.files.write(SANDBOX_ID, '/a b', bytes);
+    await torpor.sandboxes.files(SANDBOX_ID).write('/a b', bytes);
     expect(lastRequest()?.query.get('path')).toBe('/a b');
     server.answer('GET /v1/sandboxes/*/files', { raw: (response) => response.end(bytes) });
-    expect(await torpor.sandboxes.files.read(SANDBOX_ID, '/a b')).toEqual(bytes);
+    expect(await torpor.sandboxes.files(SANDBOX_ID).read('/a b')).toEqual(bytes);
   });
 });

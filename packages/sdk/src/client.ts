@@ -74,10 +74,10 @@ export class Torpor {
   }
 
   /** The ledger as it is now, oldest first. */
-  eventPage({ sandboxId, limit, cursor, signal }: EventPageOptions = {}): Promise<Page<EventView>> {
+  eventPage({ sandboxId, limit, cursor, ...options }: EventPageOptions = {}): Promise<Page<EventView>> {
     const path =
       sandboxId === undefined ? '/v1/events' : `/v1/sandboxes/${encodeURIComponent(sandboxId)}/events`;
-    return this.calls.get(path, eventPage, { query: { limit, cursor }, signal });
+    return this.calls.get(path, eventPage, { query: { limit, cursor }, ...options });
   }
 
   /** Makes what is so and what is written agree, and says what it found. */

@@ -10,7 +10,7 @@
  * }
  * ```
  */
-import { type ErrorCode, type ErrorDetails, isErrorCode, TorporError } from '@torpor/protocol';
+import { type ErrorCode, type ErrorDetails, factsOf, isErrorCode, TorporError } from '@torpor/protocol';
 
 /** What only the wire knows of a failure. */
 export interface Answered {
@@ -55,7 +55,13 @@ function className(code: ErrorCode): string {
   return `${code.replaceAll(/(?:^|_)([a-z])/g, (_, letter: string) => letter.toUpperCase())}Error`;
 }
 
-function coded<C extends ErrorCode>(code: C) {
+type CodedClass<C extends ErrorCode> = new (
+  message: string,
+  extra: ErrorDetails,
+  answered: Answered,
+) => ApiError & { readonly code: C };
+
+function coded<C extends ErrorCode>(code: C): CodedClass<C> {
   return class extends ApiError {
     declare readonly code: C;
 
@@ -85,15 +91,15 @@ export class StorageReadonlyError extends coded('storage_readonly') {}
 export class InUseError extends coded('in_use') {}
 export class VersionUnsupportedError extends coded('version_unsupported') {}
 export class TimeoutError extends coded('timeout') {}
+export class PortClosedError extends coded('port_closed') {}
+export class NoAnswerError extends coded('no_answer') {}
 export class InvalidRequestError extends coded('invalid_request') {}
 export class UnauthenticatedError extends coded('unauthenticated') {}
 export class ForbiddenError extends coded('forbidden') {}
 export class InternalError extends coded('internal') {}
 
-type ErrorClass = new (message: string, extra: ErrorDetails, answered: Answered) => ApiError;
-
 /** Total: a code without a class does not compile. */
-export const ERROR_CLASSES: Readonly<Record<ErrorCode, ErrorClass>> = {
+export const ERROR_CLASSES: { readonly [C in ErrorCode]: CodedClass<C> } = {
   not_found: NotFoundError,
   expired: ExpiredError,
   killed: KilledError,
@@ -114,6 +120,8 @@ export const ERROR_CLASSES: Readonly<Record<ErrorCode, ErrorClass>> = {
   in_use: InUseError,
   version_unsupported: VersionUnsupportedError,
   timeout: TimeoutError,
+  port_closed: PortClosedError,
+  no_answer: NoAnswerError,
   invalid_request: InvalidRequestError,
   unauthenticated: UnauthenticatedError,
   forbidden: ForbiddenError,
@@ -150,6 +158,12 @@ export function errorOfAnswer(status: number, requestId: string | null, body: un
     requestId: text(said['requestId']) ?? requestId,
     retryable: typeof said['retryable'] === 'boolean' ? said['retryable'] : undefined,
   });
+}
+
+/** An error that came inside a good answer, with the status it would have had as an answer of its own. */
+export function errorInside(requestId: string | null, body: unknown): ApiError {
+  const { code } = errorOfAnswer(0, null, body);
+  return errorOfAnswer(factsOf(code).http, requestId, body);
 }
 
 function extraOf(said: Readonly<Record<string, unknown>>): ErrorDetails {

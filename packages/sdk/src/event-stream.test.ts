@@ -1,4 +1,5 @@
 import type { ServerResponse } from 'node:http';
+import { setTimeout as delay } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { type ApiServer, apiServer, errorReply } from '../testing/api-server.ts';
 import { type RecordedPace, recordedPace } from '../testing/recorded-pace.ts';
@@ -73,6 +74,23 @@ describe('following events', () => {
     expect(seen).toEqual([1, 2, 3, 4]);
     expect(asked).toEqual(['0', '0', '2', '3']);
     expect(server.requests).toHaveLength(4);
+  });
+
+  it('goes on elsewhere when a connection is dead without saying so', async () => {
+    torpor = new Torpor({ url: server.url, apiKey: 'k', env: {}, pace, silenceMs: 50 });
+    script((response) => response.write(frame(1)), rest);
+    expect(await read()).toEqual([1, 2, 3, 4, 5, 6, 7]);
+    expect(server.requests).toHaveLength(2);
+  });
+
+  it('does not take a slow reader for a silent server', async () => {
+    torpor = new Torpor({ url: server.url, apiKey: 'k', env: {}, pace, silenceMs: 50 });
+    script(rest);
+    for await (const { seq } of torpor.sandboxes.events(SANDBOX_ID)) {
+      await delay(20);
+      if (seq === LAST) break;
+    }
+    expect(server.requests).toHaveLength(1);
   });
 
   it('begins where the reader says', async () => {

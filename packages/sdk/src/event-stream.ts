@@ -5,7 +5,8 @@
 import { type EventView, eventViewSchema } from '@torpor/protocol';
 import { errorOfAnswer, InternalError } from './errors.ts';
 import type { ReadOptions } from './json-calls.ts';
-import { backoffMs } from './retry.ts';
+import { restless } from './restless.ts';
+import { backoffMs, budgetOf } from './retry.ts';
 import { serverSentEvents } from './server-sent-events.ts';
 import type { Transport } from './transport.ts';
 import { isTransportFault } from './transport-fault.ts';
@@ -21,8 +22,9 @@ export async function* followEvents(
   transport: Transport,
   path: string,
   numberOf: (event: EventView) => number,
-  { after = 0, signal }: FollowOptions,
+  { after = 0, signal, ...options }: FollowOptions,
 ): AsyncGenerator<EventView, void> {
+  const retries = budgetOf(options.retries, transport.retries);
   let last = after;
   /** Connections in a row on which not even a sign of life arrived. */
   let fruitless = 0;
@@ -32,11 +34,12 @@ export async function* followEvents(
       path,
       headers: { accept: 'text/event-stream', 'last-event-id': String(last) },
       signal,
+      retries,
     });
     fruitless++;
     let fault: unknown = new InternalError('The server ends the stream each time.', {}, answeredBy(response));
     try {
-      for await (const event of eventsIn(response, () => (fruitless = 0))) {
+      for await (const event of eventsIn(response, transport.silenceMs, () => (fruitless = 0))) {
         const number = numberOf(event);
         if (number <= last) continue;
         last = number;
@@ -46,15 +49,19 @@ export async function* followEvents(
       if (signal?.aborted || !isTransportFault(thrown)) throw thrown;
       fault = thrown;
     }
-    if (fruitless > transport.retries) throw fault;
-    await transport.pace.sleep(backoffMs(fruitless + 1, transport.pace.random), signal);
+    if (fruitless > retries) throw fault;
+    await transport.pace.sleep(backoffMs(fruitless + 1, transport.pace.random, transport.backoff), signal);
   }
 }
 
-async function* eventsIn(response: Response, onBytes: () => void): AsyncGenerator<EventView> {
+async function* eventsIn(
+  response: Response,
+  silenceMs: number,
+  onBytes: () => void,
+): AsyncGenerator<EventView> {
   if (response.body === null) return;
   const about = answeredBy(response);
-  for await (const { event, data } of serverSentEvents(response.body, onBytes)) {
+  for await (const { event, data } of serverSentEvents(restless(response.body, silenceMs), onBytes)) {
     if (event === 'error') throw errorOfAnswer(about.status, about.requestId, { error: JSON.parse(data) });
     yield checked(data, eventViewSchema, about);
   }

@@ -9,7 +9,7 @@ import {
   type ExecRequest,
   execReplySchema,
 } from '@torpor/protocol';
-import { errorOfAnswer, InternalError } from './errors.ts';
+import { errorInside, InternalError } from './errors.ts';
 import type { JsonCalls, ReadOptions } from './json-calls.ts';
 import { serverSentEvents } from './server-sent-events.ts';
 import { answeredBy } from './validate.ts';
@@ -28,7 +28,7 @@ export async function exec(
   command: Command,
   options: ReadOptions,
 ): Promise<ExecReply> {
-  return calls.post(path, execReplySchema, requestOf(command), options);
+  return calls.post(path, execReplySchema, requestOf(command), { ...options, dispatched: true });
 }
 
 export async function execInBackground(
@@ -37,7 +37,8 @@ export async function execInBackground(
   command: Command,
   options: ReadOptions,
 ): Promise<BackgroundReply> {
-  return calls.post(path, backgroundReplySchema, { ...requestOf(command), background: true }, options);
+  const request = { ...requestOf(command), background: true };
+  return calls.post(path, backgroundReplySchema, request, { ...options, dispatched: true });
 }
 
 /** Leaving the loop early lets go of the stream, and with it of the command. */
@@ -52,13 +53,14 @@ export async function* execStream(
     path,
     json: requestOf(command),
     headers: { accept: 'text/event-stream' },
+    dispatched: true,
     ...options,
   });
   const about = answeredBy(response);
   if (response.body === null) throw new InternalError("The server's answer is empty.", {}, about);
   for await (const { event, data } of serverSentEvents(response.body)) {
     if (!isExecEvent(event)) continue;
-    if (event === 'error') throw errorOfAnswer(about.status, about.requestId, { error: JSON.parse(data) });
+    if (event === 'error') throw errorInside(about.requestId, { error: JSON.parse(data) });
     yield { type: event, ...JSON.parse(data) } as ExecEvent;
     if (event === 'end') return;
   }

@@ -10,53 +10,76 @@ import type { JsonCalls, ReadOptions } from './json-calls.ts';
 import type { Call } from './transport.ts';
 import { validated } from './validate.ts';
 
+export interface FileOptions extends ReadOptions {
+  /** As whom; the sandbox's own user unless another is named. */
+  readonly user?: string | undefined;
+}
+
+/**
+ * Paths are absolute, or relative to the sandbox's home. A sandbox that sleeps wakes first.
+ *
+ * ```ts
+ * await sandbox.files.write('app/config.json', JSON.stringify(config));
+ * const text = await sandbox.files.readText('app/config.json');
+ * ```
+ */
 export class Files {
   private readonly calls: JsonCalls;
+  private readonly id: SandboxId;
 
-  constructor(calls: JsonCalls) {
+  constructor(calls: JsonCalls, id: SandboxId) {
     this.calls = calls;
+    this.id = id;
   }
 
   /** The whole file. */
-  async read(id: SandboxId, path: string, options: ReadOptions = {}): Promise<Uint8Array> {
-    const response = await this.ask('GET', id, path, { whole: true, ...options });
+  async read(path: string, options: FileOptions = {}): Promise<Uint8Array> {
+    const response = await this.ask('GET', path, options, { whole: true });
     return new Uint8Array(await response.arrayBuffer());
   }
 
-  async readText(id: SandboxId, path: string, options: ReadOptions = {}): Promise<string> {
-    return new TextDecoder().decode(await this.read(id, path, options));
+  async readText(path: string, options: FileOptions = {}): Promise<string> {
+    return new TextDecoder().decode(await this.read(path, options));
   }
 
   /** The file as it arrives, for what is too large to hold. A break in the middle is thrown, not mended. */
-  async stream(id: SandboxId, path: string, options: ReadOptions = {}): Promise<ReadableStream<Uint8Array>> {
-    const response = await this.ask('GET', id, path, options);
+  async stream(path: string, options: FileOptions = {}): Promise<ReadableStream<Uint8Array>> {
+    const response = await this.ask('GET', path, options);
     return response.body ?? new Blob([]).stream();
   }
 
-  async list(id: SandboxId, path: string, options: ReadOptions = {}): Promise<DirectoryListing> {
-    return validated(await this.ask('GET', id, path, { whole: true, ...options }), directoryListingSchema);
+  async list(path: string, options: FileOptions = {}): Promise<DirectoryListing> {
+    return validated(await this.ask('GET', path, options, { whole: true }), directoryListingSchema);
   }
 
+  /** Makes the directories on the way. Sent once, unless the sandbox provably never saw it. */
   async write(
-    id: SandboxId,
     path: string,
     contents: NonNullable<Call['body']>,
-    options: ReadOptions = {},
+    options: FileOptions = {},
   ): Promise<WrittenFile> {
     const headers = { 'content-type': 'application/octet-stream' };
-    const response = await this.ask('PUT', id, path, { body: contents, headers, ...options });
+    const response = await this.ask('PUT', path, options, { body: contents, headers });
     return validated(response, writtenFileSchema);
   }
 
-  async remove(id: SandboxId, path: string, options: ReadOptions = {}): Promise<void> {
-    await this.ask('DELETE', id, path, options);
+  async remove(path: string, options: FileOptions = {}): Promise<void> {
+    await this.ask('DELETE', path, options);
   }
 
-  private ask(method: string, id: SandboxId, path: string, rest: Partial<Call>): Promise<Response> {
+  private ask(
+    method: string,
+    path: string,
+    { user, signal, retries }: FileOptions,
+    rest: Partial<Call> = {},
+  ): Promise<Response> {
     return this.calls.transport.ask({
       method,
-      path: `/v1/sandboxes/${encodeURIComponent(id)}/files`,
-      query: { path },
+      path: `/v1/sandboxes/${encodeURIComponent(this.id)}/files`,
+      query: { path, user },
+      dispatched: true,
+      signal,
+      retries,
       ...rest,
     });
   }

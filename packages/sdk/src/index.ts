@@ -1,15 +1,53 @@
-export { ERROR_CODES, type ErrorCode, TorporError } from '@torpor/protocol';
+export {
+  type CheckpointId,
+  type CheckpointView,
+  type CreateRequest,
+  type DirectoryListing,
+  ERROR_CODES,
+  type ErrorCode,
+  type EventView,
+  type ExecReply,
+  type ExecSocketRequest,
+  type Fallback,
+  type FileEntry,
+  type ForkRequest,
+  type Health,
+  type Loss,
+  type Network,
+  type OperationId,
+  type OperationView,
+  type PauseRequest,
+  type PortView,
+  type PreviewLink,
+  type PreviewLinkRequest,
+  type ProcessView,
+  type Resources,
+  type ResumeRequest,
+  type RuntimeView,
+  type SandboxId,
+  type SandboxState,
+  type SandboxView,
+  type Service,
+  type SnapshotRequest,
+  TorporError,
+  type WrittenFile,
+} from '@torpor/protocol';
 export * from './client.ts';
 export * from './errors.ts';
 export type { FollowOptions } from './event-stream.ts';
 export type { Command, ExecEvent } from './exec.ts';
+export type { FileOptions, Files } from './files.ts';
 export type { MutationOptions, ReadOptions } from './json-calls.ts';
 export type { OperationFilter } from './operations.ts';
 export type { OutputEvent, OutputOptions } from './output.ts';
 export type { Page, PageOptions } from './pages.ts';
 export type { PortRequest } from './port-fetch.ts';
-export type { ProcessEvent, ProcessSocket, TerminalOptions } from './process-socket.ts';
-export type { Pace } from './retry.ts';
+export type { ProcessEvent, ProcessSocket, SocketOptions, TerminalOptions } from './process-socket.ts';
+export type { Backoff, Pace } from './retry.ts';
+export type { Execution } from './sandbox/execution.ts';
+export { PartialForkError } from './sandbox/partial-fork-error.ts';
+export { type ConnectOptions, Sandbox } from './sandbox/sandbox.ts';
+export type { ServiceView } from './sandbox/services.ts';
 export type { PauseReply, ResumeReply, SandboxFilter } from './sandboxes.ts';
 export type { ArchiveTemplateRequest } from './templates.ts';
 export { DEFAULT_URL, type TransportOptions } from './transport.ts';

@@ -1,9 +1,12 @@
 /** Calls whose answer is JSON of a known form. */
-import type { Query, Transport } from './transport.ts';
+import type { Call, Query, Transport } from './transport.ts';
 import { type Schema, validated } from './validate.ts';
 
 export interface ReadOptions {
+  /** Ends the waiting, also between two attempts, with the signal's reason. */
   readonly signal?: AbortSignal | undefined;
+  /** How often this read is tried again, instead of the client's own number; 0 for never. */
+  readonly retries?: number | undefined;
 }
 
 export interface MutationOptions {
@@ -31,7 +34,7 @@ export class JsonCalls {
     path: string,
     schema: Schema<T>,
     json: unknown,
-    options: MutationOptions & { readonly repeatWhenLost?: boolean } = {},
+    options: MutationOptions & Pick<Call, 'repeatWhenLost' | 'dispatched' | 'retries'> = {},
   ): Promise<T> {
     return validated(
       await this.transport.ask({ method: 'POST', path, json, whole: true, ...options }),

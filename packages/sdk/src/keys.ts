@@ -20,8 +20,8 @@ export class Keys {
     this.calls = calls;
   }
 
-  page({ limit, cursor, signal }: PageOptions = {}): Promise<Page<KeyView>> {
-    return this.calls.get('/v1/keys', keyPage, { query: { limit, cursor }, signal });
+  page({ limit, cursor, ...options }: PageOptions = {}): Promise<Page<KeyView>> {
+    return this.calls.get('/v1/keys', keyPage, { query: { limit, cursor }, ...options });
   }
 
   list(options: PageOptions = {}): AsyncGenerator<KeyView, void> {

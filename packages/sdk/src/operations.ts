@@ -26,8 +26,11 @@ export class Operations {
     return this.calls.get(`/v1/operations/${encodeURIComponent(id)}`, operationViewSchema, options);
   }
 
-  page({ sandboxId, limit, cursor, signal }: OperationFilter = {}): Promise<Page<OperationView>> {
-    return this.calls.get('/v1/operations', operationPage, { query: { sandboxId, limit, cursor }, signal });
+  page({ sandboxId, limit, cursor, ...options }: OperationFilter = {}): Promise<Page<OperationView>> {
+    return this.calls.get('/v1/operations', operationPage, {
+      query: { sandboxId, limit, cursor },
+      ...options,
+    });
   }
 
   list(filter: OperationFilter = {}): AsyncGenerator<OperationView, void> {

@@ -1,5 +1,5 @@
 /** The output of a process that somebody else started. */
-import { errorOfAnswer } from './errors.ts';
+import { errorInside } from './errors.ts';
 import type { JsonCalls, ReadOptions } from './json-calls.ts';
 import { serverSentEvents } from './server-sent-events.ts';
 import { answeredBy } from './validate.ts';
@@ -19,14 +19,13 @@ const KNOWN: ReadonlySet<string> = new Set(['start', 'stdout', 'stderr', 'end'])
 export async function* readOutput(
   { transport }: JsonCalls,
   path: string,
-  { follow = false, signal }: OutputOptions,
+  { follow = false, ...options }: OutputOptions,
 ): AsyncGenerator<OutputEvent, void> {
   const headers = { accept: 'text/event-stream' };
-  const response = await transport.ask({ method: 'GET', path, query: { follow }, headers, signal });
+  const response = await transport.ask({ method: 'GET', path, query: { follow }, headers, ...options });
   if (response.body === null) return;
   for await (const { event, data } of serverSentEvents(response.body)) {
-    const { status, requestId } = answeredBy(response);
-    if (event === 'error') throw errorOfAnswer(status, requestId, { error: JSON.parse(data) });
+    if (event === 'error') throw errorInside(answeredBy(response).requestId, { error: JSON.parse(data) });
     if (KNOWN.has(event)) yield { type: event, ...JSON.parse(data) } as OutputEvent;
   }
 }

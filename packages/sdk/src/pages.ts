@@ -1,4 +1,5 @@
 /** Lists come in pages; most callers want the items. */
+import type { ReadOptions } from './json-calls.ts';
 
 export interface Page<T> {
   readonly items: readonly T[];
@@ -6,10 +7,9 @@ export interface Page<T> {
   readonly nextCursor: string | null;
 }
 
-export interface PageOptions {
+export interface PageOptions extends ReadOptions {
   readonly limit?: number | undefined;
   readonly cursor?: string | undefined;
-  readonly signal?: AbortSignal | undefined;
 }
 
 /** Every item of every page, asking for the next page only when it is wanted. */

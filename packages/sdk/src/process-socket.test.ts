@@ -2,7 +2,7 @@ import { once } from 'node:events';
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { type WebSocket, WebSocketServer } from 'ws';
+import { WebSocket as ClientSocket, type WebSocket as ServerSocket, WebSocketServer } from 'ws';
 import { SANDBOX_ID } from '../testing/views.ts';
 import { Torpor } from './client.ts';
 import type { ProcessEvent } from './process-socket.ts';
@@ -11,7 +11,7 @@ let http: Server;
 let sockets: WebSocketServer;
 let torpor: Torpor;
 let answer: object;
-let behave: (socket: WebSocket, url: URL) => void;
+let behave: (socket: ServerSocket, url: URL) => void;
 beforeEach(async () => {
   answer = { code: 'not_found', message: 'No such sandbox.', retryable: false, hint: '' };
   http = createServer((_, response) => {
@@ -48,7 +48,7 @@ async function readAll(events: AsyncIterable<ProcessEvent>): Promise<ProcessEven
 }
 
 const exit = { code: 3, signal: null, durationMs: 8 };
-const say = (socket: WebSocket, notice: unknown) => socket.send(JSON.stringify(notice));
+const say = (socket: ServerSocket, notice: unknown) => socket.send(JSON.stringify(notice));
 
 describe('a terminal', () => {
   it('is asked for with its size and command, by the key among the subprotocols', async () => {
@@ -145,6 +145,26 @@ describe('a command over a socket', () => {
     await expect(reading).rejects.toMatchObject({ code: 'unreachable' });
   });
 
+  it('is given up by the signal, with its reason', async () => {
+    const giveUp = new AbortController();
+    const gone = new Promise<void>((resolve) => {
+      behave = (socket) => {
+        socket.on('close', () => resolve());
+        say(socket, { started: { pid: 1, autoResumed: false } });
+      };
+    });
+    const socket = await torpor.sandboxes.execSocket(
+      SANDBOX_ID,
+      { command: 'yes' },
+      { signal: giveUp.signal },
+    );
+    const reading = (async () => {
+      for await (const _ of socket) giveUp.abort(new Error('enough'));
+    })();
+    await expect(reading).rejects.toThrow('enough');
+    await gone;
+  });
+
   it('lets go of the connection when the reader leaves', async () => {
     const gone = new Promise<void>((resolve) => {
       behave = (socket) => {
@@ -167,5 +187,24 @@ describe('a command over a socket', () => {
       details: { upgrade: 'websocket' },
     };
     await expect(stranger.sandboxes.terminal(SANDBOX_ID)).rejects.toMatchObject({ code: 'unreachable' });
+  });
+});
+
+describe('where there is no WebSocket', () => {
+  it('says what is missing, and takes one that is given', async () => {
+    const { WebSocket: own } = globalThis;
+    Reflect.deleteProperty(globalThis, 'WebSocket');
+    try {
+      const options = { url: torpor.url, apiKey: 'secret', env: {} };
+      await expect(new Torpor(options).sandboxes.terminal(SANDBOX_ID)).rejects.toMatchObject({
+        code: 'capability_unsupported',
+        hint: expect.stringContaining('webSocket'),
+      });
+      behave = (socket) => say(socket, { exit });
+      const given = new Torpor({ ...options, webSocket: ClientSocket });
+      expect(await readAll(await given.sandboxes.terminal(SANDBOX_ID))).toEqual([{ type: 'exit', ...exit }]);
+    } finally {
+      globalThis.WebSocket = own;
+    }
   });
 });

@@ -4,8 +4,6 @@
  */
 import {
   type ExecSocketRequest,
-  factsOf,
-  isErrorCode,
   KEY_PROTOCOL_PREFIX,
   OUTPUT_CHANNELS,
   type OutputChannel,
@@ -16,11 +14,17 @@ import {
   socketNoticeSchema,
   TorporError,
 } from '@torpor/protocol';
-import { errorOfAnswer, InvalidRequestError } from './errors.ts';
+import { errorInside, InvalidRequestError } from './errors.ts';
 import type { Query, Transport } from './transport.ts';
 import { checked } from './validate.ts';
+import type { StandardSocket } from './web-socket.ts';
 
-export interface TerminalOptions {
+export interface SocketOptions {
+  /** Gives up the connection, and with it what runs at the other end. */
+  readonly signal?: AbortSignal | undefined;
+}
+
+export interface TerminalOptions extends SocketOptions {
   readonly cols?: number | undefined;
   readonly rows?: number | undefined;
   /** Absent: a login shell. */
@@ -46,21 +50,25 @@ const CONFIRM_EVERY_BYTES = 64 * 1024;
 const MAX_WAITING_BYTES = 1024 * 1024;
 const LOOK_AGAIN_MS = 5;
 const NORMAL = 1000;
+/** Of the standard; where there is no global WebSocket there is no constant of it either. */
+const OPEN = 1;
 
 export async function openTerminal(
   transport: Transport,
   id: SandboxId,
-  { cols, rows, command, cwd, user }: TerminalOptions,
+  { cols, rows, command, cwd, user, signal }: TerminalOptions,
 ): Promise<ProcessSocket> {
-  return connect(transport, `${pathOf(id)}/terminal`, 'terminal', { cols, rows, command, cwd, user });
+  const query = { cols, rows, command, cwd, user };
+  return connect(transport, `${pathOf(id)}/terminal`, 'terminal', query, signal);
 }
 
 export async function openExec(
   transport: Transport,
   id: SandboxId,
   request: ExecSocketRequest,
+  { signal }: SocketOptions,
 ): Promise<ProcessSocket> {
-  const socket = await connect(transport, `${pathOf(id)}/exec`, 'exec', {});
+  const socket = await connect(transport, `${pathOf(id)}/exec`, 'exec', {}, signal);
   socket.tell({ exec: request });
   return socket;
 }
@@ -71,25 +79,50 @@ function pathOf(id: SandboxId): string {
 
 type Form = 'terminal' | 'exec';
 
-async function connect(transport: Transport, path: string, form: Form, query: Query): Promise<ProcessSocket> {
+async function connect(
+  transport: Transport,
+  path: string,
+  form: Form,
+  query: Query,
+  signal: AbortSignal | undefined,
+): Promise<ProcessSocket> {
+  signal?.throwIfAborted();
   const url = transport.address(path, { ...query, window: WINDOW_BYTES });
   url.protocol = url.protocol === 'https:' ? 'wss:' : 'ws:';
   const protocols = [SOCKET_PROTOCOL];
   if (transport.apiKey !== undefined) protocols.push(KEY_PROTOCOL_PREFIX + transport.apiKey);
-  const socket = new WebSocket(url, protocols);
-  socket.binaryType = 'arraybuffer';
-  const events = new ProcessSocket(socket, form, (ms) => transport.pace.sleep(ms, undefined));
+  const socket = open(transport, url, protocols);
+  const events = new ProcessSocket(socket, form, (ms) => transport.pace.sleep(ms, signal), signal);
   await new Promise<void>((resolve, reject) => {
     socket.addEventListener('open', () => resolve(), { once: true });
     socket.addEventListener('close', () => reject(), { once: true });
-  }).catch(() => explain(transport, path, query));
+  }).catch(() => {
+    signal?.throwIfAborted();
+    return explain(transport, path, query, signal);
+  });
   return events;
 }
 
+function open({ webSocket: Socket }: Transport, url: URL, protocols: string[]): StandardSocket {
+  if (Socket === undefined) {
+    throw new TorporError('capability_unsupported', 'There is no WebSocket here.', {
+      hint: 'Browsers and Node 22 have one; elsewhere give the client one in its option "webSocket".',
+    });
+  }
+  const socket = new Socket(url, protocols);
+  socket.binaryType = 'arraybuffer';
+  return socket;
+}
+
 /** A WebSocket does not say why it was refused; the same request without the upgrade does. */
-async function explain(transport: Transport, path: string, query: Query): Promise<never> {
+async function explain(
+  transport: Transport,
+  path: string,
+  query: Query,
+  signal: AbortSignal | undefined,
+): Promise<never> {
   try {
-    await transport.ask({ method: 'GET', path, query, whole: true });
+    await transport.ask({ method: 'GET', path, query, whole: true, signal });
   } catch (thrown) {
     const onlySockets = thrown instanceof InvalidRequestError && thrown.details?.['upgrade'] === 'websocket';
     if (!onlySockets) throw thrown;
@@ -97,30 +130,52 @@ async function explain(transport: Transport, path: string, query: Query): Promis
   throw new TorporError('unreachable', 'The connection to the sandbox could not be made.');
 }
 
+/** What iterating ends with when it does not end well. */
+class Failure {
+  readonly thrown: unknown;
+
+  constructor(thrown: unknown) {
+    this.thrown = thrown;
+  }
+}
+
 export class ProcessSocket implements AsyncIterable<ProcessEvent> {
-  private readonly socket: WebSocket;
+  private readonly socket: StandardSocket;
   private readonly form: Form;
   private readonly sleep: (ms: number) => Promise<void>;
-  private readonly arrived: (ProcessEvent | TorporError)[] = [];
+  private readonly arrived: (ProcessEvent | Failure)[] = [];
   private wake: () => void = () => {};
   private ended = false;
   private unconfirmed = 0;
 
-  constructor(socket: WebSocket, form: Form, sleep: (ms: number) => Promise<void>) {
+  constructor(
+    socket: StandardSocket,
+    form: Form,
+    sleep: (ms: number) => Promise<void>,
+    signal: AbortSignal | undefined,
+  ) {
     this.socket = socket;
     this.form = form;
     this.sleep = sleep;
-    socket.addEventListener('message', ({ data }) => this.accept(data as string | ArrayBuffer));
+    const giveUp = () => {
+      this.push(new Failure(signal?.reason));
+      socket.close(NORMAL);
+    };
+    signal?.addEventListener('abort', giveUp, { once: true });
+    socket.addEventListener('message', (event) =>
+      this.accept((event as { data: string | ArrayBuffer }).data),
+    );
     socket.addEventListener('error', () => {});
     socket.addEventListener('close', () => {
-      this.push(new TorporError('unreachable', 'The connection to the sandbox broke.'));
+      signal?.removeEventListener('abort', giveUp);
+      this.push(new Failure(new TorporError('unreachable', 'The connection to the sandbox broke.')));
     });
   }
 
   /** Resolves when there is room for more. */
   async write(bytes: Uint8Array): Promise<void> {
-    if (this.socket.readyState !== WebSocket.OPEN) return;
-    this.socket.send(bytes as Uint8Array<ArrayBuffer>);
+    if (this.socket.readyState !== OPEN) return;
+    this.socket.send(bytes as unknown as ArrayBuffer);
     while (this.socket.bufferedAmount > MAX_WAITING_BYTES) await this.sleep(LOOK_AGAIN_MS);
   }
 
@@ -140,14 +195,14 @@ export class ProcessSocket implements AsyncIterable<ProcessEvent> {
   }
 
   tell(request: SocketRequest): void {
-    if (this.socket.readyState === WebSocket.OPEN) this.socket.send(JSON.stringify(request));
+    if (this.socket.readyState === OPEN) this.socket.send(JSON.stringify(request));
   }
 
   async *[Symbol.asyncIterator](): AsyncGenerator<ProcessEvent, void> {
     try {
       while (!this.ended || this.arrived.length > 0) {
         const next = this.arrived.shift();
-        if (next instanceof TorporError) throw next;
+        if (next instanceof Failure) throw next.thrown;
         if (next === undefined) await new Promise<void>((resolve) => (this.wake = resolve));
         else {
           yield next;
@@ -173,15 +228,15 @@ export class ProcessSocket implements AsyncIterable<ProcessEvent> {
       try {
         this.push(eventOf(checked(data, socketNoticeSchema, { status: 101, requestId: null })));
       } catch (thrown) {
-        this.push(TorporError.from(thrown));
+        this.push(new Failure(thrown));
       }
     }
   }
 
-  private push(event: ProcessEvent | TorporError): void {
+  private push(event: ProcessEvent | Failure): void {
     if (this.ended) return;
     this.arrived.push(event);
-    this.ended = event instanceof TorporError || event.type === 'exit';
+    this.ended = event instanceof Failure || event.type === 'exit';
     this.wake();
   }
 }
@@ -192,9 +247,8 @@ function outputOf(form: Form, bytes: Uint8Array): ProcessEvent {
   return { type: 'output', channel, bytes: bytes.subarray(1) };
 }
 
-function eventOf(notice: SocketNotice): ProcessEvent | TorporError {
+function eventOf(notice: SocketNotice): ProcessEvent | Failure {
   if ('started' in notice) return { type: 'started', ...notice.started };
   if ('exit' in notice) return { type: 'exit', ...notice.exit };
-  const { code } = notice.error;
-  return errorOfAnswer(isErrorCode(code) ? factsOf(code).http : 500, null, notice);
+  return new Failure(errorInside(null, notice));
 }

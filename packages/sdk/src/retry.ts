@@ -2,6 +2,7 @@
  * When a request is sent again: reads, on the statuses and broken connections of a sandbox that is just
  * waking, and never anything that might be done twice.
  */
+import { provesNotDispatched } from './not-dispatched.ts';
 import { isTransportFault } from './transport-fault.ts';
 
 /** Time and chance, which a test may choose. */
@@ -31,8 +32,13 @@ export const realPace: Pace = {
     }),
 };
 
-const BASE_MS = 200;
-const CAP_MS = 2_000;
+/** How long to wait before another attempt: doubling from `baseMs`, never more than `capMs`. */
+export interface Backoff {
+  readonly baseMs: number;
+  readonly capMs: number;
+}
+
+export const USUAL_BACKOFF: Backoff = { baseMs: 200, capMs: 2_000 };
 const DEFAULT_RETRIES = 5;
 const WAKING: ReadonlySet<number> = new Set([425, 429, 502, 503, 504]);
 const READS: ReadonlySet<string> = new Set(['GET', 'HEAD', 'OPTIONS']);
@@ -41,20 +47,32 @@ const READS: ReadonlySet<string> = new Set(['GET', 'HEAD', 'OPTIONS']);
 export interface Rules {
   /** How many attempts may follow the first one, whatever the mixture of faults. */
   readonly retries: number;
-  readonly onStatus: boolean;
+  /** The statuses of a sandbox that is waking. */
+  readonly onWaking: boolean;
   readonly onTransportFault: boolean;
+  /** Such a status together with the proof that nothing inside the sandbox has seen the request. */
+  readonly onNotDispatched: boolean;
 }
 
 export function isRead(method: string): boolean {
   return READS.has(method.toUpperCase());
 }
 
-export const readRules = (retries: number): Rules => ({ retries, onStatus: true, onTransportFault: true });
+export function readRules(retries: number): Rules {
+  return { retries, onWaking: true, onTransportFault: true, onNotDispatched: false };
+}
 
 /** For a request with an idempotency key: an answer is final, and only a lost one is asked for again. */
-export const keyedRules = (retries: number): Rules => ({ retries, onStatus: false, onTransportFault: true });
+export function keyedRules(retries: number): Rules {
+  return { retries, onWaking: false, onTransportFault: true, onNotDispatched: false };
+}
 
-export const once: Rules = { retries: 0, onStatus: false, onTransportFault: false };
+/** For what is passed on into a sandbox and might be done twice there. */
+export function dispatchedRules(retries: number): Rules {
+  return { retries, onWaking: false, onTransportFault: false, onNotDispatched: true };
+}
+
+export const once: Rules = { retries: 0, onWaking: false, onTransportFault: false, onNotDispatched: false };
 
 /** `TORPOR_READ_RETRIES`: an integer, 0 or less for none; anything else is as if it were not set. */
 export function retriesOf(setting: string | undefined): number {
@@ -62,18 +80,23 @@ export function retriesOf(setting: string | undefined): number {
   return Math.max(0, Number(setting));
 }
 
-/** The wait before retry number `n`, counted from 1. */
-export function backoffMs(n: number, random: () => number): number {
-  return Math.min(BASE_MS * 2 ** (n - 1), CAP_MS) + random() * BASE_MS;
+/** A number that was given, unless it is none: comparing with that would never end. */
+export function budgetOf(given: number | undefined, otherwise: number): number {
+  return given === undefined || Number.isNaN(given) ? otherwise : given;
 }
 
-/** What `Retry-After` asks for, in either of its forms, as far as our cap allows. */
-export function retryAfterMs(header: string | null, now: number): number {
+/** The wait before retry number `n`, counted from 1. Chance keeps many waiting clients from coming at once. */
+export function backoffMs(n: number, random: () => number, { baseMs, capMs } = USUAL_BACKOFF): number {
+  return Math.min(baseMs * 2 ** (n - 1), capMs) + random() * baseMs;
+}
+
+/** What `Retry-After` asks for, in either of its forms, as far as the cap allows. */
+export function retryAfterMs(header: string | null, now: number, { capMs } = USUAL_BACKOFF): number {
   if (header === null) return 0;
   const seconds = /^\s*\d+\s*$/.test(header);
   // The parser takes "-1" for a year; a date has the names of its day and month.
   const ms = seconds ? Number(header) * 1_000 : /[A-Za-z]{3}/.test(header) ? Date.parse(header) - now : 0;
-  return Number.isNaN(ms) ? 0 : Math.min(Math.max(ms, 0), CAP_MS);
+  return Number.isNaN(ms) ? 0 : Math.min(Math.max(ms, 0), capMs);
 }
 
 /**
@@ -84,20 +107,28 @@ export async function withRetries(
   attempt: () => Promise<Response>,
   rules: Rules,
   pace: Pace,
-  signal?: AbortSignal,
+  {
+    signal,
+    backoff = USUAL_BACKOFF,
+  }: { readonly signal?: AbortSignal | undefined; readonly backoff?: Backoff } = {},
 ): Promise<Response> {
   for (let n = 1; ; n++) {
     const last = n > rules.retries;
     let asked = 0;
     try {
       const response = await attempt();
-      if (last || !rules.onStatus || !WAKING.has(response.status)) return response;
-      asked = retryAfterMs(response.headers.get('retry-after'), pace.now());
+      if (last || !(await mayComeAgain(response, rules))) return response;
+      asked = retryAfterMs(response.headers.get('retry-after'), pace.now(), backoff);
       // Frees the connection; a body nobody reads would hold it.
       void response.body?.cancel().catch(() => {});
     } catch (thrown) {
       if (last || signal?.aborted || !rules.onTransportFault || !isTransportFault(thrown)) throw thrown;
     }
-    await pace.sleep(Math.max(backoffMs(n, pace.random), asked), signal);
+    await pace.sleep(Math.max(backoffMs(n, pace.random, backoff), asked), signal);
   }
+}
+
+async function mayComeAgain(response: Response, { onWaking, onNotDispatched }: Rules): Promise<boolean> {
+  if (!WAKING.has(response.status)) return false;
+  return onWaking || (onNotDispatched && (await provesNotDispatched(response)));
 }

@@ -13,12 +13,16 @@ import {
   type ForkReply,
   type ForkRequest,
   forkReplySchema,
+  type Network,
   type PauseRequest,
   type PortView,
+  type PreviewLink,
+  type PreviewLinkRequest,
   type ProcessView,
   pageSchema,
   pauseReplySchema,
   portViewSchema,
+  previewLinkSchema,
   processViewSchema,
   type ResumeRequest,
   resumeReplySchema,
@@ -35,7 +39,13 @@ import type { JsonCalls, MutationOptions, ReadOptions } from './json-calls.ts';
 import { type OutputEvent, type OutputOptions, readOutput } from './output.ts';
 import { everyItem, type Page, type PageOptions } from './pages.ts';
 import { fetchPort, type PortRequest } from './port-fetch.ts';
-import { openExec, openTerminal, type ProcessSocket, type TerminalOptions } from './process-socket.ts';
+import {
+  openExec,
+  openTerminal,
+  type ProcessSocket,
+  type SocketOptions,
+  type TerminalOptions,
+} from './process-socket.ts';
 import { validated } from './validate.ts';
 
 export interface SandboxFilter extends PageOptions {
@@ -51,12 +61,14 @@ const processPage = pageSchema(processViewSchema);
 const portPage = pageSchema(portViewSchema);
 
 export class Sandboxes {
-  readonly files: Files;
   private readonly calls: JsonCalls;
 
   constructor(calls: JsonCalls) {
     this.calls = calls;
-    this.files = new Files(calls);
+  }
+
+  files(id: SandboxId): Files {
+    return new Files(this.calls, id);
   }
 
   /** Always under an idempotency key: a reply that was lost is asked for again, and there is one sandbox. */
@@ -70,11 +82,11 @@ export class Sandboxes {
     return this.calls.get(pathOf(id), sandboxViewSchema, options);
   }
 
-  page({ state, metadata = {}, limit, cursor, signal }: SandboxFilter = {}): Promise<Page<SandboxView>> {
+  page({ state, metadata = {}, limit, cursor, ...options }: SandboxFilter = {}): Promise<Page<SandboxView>> {
     const states = typeof state === 'string' ? state : state?.join(',');
     const wanted = Object.entries(metadata).map(([key, value]) => [`metadata.${key}`, value]);
     const query = { state: states, ...Object.fromEntries(wanted), limit, cursor };
-    return this.calls.get('/v1/sandboxes', sandboxPage, { query, signal });
+    return this.calls.get('/v1/sandboxes', sandboxPage, { query, ...options });
   }
 
   list(filter: SandboxFilter = {}): AsyncGenerator<SandboxView, void> {
@@ -102,10 +114,10 @@ export class Sandboxes {
     return this.calls.post(pathOf(id, 'checkpoints'), checkpointViewSchema, request, options);
   }
 
-  checkpoints(id: SandboxId, { limit, cursor, signal }: PageOptions = {}): Promise<CheckpointPage> {
+  checkpoints(id: SandboxId, { limit, cursor, ...options }: PageOptions = {}): Promise<CheckpointPage> {
     return this.calls.get(pathOf(id, 'checkpoints'), checkpointPageSchema, {
       query: { limit, cursor },
-      signal,
+      ...options,
     });
   }
 
@@ -120,6 +132,11 @@ export class Sandboxes {
     options: MutationOptions = {},
   ): Promise<SandboxView> {
     return this.calls.post(pathOf(id, 'timeout'), sandboxViewSchema, { timeoutSeconds }, options);
+  }
+
+  /** What it may reach from now on, in place of what was set before. */
+  setNetwork(id: SandboxId, network: Network, options: MutationOptions = {}): Promise<SandboxView> {
+    return this.calls.post(pathOf(id, 'network'), sandboxViewSchema, network, options);
   }
 
   async kill(id: SandboxId, options: MutationOptions = {}): Promise<SandboxView> {
@@ -141,8 +158,8 @@ export class Sandboxes {
   }
 
   /** A command with a stream for its stdin, and its output byte for byte. */
-  execSocket(id: SandboxId, request: ExecSocketRequest): Promise<ProcessSocket> {
-    return openExec(this.calls.transport, id, request);
+  execSocket(id: SandboxId, request: ExecSocketRequest, options: SocketOptions = {}): Promise<ProcessSocket> {
+    return openExec(this.calls.transport, id, request, options);
   }
 
   terminal(id: SandboxId, options: TerminalOptions = {}): Promise<ProcessSocket> {
@@ -161,6 +178,15 @@ export class Sandboxes {
   /** Those it declares, and those it listens on. */
   async ports(id: SandboxId, options: ReadOptions = {}): Promise<readonly PortView[]> {
     return (await this.calls.get(pathOf(id, 'ports'), portPage, options)).items;
+  }
+
+  /** How a browser without a key gets to see a port; of a private preview the link works once. */
+  previewLink(
+    id: SandboxId,
+    request: PreviewLinkRequest,
+    options: MutationOptions = {},
+  ): Promise<PreviewLink> {
+    return this.calls.post(pathOf(id, 'preview-links'), previewLinkSchema, request, options);
   }
 
   /** Every event after `after`, then every new one as it happens. Ends by leaving the loop, or the signal. */

@@ -43,8 +43,8 @@ export class Templates {
     this.calls = calls;
   }
 
-  page({ limit, cursor, signal }: PageOptions = {}): Promise<Page<TemplateView>> {
-    return this.calls.get(PATH, templatePage, { query: { limit, cursor }, signal });
+  page({ limit, cursor, ...options }: PageOptions = {}): Promise<Page<TemplateView>> {
+    return this.calls.get(PATH, templatePage, { query: { limit, cursor }, ...options });
   }
 
   list(options: PageOptions = {}): AsyncGenerator<TemplateView, void> {

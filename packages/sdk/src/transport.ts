@@ -4,7 +4,11 @@
  */
 import { type Environment, environment } from './environment.ts';
 import { errorOfAnswer } from './errors.ts';
+import { restless } from './restless.ts';
 import {
+  type Backoff,
+  budgetOf,
+  dispatchedRules,
   isRead,
   keyedRules,
   once,
@@ -13,9 +17,11 @@ import {
   readRules,
   realPace,
   retriesOf,
+  USUAL_BACKOFF,
   withRetries,
 } from './retry.ts';
 import { AttemptTimeout } from './transport-fault.ts';
+import type { StandardSocketClass } from './web-socket.ts';
 
 export interface TransportOptions {
   /** Where the server is; else `TORPOR_URL`, else this machine. */
@@ -24,11 +30,17 @@ export interface TransportOptions {
   readonly apiKey?: string | undefined;
   /** The user on whose behalf a service key acts. */
   readonly user?: string | undefined;
-  /** How often a read is tried again; else `TORPOR_READ_RETRIES`, else 5. */
+  /** How often a read is tried again, 0 for never; else `TORPOR_READ_RETRIES`, else 5. */
   readonly retries?: number | undefined;
-  /** How long one attempt of a read may wait for its answer to begin. */
+  /** The wait before each of those tries; from 0.2 s doubling to 2 s unless said otherwise. */
+  readonly backoff?: { readonly [K in keyof Backoff]?: Backoff[K] | undefined } | undefined;
+  /** How long one attempt of a read may go without a sign of its answer. */
   readonly attemptTimeoutMs?: number | undefined;
+  /** How long a stream of events may be silent before its connection is taken for dead. */
+  readonly silenceMs?: number | undefined;
   readonly fetch?: typeof fetch | undefined;
+  /** What terminals and commands with a stream for stdin are opened with; else the global one. */
+  readonly webSocket?: StandardSocketClass | undefined;
   readonly pace?: Pace | undefined;
   readonly env?: Environment | undefined;
   readonly randomBytes?: ((n: number) => Uint8Array) | undefined;
@@ -40,7 +52,9 @@ export interface Call {
   readonly method: string;
   readonly path: string;
   readonly query?: Query | undefined;
-  readonly headers?: Readonly<Record<string, string>> | undefined;
+  readonly headers?: RequestInit['headers'] | undefined;
+  /** The header that the key travels in; `authorization` unless that one is somebody else's here. */
+  readonly keyHeader?: 'authorization' | 'x-api-key' | undefined;
   /** Sent as JSON. */
   readonly json?: unknown;
   /** Sent as it is. A stream can be sent only once, so a call that has one is never repeated. */
@@ -49,6 +63,10 @@ export interface Call {
   readonly idempotencyKey?: string | undefined;
   /** A lost answer is asked for again under the same idempotency key. */
   readonly repeatWhenLost?: boolean | undefined;
+  /** Passed on into a sandbox: sent again when the answer proves that it did not get there. */
+  readonly dispatched?: boolean | undefined;
+  /** Instead of the client's own number. */
+  readonly retries?: number | undefined;
   /** Whether the attempt includes the body, so that a truncated one is an attempt that failed. */
   readonly whole?: boolean | ((response: Response) => boolean) | undefined;
   readonly signal?: AbortSignal | undefined;
@@ -57,13 +75,19 @@ export interface Call {
 export const DEFAULT_URL = 'http://127.0.0.1:7676';
 /** A little longer than the server lets a sandbox take to wake. */
 const ATTEMPT_TIMEOUT_MS = 130_000;
+/** Three of the signs of life that a server gives on a stream on which nothing happens. */
+const SILENCE_MS = 45_000;
 
 export class Transport {
   readonly url: string;
   readonly pace: Pace;
   readonly retries: number;
+  readonly backoff: Backoff;
+  readonly silenceMs: number;
   readonly apiKey: string | undefined;
+  readonly webSocket: StandardSocketClass | undefined;
   private readonly options: TransportOptions;
+  private readonly attemptTimeoutMs: number;
 
   constructor(options: TransportOptions = {}) {
     const env = options.env ?? environment();
@@ -71,13 +95,21 @@ export class Transport {
     this.url = (options.url ?? (env['TORPOR_URL'] || DEFAULT_URL)).replace(/\/+$/, '');
     this.apiKey = options.apiKey ?? (env['TORPOR_API_KEY'] || undefined);
     this.pace = options.pace ?? realPace;
-    this.retries = options.retries ?? retriesOf(env['TORPOR_READ_RETRIES']);
+    this.retries = budgetOf(options.retries, retriesOf(env['TORPOR_READ_RETRIES']));
+    this.backoff = {
+      baseMs: options.backoff?.baseMs ?? USUAL_BACKOFF.baseMs,
+      capMs: options.backoff?.capMs ?? USUAL_BACKOFF.capMs,
+    };
+    this.silenceMs = options.silenceMs ?? SILENCE_MS;
+    this.attemptTimeoutMs = options.attemptTimeoutMs ?? ATTEMPT_TIMEOUT_MS;
+    this.webSocket = options.webSocket ?? globalThis.WebSocket;
   }
 
   /** The answer, whatever its status. */
   send(call: Call): Promise<Response> {
+    const { signal } = call;
     const rules = this.rulesFor(call);
-    return withRetries(() => this.attempt(call, rules), rules, this.pace, call.signal);
+    return withRetries(() => this.attempt(call), rules, this.pace, { signal, backoff: this.backoff });
   }
 
   /** The answer when it is a good one; any other is thrown as its error. */
@@ -102,25 +134,26 @@ export class Transport {
   }
 
   private rulesFor(call: Call): Rules {
-    if (call.body !== undefined && call.body !== null) return once;
-    if (isRead(call.method)) return readRules(this.retries);
-    if (call.repeatWhenLost && call.idempotencyKey !== undefined) return keyedRules(this.retries);
-    return once;
+    const retries = budgetOf(call.retries, this.retries);
+    if (isOneShot(call.body)) return once;
+    if (isRead(call.method)) return readRules(retries);
+    if (call.repeatWhenLost && call.idempotencyKey !== undefined) return keyedRules(retries);
+    return call.dispatched ? dispatchedRules(retries) : once;
   }
 
-  private async attempt(call: Call, rules: Rules): Promise<Response> {
+  private async attempt(call: Call): Promise<Response> {
     const { whole = false } = call;
-    const response = await this.fetchOnce(call, rules);
-    if (typeof whole === 'function' ? whole(response) : whole) await arriveWhole(response);
+    // Only a read is given up: what a mutation does goes on without its caller, who must not be misled.
+    const patienceMs = isRead(call.method) ? this.attemptTimeoutMs : undefined;
+    const response = await this.fetchWithin(call, patienceMs);
+    if (typeof whole === 'function' ? whole(response) : whole) await arriveWhole(response, patienceMs);
     return response;
   }
 
-  private async fetchOnce(call: Call, rules: Rules): Promise<Response> {
+  private async fetchWithin(call: Call, ms: number | undefined): Promise<Response> {
     const request = this.request(call);
     const doFetch = this.options.fetch ?? fetch;
-    // Only a read is given up: what a mutation does goes on without its caller, who must not be misled.
-    if (rules === once || !isRead(call.method)) return doFetch(request);
-    const ms = this.options.attemptTimeoutMs ?? ATTEMPT_TIMEOUT_MS;
+    if (ms === undefined) return doFetch(request);
     const cut = new AbortController();
     const timer = setTimeout(() => cut.abort(new AttemptTimeout(ms)), ms);
     const signal = call.signal === undefined ? cut.signal : AbortSignal.any([cut.signal, call.signal]);
@@ -132,28 +165,53 @@ export class Transport {
   }
 
   private request(call: Call): Request {
-    const headers = new Headers(call.headers);
-    if (this.apiKey !== undefined) headers.set('authorization', `Bearer ${this.apiKey}`);
-    if (this.options.user !== undefined) headers.set('torpor-user', this.options.user);
-    if (call.idempotencyKey !== undefined) headers.set('idempotency-key', call.idempotencyKey);
-    if (call.json !== undefined) headers.set('content-type', 'application/json');
     const body = call.json === undefined ? call.body : JSON.stringify(call.json);
     return new Request(this.address(call.path, call.query), {
       method: call.method.toUpperCase(),
-      headers,
+      headers: this.headersFor(call),
       // Following a redirect would hand the key on, and turn a mutation into a read.
       redirect: 'manual',
       ...(body === undefined ? {} : { body }),
-      ...(body instanceof ReadableStream ? { duplex: 'half' } : {}),
+      ...(isOneShot(body) ? { duplex: 'half' } : {}),
       ...(call.signal === undefined ? {} : { signal: call.signal }),
     });
   }
+
+  private headersFor({ headers: given, keyHeader = 'authorization', idempotencyKey, json }: Call): Headers {
+    const headers = new Headers(given);
+    const { apiKey } = this;
+    if (apiKey !== undefined) headers.set(keyHeader, keyHeader === 'x-api-key' ? apiKey : `Bearer ${apiKey}`);
+    if (this.options.user !== undefined) headers.set('torpor-user', this.options.user);
+    if (idempotencyKey !== undefined) headers.set('idempotency-key', idempotencyKey);
+    if (json !== undefined) headers.set('content-type', 'application/json');
+    return headers;
+  }
+}
+
+/** Streams, and whatever else is not known to give the same bytes a second time. */
+function isOneShot(body: RequestInit['body'] | undefined): boolean {
+  if (body === undefined || body === null || typeof body === 'string') return false;
+  return !(
+    body instanceof ArrayBuffer ||
+    ArrayBuffer.isView(body) ||
+    body instanceof Blob ||
+    body instanceof URLSearchParams ||
+    body instanceof FormData
+  );
 }
 
 /** Reads a copy to its end; the response keeps its body for whoever asked. */
-async function arriveWhole(response: Response): Promise<void> {
-  const reader = response.clone().body?.getReader();
-  while (reader !== undefined && !(await reader.read()).done);
+async function arriveWhole(response: Response, patienceMs: number | undefined): Promise<void> {
+  const { body } = response.clone();
+  if (body === null) return;
+  const reader = (patienceMs === undefined ? body : restless(body, patienceMs)).getReader();
+  try {
+    while (!(await reader.read()).done);
+  } catch (thrown) {
+    // The copy's connection is closed only when the original is let go of too.
+    response.body?.cancel().catch(() => {});
+    throw thrown;
+  }
 }
 
 async function errorOf(response: Response) {

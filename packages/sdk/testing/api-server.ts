@@ -26,12 +26,15 @@ export interface ApiServer {
   readonly requests: Request[];
   /** `METHOD /path` to what is answered; `*` in a path stands for one segment. */
   answer(route: string, reply: Reply | ((request: Request) => Reply)): void;
+  /** What is answered to everything from now on. */
+  answerAll(reply: (request: Request) => Reply): void;
   close(): Promise<void>;
 }
 
 export async function apiServer(): Promise<ApiServer> {
   const requests: Request[] = [];
   const routes = new Map<string, (request: Request) => Reply>();
+  let toAll: ((request: Request) => Reply) | undefined;
   const server = createServer(async (incoming, response) => {
     const url = new URL(incoming.url ?? '/', 'http://server');
     const request: Request = {
@@ -42,7 +45,8 @@ export async function apiServer(): Promise<ApiServer> {
       body: (await buffer(incoming)).toString('utf8'),
     };
     requests.push(request);
-    send(response, find(routes, request)?.(request) ?? notThere(request));
+    const reply = toAll ?? find(routes, request);
+    send(response, reply?.(request) ?? notThere(request));
   });
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');
@@ -50,6 +54,9 @@ export async function apiServer(): Promise<ApiServer> {
     url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
     requests,
     answer: (route, reply) => routes.set(route, typeof reply === 'function' ? reply : () => reply),
+    answerAll: (reply) => {
+      toAll = reply;
+    },
     close: async () => {
       server.closeAllConnections();
       server.close();

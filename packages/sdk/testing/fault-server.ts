@@ -14,7 +14,8 @@ export type Step =
   | 'reset in headers'
   | 'truncated'
   | 'truncated chunks'
-  | 'reset in body';
+  | 'reset in body'
+  | 'stalled';
 
 interface Asked {
   readonly method: string;
@@ -91,6 +92,7 @@ function perform(socket: Socket, step: Step, headOnly: boolean): void {
   else if (step === 'reset in headers')
     socket.write('HTTP/1.1 200 OK\r\ncontent-', () => setImmediate(reset));
   else if (step === 'truncated') socket.end('HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{"half":');
+  else if (step === 'stalled') socket.write('HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{"half":');
   else if (step === 'truncated chunks') {
     socket.end('HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n8\r\n{"half":\r\n');
   } else if (step === 'reset in body') {

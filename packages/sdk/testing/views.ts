@@ -1,5 +1,5 @@
 /** Answers as the server would give them, to be changed where a test says so. */
-import type { CheckpointView, EventView, OperationView, SandboxView } from '@torpor/protocol';
+import type { CheckpointView, EventView, OperationView, ProcessView, SandboxView } from '@torpor/protocol';
 
 export const SANDBOX_ID = 'sbx_aaaaaaaaaaaaaaaaaaaa';
 export const CHECKPOINT_ID = 'ckpt_bbbbbbbbbbbbbbbbbbbb';
@@ -74,6 +74,20 @@ export function operationView(more: Partial<OperationView> = {}): OperationView 
     endedAt: 1_500,
     outcome: 'succeeded',
     error: null,
+    ...more,
+  };
+}
+
+export function processView(more: Partial<ProcessView> = {}): ProcessView {
+  return {
+    id: null,
+    kind: 'process',
+    pid: 1,
+    command: 'true',
+    cwd: null,
+    status: 'running',
+    reason: null,
+    startedAt: null,
     ...more,
   };
 }

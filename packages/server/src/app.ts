@@ -1,6 +1,7 @@
 /** The native API as one Fastify application. It listens to nothing yet, so that a test can ask it directly. */
 import swagger from '@fastify/swagger';
-import { fastify } from 'fastify';
+import { type FrontServer, frontServer } from '@torpor/gateway';
+import { type FastifyServerFactory, fastify } from 'fastify';
 import { serializerCompiler, validatorCompiler } from 'fastify-type-provider-zod';
 import { fsckRoutes } from './fsck.ts';
 import { watchConnections } from './http/connections.ts';
@@ -23,6 +24,7 @@ import { healthRoutes } from './routes/health.ts';
 import { keyRoutes } from './routes/keys.ts';
 import { lifecycleRoutes } from './routes/lifecycle.ts';
 import { operationRoutes } from './routes/operations.ts';
+import { previewLinkRoutes } from './routes/preview-links.ts';
 import { processRoutes } from './routes/processes.ts';
 import { sandboxRoutes } from './routes/sandboxes.ts';
 import { templateRoutes } from './routes/templates.ts';
@@ -36,7 +38,7 @@ const ROUTES = [
   processRoutes,
   processOutputRoutes,
   portRoutes,
-  attachTerminal,
+  previewLinkRoutes,
   checkpointRoutes,
   eventRoutes,
   operationRoutes,
@@ -68,13 +70,14 @@ export async function buildApp(given: AppParts): Promise<App> {
     leaving: leaving.signal,
   };
   const server = createServer(parts);
-  const closeIdle = watchConnections(server.server);
+  const connections = watchConnections(server.server as FrontServer);
   await server.register(swagger, openapiOptions(parts.version));
   addRequestHooks(server, parts);
   addFailureHandlers(server, parts);
   acceptJson(server, settings.maxJsonBytes);
   await server.register(async (routes: RoutesApp) => {
     for (const addRoutes of ROUTES) addRoutes(routes, parts);
+    attachTerminal(routes, parts, (request) => parts.gateway?.takes(request) ?? false);
   });
   await server.ready();
   return {
@@ -86,17 +89,18 @@ export async function buildApp(given: AppParts): Promise<App> {
         await clock.sleep(settings.stopMs, patience.signal);
         leaving.abort();
         await clock.sleep(LEAVING_MS, patience.signal);
-        server.server.closeAllConnections();
+        connections.closeAll();
       };
       insist().catch(() => {});
-      closeIdle();
-      await server.close().finally(() => patience.abort());
+      connections.closeIdle();
+      const visitors = parts.gateway?.stop(leaving.signal);
+      await Promise.all([server.close(), visitors]).finally(() => patience.abort());
     },
   };
 }
 
 function createServer(parts: RouteParts): RoutesApp {
-  const { ids } = parts;
+  const { ids, gateway, tls } = parts;
   const server = fastify({
     // Ours are the only ids: one that a caller chose could be anybody's, or anything.
     genReqId: () => ids.next('req'),
@@ -112,6 +116,9 @@ function createServer(parts: RouteParts): RoutesApp {
     },
     clientErrorHandler: answerBrokenRequest(parts),
     routerOptions: { maxParamLength: 200 },
+    ...(gateway === undefined
+      ? {}
+      : { serverFactory: ((api) => frontServer({ gateway, api, tls } as never)) as FastifyServerFactory }),
   });
   server.setValidatorCompiler(validatorCompiler);
   server.setSerializerCompiler(serializerCompiler);

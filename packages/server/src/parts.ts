@@ -1,5 +1,6 @@
 /** What the routes work with. */
 import type { Clock, Database, Engine, Ids } from '@torpor/engine';
+import type { Gateway } from '@torpor/gateway';
 import type { KeyWatch } from './http/key-watch.ts';
 import type { Replays } from './http/replays.ts';
 import type { Log } from './observe/log.ts';
@@ -22,6 +23,10 @@ export interface AppParts {
   readonly log: Log;
   readonly metrics: Metrics;
   readonly version: string;
+  /** What serves previews; without it there are none. */
+  readonly gateway?: Gateway;
+  /** Present: the port speaks HTTPS and HTTP/2. */
+  readonly tls?: { readonly key: string; readonly cert: string };
 }
 
 export interface RouteParts extends AppParts {

@@ -1,6 +1,7 @@
 /** `GET …/{id}/ports`: what a sandbox declares and what it listens on. Never wakes it. */
-import type { Address } from '@torpor/engine';
+import type { Address, Engine } from '@torpor/engine';
 import {
+  isTerminal,
   type PortView,
   pageSchema,
   portViewSchema,
@@ -10,7 +11,6 @@ import {
 import { errors, json, sandboxParams } from './http/route-schema.ts';
 import type { RoutesApp } from './http/routes-app.ts';
 import type { RouteParts } from './parts.ts';
-import { urlAt } from './routes/sandbox-urls.ts';
 import { fromAgent } from './sandbox/agent-failure.ts';
 import { connect } from './sandbox/awake.ts';
 
@@ -43,17 +43,49 @@ export function portRoutes(app: RoutesApp, parts: RouteParts): void {
       request.facts.sandboxId = id;
       const items = await request.bound.run(async (signal) => {
         const sandbox = await parts.engine.get(org, id);
-        if (sandbox.state !== 'running') return viewPorts(sandbox, [], new Map());
-        const open = await listeners(parts, org, id, signal);
-        return viewPorts(sandbox, open, await addresses(parts, org, sandbox, open));
+        const found = await portsOf(parts.engine, org, sandbox, signal);
+        return found.map((port) => ({ ...port, url: urlOf(parts, sandbox, port) }));
       });
       return { items, nextCursor: null };
     },
   );
 }
 
+/** Where a visit leads to it. A declared one of a sandbox that sleeps is woken by that. */
+function urlOf({ gateway }: RouteParts, { id, state }: SandboxView, port: FoundPort): string | null {
+  if (gateway === undefined || isTerminal(state)) return null;
+  return port.listening || port.service !== null ? gateway.urlOf(id, port.port) : null;
+}
+
+/** The ports that something of a running sandbox listens on, by the numbers under which they are visited. */
+export async function openPortsOf(
+  engine: Engine,
+  org: string,
+  id: SandboxId,
+  signal: AbortSignal,
+): Promise<number[]> {
+  const found = await portsOf(engine, org, await engine.get(org, id), signal);
+  return found.filter(({ isReachable }) => isReachable).map(({ port }) => port);
+}
+
+async function portsOf(
+  engine: Engine,
+  org: string,
+  sandbox: SandboxView,
+  signal: AbortSignal,
+): Promise<FoundPort[]> {
+  if (sandbox.state !== 'running') return viewPorts(sandbox, [], new Map());
+  const open = await listeners(engine, org, sandbox.id, signal);
+  return viewPorts(sandbox, open, await addresses(engine, org, sandbox, open));
+}
+
+type FoundPort = Omit<PortView, 'url'> & {
+  /** Whether it can be dialled: what listens on it may be somebody else's. */
+  readonly isReachable: boolean;
+};
+
 async function listeners(
-  { engine }: RouteParts,
+  engine: Engine,
   org: string,
   id: SandboxId,
   signal: AbortSignal,
@@ -70,7 +102,7 @@ async function listeners(
 
 /** Where each port of a running sandbox can be dialled; those that nothing of it listens on are left out. */
 async function addresses(
-  { engine }: RouteParts,
+  engine: Engine,
   org: string,
   sandbox: SandboxView,
   open: readonly Listener[],
@@ -95,7 +127,7 @@ function viewPorts(
   sandbox: SandboxView,
   open: readonly Listener[],
   addresses: ReadonlyMap<number, Address>,
-): PortView[] {
+): FoundPort[] {
   const declared = declaredPorts(sandbox);
   const behind = (port: number) => {
     const address = addresses.get(port);
@@ -110,12 +142,12 @@ function viewPorts(
       const listener = open.find((one) => one.port === behind(port));
       return {
         port,
-        url: address === undefined ? null : urlAt(address),
         service: declared.get(port) ?? null,
         listening: listener !== undefined || address !== undefined,
         address: listener?.address ?? null,
         pid: listener?.pid || null,
         process: listener?.processName || null,
+        isReachable: address !== undefined,
       };
     });
 }

@@ -78,10 +78,17 @@ const KEEPS = { memory: 'memory+files', files: 'files', none: 'nothing' } as con
 /** The first of a runtime's limits matter to everybody. */
 const LIMITS_SHOWN = 3;
 
-function announce({ url, key, runtime, config }: RunningServer, host: Host): void {
+function announce({ url, domain, authorityFile, key, runtime, config }: RunningServer, host: Host): void {
   const { limits, name, capabilities } = runtime;
   if (limits.length > 0) host.print(`note: ${limits.slice(0, LIMITS_SHOWN).join(' ')}`);
   if (key.made !== null) host.print(`api key, shown this once and kept in ${key.file}: ${key.made}`);
+  if (authorityFile !== undefined) {
+    host.print(`tls: trust ${authorityFile} once, in your browser, or for all programs of this machine:`);
+    host.print(
+      `  sudo cp ${authorityFile} /usr/local/share/ca-certificates/torpor.crt && sudo update-ca-certificates`,
+    );
+  }
+  host.print(`previews: ${new URL(url).protocol}//<port>-<id>.${domain}`);
   host.print(`torpor ready ${url} runtime=${name} keeps=${KEEPS[capabilities.pause]} data=${config.dataDir}`);
   host.print('try:');
   host.print('  npx torpor create');

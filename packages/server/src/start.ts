@@ -9,29 +9,35 @@ import {
   type FaultPoints,
   migrate,
   openDirectoryStore,
-  openGate,
   openPostgres,
   openSqlite,
   randomIds,
   systemClock,
 } from '@torpor/engine';
+import { type LocalCertificate, localCertificate } from '@torpor/gateway';
 import { type Capabilities, TorporError } from '@torpor/protocol';
 import manifest from '../package.json' with { type: 'json' };
 import { leaveAddress } from './address-file.ts';
 import { type App, buildApp } from './app.ts';
 import type { ServerConfig } from './config.ts';
 import { ensureFirstKey, type FirstKey } from './keys/first-key.ts';
+import { ensureSecret } from './keys/server-secret.ts';
 import { watchLedger } from './observe/ledger-watch.ts';
 import type { Log } from './observe/log.ts';
 import { Metrics } from './observe/metrics.ts';
 import { OperationTrace } from './observe/operation-trace.ts';
 import { reportTo } from './observe/report.ts';
+import { openGateway } from './preview/open-gateway.ts';
 import { type ChosenRuntime, chooseRuntime } from './runtime-choice.ts';
 import { DEFAULT_SERVER_SETTINGS } from './settings.ts';
 import { openUploads } from './uploads.ts';
 
 export interface RunningServer {
   readonly url: string;
+  /** Under which previews are found; with its port. */
+  readonly domain: string;
+  /** What has to be trusted for TLS; absent without it. */
+  readonly authorityFile?: string;
   readonly config: ServerConfig;
   readonly key: FirstKey;
   readonly runtime: {
@@ -52,7 +58,6 @@ export interface StartOptions {
 
 export async function startServer(config: ServerConfig, options: StartOptions): Promise<RunningServer> {
   await using begun = new AsyncDisposableStack();
-  refuseTls(config);
   const { dataDir } = config;
   const directory = await claimDataDirectory(dataDir);
   begun.defer(() => directory.release());
@@ -66,12 +71,16 @@ export async function startServer(config: ServerConfig, options: StartOptions): 
   begun.defer(() => chosen.close?.());
   const serverId = `${hostname()}-${process.pid}-${randomBytes(4).toString('hex')}`;
   const operations = new OperationTrace(randomIds);
-  const engine = new Engine({
+  const secret = await ensureSecret(dataDir, randomBytes);
+  const shared = { db, clock: systemClock, randomBytes, log: options.log, metrics };
+  // The gateway holds the door that the engine closes, and asks the engine to wake whoever is behind it.
+  const gateway = openGateway({ ...shared, engine: () => engine, ids: randomIds, secret });
+  const engine: Engine = new Engine({
     db,
     store,
     runtimes: new Map([chosen.runtime, ...(chosen.others ?? [])].map((one) => [one.name, one])),
     defaultRuntime: chosen.runtime.name,
-    gate: openGate,
+    gate: gateway.gate,
     clock: systemClock,
     ids: operations,
     settings: DEFAULT_SETTINGS,
@@ -85,35 +94,45 @@ export async function startServer(config: ServerConfig, options: StartOptions): 
   begun.defer(() => stopEngine(engine, options.log));
   await engine.start();
   const key = await ensureFirstKey({ db, clock: systemClock, randomBytes }, dataDir, config.apiKey);
+  const certificate = config.tls ? await certificateFor(config) : undefined;
   const app = await buildApp({
+    ...shared,
     engine,
-    db,
-    clock: systemClock,
     ids: randomIds,
     operations,
-    randomBytes,
     uploads: await openUploads(join(dataDir, 'uploads')),
     settings: DEFAULT_SERVER_SETTINGS,
-    log: options.log,
-    metrics,
     version: manifest.version,
+    gateway,
+    ...(certificate === undefined ? {} : { tls: certificate }),
   });
   begun.defer(() => app.stop());
-  const url = (await listen(app, config)).origin;
-  begun.defer(await leaveAddress(dataDir, url));
+  const url = await listen(app, config);
+  const domain = config.domain ?? (url.port === '' ? DEFAULT_DOMAIN : `${DEFAULT_DOMAIN}:${url.port}`);
+  gateway.settle({ domain, scheme: config.tls ? 'https' : 'http' });
+  begun.defer(await leaveAddress(dataDir, url.origin));
   const running = begun.move();
-  return { url, config, key, runtime: describe(chosen), stop: () => running.disposeAsync() };
+  return {
+    url: url.origin,
+    domain,
+    ...(certificate === undefined ? {} : { authorityFile: certificate.authorityFile }),
+    config,
+    key,
+    runtime: describe(chosen),
+    stop: () => running.disposeAsync(),
+  };
+}
+
+/** Browsers know without asking that names below this one are this machine. */
+const DEFAULT_DOMAIN = 'sbx.localhost';
+
+function certificateFor({ dataDir, domain = DEFAULT_DOMAIN, host }: ServerConfig): Promise<LocalCertificate> {
+  const parts = { directory: join(dataDir, 'tls'), clock: systemClock, randomBytes };
+  return localCertificate(parts, domain.replace(/:\d+$/, '').toLowerCase(), host);
 }
 
 function describe({ runtime, limits }: ChosenRuntime): RunningServer['runtime'] {
   return { name: runtime.name, capabilities: runtime.capabilities(), limits };
-}
-
-function refuseTls({ tls }: ServerConfig): void {
-  if (!tls) return;
-  throw new TorporError('capability_unsupported', 'This version of Torpor does not speak TLS itself.', {
-    hint: 'Leave out --tls, and put a proxy that speaks it in front.',
-  });
 }
 
 function openDatabase({ database, dataDir }: ServerConfig) {
@@ -122,7 +141,7 @@ function openDatabase({ database, dataDir }: ServerConfig) {
     : openPostgres({ url: database });
 }
 
-async function listen(app: App, { host, port }: ServerConfig): Promise<URL> {
+async function listen(app: App, { host, port, tls }: ServerConfig): Promise<URL> {
   try {
     await app.server.listen({ host, port });
   } catch (cause) {
@@ -137,7 +156,7 @@ async function listen(app: App, { host, port }: ServerConfig): Promise<URL> {
   }
   const bound = app.server.server.address();
   const actual = typeof bound === 'object' && bound !== null ? bound.port : port;
-  return new URL(`http://${host.includes(':') ? `[${host}]` : host}:${actual}`);
+  return new URL(`${tls ? 'https' : 'http'}://${host.includes(':') ? `[${host}]` : host}:${actual}`);
 }
 
 /** What does not end in time stays open in the database, and the next start takes it up. */

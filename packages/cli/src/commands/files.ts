@@ -48,7 +48,7 @@ export const define: Define = (command, act) => {
 
 async function list(cli: Cli, sandbox: string | undefined, path: string): Promise<void> {
   const id = await sandboxOf(cli, sandbox);
-  const listing = await (await cli.torpor()).sandboxes.files.list(id, path, { signal: cli.signal });
+  const listing = await (await cli.torpor()).sandboxes.files(id).list(path, { signal: cli.signal });
   const { colors } = cli.io;
   const rows = listing.entries.map((entry) => [
     modeText(entry),
@@ -64,13 +64,13 @@ async function list(cli: Cli, sandbox: string | undefined, path: string): Promis
 
 async function cat(cli: Cli, sandbox: string | undefined, path: string): Promise<void> {
   const id = await sandboxOf(cli, sandbox);
-  const { files } = (await cli.torpor()).sandboxes;
+  const files = (await cli.torpor()).sandboxes.files(id);
   if (!cli.json) {
-    for await (const chunk of await files.stream(id, path, { signal: cli.signal }))
+    for await (const chunk of await files.stream(path, { signal: cli.signal }))
       await write(cli.io.stdout, chunk);
     return;
   }
-  const contents = Buffer.from(await files.read(id, path, { signal: cli.signal }));
+  const contents = Buffer.from(await files.read(path, { signal: cli.signal }));
   const encoding = isUtf8(contents) ? 'utf8' : 'base64';
   cli.answer({ path, size: contents.length, encoding, content: contents.toString(encoding) }, () => '');
 }
@@ -81,11 +81,8 @@ async function put(cli: Cli, sandbox: string | undefined, local: string, wanted?
   const id = await sandboxOf(cli, sandbox);
   const path = wanted === undefined || wanted.endsWith('/') ? `${wanted ?? ''}${basename(local)}` : wanted;
   const contents = local === '-' ? await buffer(cli.io.stdin) : await openFile(local);
-  const { files } = (await cli.torpor()).sandboxes;
-  const written = await cli.during(
-    `Writing ${path}…`,
-    files.write(id, path, contents, { signal: cli.signal }),
-  );
+  const files = (await cli.torpor()).sandboxes.files(id);
+  const written = await cli.during(`Writing ${path}…`, files.write(path, contents, { signal: cli.signal }));
   cli.answer(written, () => written.path);
 }
 
@@ -104,7 +101,7 @@ async function get(
   local = basename(path),
 ): Promise<void> {
   const id = await sandboxOf(cli, sandbox);
-  const stream = await (await cli.torpor()).sandboxes.files.stream(id, path, { signal: cli.signal });
+  const stream = await (await cli.torpor()).sandboxes.files(id).stream(path, { signal: cli.signal });
   if (local === '-') {
     for await (const chunk of stream) await write(cli.io.stdout, chunk);
     return;
@@ -123,7 +120,7 @@ async function get(
 
 async function remove(cli: Cli, sandbox: string | undefined, path: string): Promise<void> {
   const id = await sandboxOf(cli, sandbox);
-  await (await cli.torpor()).sandboxes.files.remove(id, path, { signal: cli.signal });
+  await (await cli.torpor()).sandboxes.files(id).remove(path, { signal: cli.signal });
   cli.answer({ path, removed: true }, () => `${path} is removed`);
 }
 

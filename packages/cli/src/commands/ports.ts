@@ -2,17 +2,27 @@
 import { teach } from '../build-command.ts';
 import type { Define } from '../cli.ts';
 import { columns } from '../columns.ts';
+import { parseNumber } from '../human-units.ts';
 import { sandboxOf } from '../sandbox-argument.ts';
 
 export const define: Define = (command, act) => {
   command.argument('[sandbox]', 'its id or name');
+  command.option('--link <port>', 'a link that lets one browser see a private port', parseNumber);
   teach(command, {
-    examples: [['torpor ports web', 'what listens, and where to find it']],
+    examples: [
+      ['torpor ports web', 'what listens, and where to find it'],
+      ['torpor ports web --link 3000', 'for somebody who has no key'],
+    ],
     seeAlso: ['ps', 'get'],
   });
   command.action(
-    act(async (cli, [sandbox]) => {
+    act<{ readonly link?: number }>(async (cli, [sandbox], { link: port }) => {
       const id = await sandboxOf(cli, sandbox);
+      if (port !== undefined) {
+        const link = await (await cli.torpor()).sandboxes.previewLink(id, { port }, { signal: cli.signal });
+        cli.answer(link, () => link.url);
+        return;
+      }
       const items = await (await cli.torpor()).sandboxes.ports(id, { signal: cli.signal });
       const { colors } = cli.io;
       const rows = items.map(({ port, service, listening, process, url }) => [

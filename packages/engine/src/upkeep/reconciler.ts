@@ -26,7 +26,7 @@ export interface Round {
   readonly did: Deed[];
 }
 
-export interface Deed {
+interface Deed {
   readonly sandboxId: SandboxId;
   /** Null when no sandbox is known by that id. */
   readonly org: string | null;

@@ -38,10 +38,31 @@ export class Metrics {
     'Bytes sealed in checkpoints.',
     [],
   );
+  readonly previews = this.counter('torpor_previews_total', 'Requests to ports of sandboxes.', ['by']);
+  readonly previewRefusals = this.counter(
+    'torpor_preview_refusals_total',
+    'Requests to ports of sandboxes that the gateway answered itself.',
+    ['code'],
+  );
+  readonly wakeSeconds = this.histogram('torpor_wake_seconds', 'Time to wake a sandbox for a visitor.', [
+    'outcome',
+  ]);
   readonly reports = this.counter('torpor_reports_total', 'What went wrong where nobody waited.', ['what']);
 
   constructor(options: { readonly process: boolean } = { process: true }) {
     if (options.process) collectDefaultMetrics({ register: this.registry });
+  }
+
+  /** Requests that wait for a sandbox just now. */
+  watchHeld(held: () => number): void {
+    new Gauge({
+      name: 'torpor_preview_held',
+      help: 'Requests that wait for a sandbox.',
+      registers: [this.registry],
+      collect() {
+        this.set(held());
+      },
+    });
   }
 
   private counter<L extends string>(name: string, help: string, labelNames: L[]): Counter<L> {

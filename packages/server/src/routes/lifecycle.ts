@@ -52,7 +52,7 @@ export function lifecycleRoutes(app: RoutesApp, parts: RouteParts): void {
       const { id } = request.params;
       const reply = await lifecycle(parts, request, id, (caller) => engine.pause(caller, id, request.body));
       if (reply.operation !== null) request.facts.operationId ??= reply.operation.id;
-      return { ...reply, sandbox: await withUrls(parts, request.identity.org, reply.sandbox) };
+      return { ...reply, sandbox: withUrls(parts, reply.sandbox) };
     },
   );
 
@@ -75,7 +75,7 @@ export function lifecycleRoutes(app: RoutesApp, parts: RouteParts): void {
     async (request) => {
       const { id } = request.params;
       const reply = await lifecycle(parts, request, id, (caller) => engine.resume(caller, id, request.body));
-      return { ...reply, sandbox: await withUrls(parts, request.identity.org, reply.sandbox) };
+      return { ...reply, sandbox: withUrls(parts, reply.sandbox) };
     },
   );
 
@@ -96,11 +96,7 @@ export function lifecycleRoutes(app: RoutesApp, parts: RouteParts): void {
     async (request, reply) => {
       const { id } = request.params;
       const forks = await lifecycle(parts, request, id, (caller) => engine.fork(caller, id, request.body));
-      const items = await Promise.all(
-        forks.map(async (one) =>
-          'sandbox' in one ? { sandbox: await withUrls(parts, request.identity.org, one.sandbox) } : one,
-        ),
-      );
+      const items = forks.map((one) => ('sandbox' in one ? { sandbox: withUrls(parts, one.sandbox) } : one));
       return reply.code(201).send({ items });
     },
   );
@@ -145,7 +141,7 @@ export function lifecycleRoutes(app: RoutesApp, parts: RouteParts): void {
       const reply = await lifecycle(parts, request, id, (caller) =>
         engine.rollback(caller, id, request.body),
       );
-      return { ...reply, sandbox: await withUrls(parts, request.identity.org, reply.sandbox) };
+      return { ...reply, sandbox: withUrls(parts, reply.sandbox) };
     },
   );
 }

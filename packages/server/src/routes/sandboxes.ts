@@ -79,7 +79,7 @@ export function sandboxRoutes(app: RoutesApp, parts: RouteParts): void {
         engine.create(caller, request.body),
       );
       request.facts.sandboxId = sandbox.id;
-      return reply.code(201).send(await withUrls(parts, request.identity.org, sandbox));
+      return reply.code(201).send(withUrls(parts, sandbox));
     },
   );
 
@@ -123,7 +123,7 @@ export function sandboxRoutes(app: RoutesApp, parts: RouteParts): void {
       const { id } = request.params;
       request.facts.sandboxId = id;
       const { org } = request.identity;
-      return request.bound.run(async () => withUrls(parts, org, await engine.get(org, id)));
+      return request.bound.run(async () => withUrls(parts, await engine.get(org, id)));
     },
   );
 
@@ -174,7 +174,7 @@ export function sandboxRoutes(app: RoutesApp, parts: RouteParts): void {
       return request.bound.run(() =>
         replays.once(request, id, async () => {
           const sandbox = await engine.setLifetime(org, id, request.body.timeoutSeconds);
-          return { body: await withUrls(parts, org, sandbox) };
+          return { body: withUrls(parts, sandbox) };
         }),
       );
     },
@@ -214,7 +214,7 @@ export function sandboxRoutes(app: RoutesApp, parts: RouteParts): void {
       return request.bound.run(() =>
         replays.once(request, id, async () => {
           const sandbox = await engine.setNetwork(org, id, request.body);
-          return { body: await withUrls(parts, org, sandbox) };
+          return { body: withUrls(parts, sandbox) };
         }),
       );
     },

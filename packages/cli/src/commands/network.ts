@@ -1,0 +1,52 @@
+/** `torpor network` */
+import type { Network } from '@torpor/protocol';
+import { Option } from 'commander';
+import { teach } from '../build-command.ts';
+import type { Define } from '../cli.ts';
+import { sandboxOf } from '../sandbox-argument.ts';
+
+interface Options {
+  mode?: 'internet' | 'none';
+  allow?: string[];
+  deny?: string[];
+}
+
+export const define: Define = (command, act) => {
+  command
+    .argument('<sandbox>', 'its id or name')
+    .addOption(new Option('--mode <mode>', 'without rules').choices(['internet', 'none']))
+    .option(
+      '--allow <rules...>',
+      'names ("*." in front for all below), addresses, networks; each with ":port" or not',
+    )
+    .option('--deny <rules...>', 'the same; they win');
+  teach(command, {
+    examples: [
+      ['torpor network web', 'what it may reach'],
+      ['torpor network web --mode none --allow registry.npmjs.org', 'that, and nothing else'],
+      ['torpor network web --mode internet', 'everything but the host, private networks and other sandboxes'],
+    ],
+    seeAlso: ['create', 'events'],
+  });
+  command.action(
+    act<Options>(async (cli, [given], { mode, allow, deny }) => {
+      const id = await sandboxOf(cli, given);
+      const { sandboxes } = await cli.torpor();
+      const network: Network = { mode, allow, deny };
+      const isQuestion = mode === undefined && allow === undefined && deny === undefined;
+      const sandbox = isQuestion
+        ? await sandboxes.get(id, { signal: cli.signal })
+        : await sandboxes.setNetwork(id, network, { signal: cli.signal });
+      cli.answer(sandbox, () => said(sandbox.network));
+    }),
+  );
+};
+
+function said({ mode, allow = [], deny = [] }: Network): string {
+  const rules = [
+    mode ?? (allow.length > 0 ? 'none' : 'internet'),
+    ...allow.map((rule) => `allow ${rule}`),
+    ...deny.map((rule) => `deny ${rule}`),
+  ];
+  return rules.join('\n');
+}

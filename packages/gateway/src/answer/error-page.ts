@@ -1,0 +1,30 @@
+/** What the page for a refusal says to a person, and where it leads. */
+import type { ErrorCode, TorporError } from '@torpor/protocol';
+import type { Page } from './page.ts';
+
+const TITLES: Readonly<Partial<Record<ErrorCode, string>>> = {
+  not_found: 'There is no such sandbox',
+  killed: 'This sandbox is gone',
+  lost: 'This sandbox is lost',
+  conflict: 'It stays asleep',
+  port_closed: 'Nothing is listening here',
+  no_answer: 'The app broke off',
+  forbidden: 'This preview is private',
+  unreachable: 'Not just now',
+  capacity: 'Too many visitors at once',
+  invalid_request: 'This address leads nowhere',
+};
+
+/** `addressOf` gives the preview of another port of the same sandbox. */
+export function errorPage(error: TorporError, requestId: string, addressOf: (port: number) => string): Page {
+  const { code, message, hint, details } = error.toBody();
+  const open = Array.isArray(details?.['openPorts']) ? (details['openPorts'] as number[]) : [];
+  const isFailed = code === 'conflict' && details?.['state'] === 'failed';
+  return {
+    title: isFailed ? 'This sandbox never ran' : (TITLES[code] ?? 'That did not work'),
+    message: code === 'internal' ? 'Something went wrong inside Torpor.' : message,
+    hint: open.length > 0 ? 'These ports are open:' : hint,
+    links: open.slice(0, 12).map((port) => ({ text: `port ${port}`, href: addressOf(port) })),
+    requestId,
+  };
+}

@@ -1,0 +1,23 @@
+/** The engine as the gateway sees it. */
+import type { Engine } from '@torpor/engine';
+import type { Sandboxes, SandboxFacts } from './sandboxes.ts';
+
+/** `engine` is asked late: the engine needs the gateway's doors to be made. */
+export function engineSandboxes(engine: () => Engine, openPorts: Sandboxes['openPorts']): Sandboxes {
+  return {
+    async find(id) {
+      const found = await engine().find(id);
+      if (found === undefined) return undefined;
+      const { org, sandbox } = found;
+      const { name, state, generation, startedAt, autoResume, preview, services, reason } = sandbox;
+      return { id, org, name, state, generation, startedAt, autoResume, preview, services, reason };
+    },
+    async wake({ org, id }: SandboxFacts, signal) {
+      await engine().resume({ org, signal }, id);
+    },
+    dial: ({ org, id }, port) => engine().dial(org, id, port),
+    agent: ({ org, id }) => engine().agent(org, id),
+    openPorts,
+    hold: (id) => engine().leases.hold(id),
+  };
+}

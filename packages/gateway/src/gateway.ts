@@ -1,0 +1,152 @@
+/**
+ * The gateway: finds the sandbox that a request is for, sees who may come in, and lets it through the sandbox's
+ * door, which wakes what sleeps behind it. Start reading here, then `visit.ts` and `door/door.ts`.
+ */
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { Duplex } from 'node:stream';
+import type { Clock, Ids, TrafficGate } from '@torpor/engine';
+import { type RequestId, type SandboxId, TorporError } from '@torpor/protocol';
+import { Tokens } from './access/tokens.ts';
+import { Answers, previewHost } from './answer/answers.ts';
+import { type ClientRequest, type ClientResponse, isHttp2 } from './answer/client-side.ts';
+import type { DoorObserver } from './door/door.ts';
+import { Doors } from './door/doors.ts';
+import { serverStops } from './door/refusals.ts';
+import { answerOn } from './passage/switch.ts';
+import { TurnTaking } from './passage/turn-taking.ts';
+import { type PreviewRoute, type Route, routeOf } from './route/route.ts';
+import type { Sandboxes } from './sandboxes.ts';
+import type { GatewaySettings } from './settings.ts';
+import { type Keys, receive, type Visit, type VisitParts } from './visit.ts';
+
+export interface GatewayObserver extends DoorObserver {
+  /** A request that was for a sandbox, however it ends. */
+  visited(route: PreviewRoute): void;
+  refused(route: PreviewRoute | undefined, error: TorporError, requestId: RequestId): void;
+}
+
+export interface GatewayParts {
+  readonly sandboxes: Sandboxes;
+  readonly keys: Keys;
+  readonly clock: Clock;
+  readonly ids: Pick<Ids, 'next'>;
+  readonly randomBytes: (n: number) => Uint8Array;
+  readonly settings: GatewaySettings;
+  /** The server's secret, from which tokens are made. */
+  readonly secret: Uint8Array;
+  readonly observe: GatewayObserver;
+}
+
+/** Under which name previews are found; known when the server listens. */
+export interface Place {
+  /** May have a port. */
+  readonly domain: string;
+  readonly scheme: 'http' | 'https';
+}
+
+export class Gateway {
+  readonly gate: TrafficGate;
+  readonly tokens: Tokens;
+  private readonly parts: GatewayParts;
+  private readonly doors: Doors;
+  private readonly answers: Answers;
+  private readonly visits: VisitParts;
+  private readonly turns = new TurnTaking();
+  private place: Place = { domain: 'sbx.localhost', scheme: 'http' };
+  private domainName = 'sbx.localhost';
+  private isStopping = false;
+
+  constructor(parts: GatewayParts) {
+    this.parts = parts;
+    const { sandboxes, keys, clock, settings, observe } = parts;
+    this.doors = new Doors({ sandboxes, clock, settings, observe });
+    this.gate = this.doors;
+    this.tokens = new Tokens(parts);
+    this.answers = new Answers({
+      nextRequestId: () => parts.ids.next('req'),
+      previewUrl: ({ sandboxId, port }) => this.urlOf(sandboxId, port),
+    });
+    this.visits = {
+      sandboxes,
+      keys,
+      clock,
+      settings,
+      doors: this.doors,
+      tokens: this.tokens,
+      answers: this.answers,
+      domain: () => this.place.domain,
+      refused: (route, error, requestId) => observe.refused(route, error, requestId),
+    };
+  }
+
+  /** How many requests are held. */
+  get held(): number {
+    return this.doors.held;
+  }
+
+  /** To be called before the first request. */
+  settle(place: Place): void {
+    this.place = place;
+    this.domainName = place.domain.replace(/:\d+$/, '').toLowerCase();
+  }
+
+  urlOf(sandboxId: SandboxId, port: number): string {
+    return `${this.place.scheme}://${previewHost({ sandboxId, port }, this.place.domain)}`;
+  }
+
+  /** False when the request is for the API. `expectsContinue`: the client waits for a word before its body. */
+  handle(request: ClientRequest, response: ClientResponse, expectsContinue = false): boolean {
+    const route = this.route(request);
+    if (route.to === 'api') return false;
+    void this.take(route, { request, response, expectsContinue, upgrade: undefined });
+    return true;
+  }
+
+  /** The same for a request that wants to become a WebSocket. */
+  handleUpgrade(request: IncomingMessage, socket: Duplex, head: Buffer): boolean {
+    const route = this.route(request);
+    if (route.to === 'api') return false;
+    const response = answerOn(request, socket);
+    void this.take(route, { request, response, expectsContinue: false, upgrade: { socket, head } });
+    return true;
+  }
+
+  /** Whether a request is none of the API's. */
+  takes(request: IncomingMessage): boolean {
+    return this.route(request).to !== 'api';
+  }
+
+  /** Lets nobody in any more and waits for those inside until the signal fires. */
+  async stop(signal: AbortSignal): Promise<void> {
+    this.isStopping = true;
+    await this.doors.stop(signal);
+  }
+
+  private route(request: ClientRequest): Route {
+    const { method = 'GET', url: target = '/', rawHeaders } = request;
+    const authority = isHttp2(request) ? request.authority || undefined : undefined;
+    return routeOf({ method, target, rawHeaders, authority }, this.domainName);
+  }
+
+  private async take(route: Exclude<Route, { to: 'api' }>, visit: Omit<Visit, 'route'>): Promise<void> {
+    const { request, response } = visit;
+    const { observe } = this.parts;
+    if (!isHttp2(request)) {
+      const turn = this.turns.take(request.socket, response as ServerResponse);
+      if (turn !== undefined) await turn;
+      // Of what it sent ahead, nothing is done for a client that has left.
+      if (request.socket.destroyed) return;
+    }
+    if (route.to === 'refused') {
+      const error = new TorporError('invalid_request', route.why, {
+        hint: 'Previews are at <port>-<id>.<domain>.',
+      });
+      const requestId = this.answers.refuse(request, response, undefined, error, route.status);
+      observe.refused(undefined, error, requestId);
+      return;
+    }
+    observe.visited(route);
+    if (this.isStopping) this.answers.refuse(request, response, route, serverStops());
+    else await receive(this.visits, { ...visit, route });
+  }
+}

@@ -1,0 +1,153 @@
+/** Writes certificates: of the local authority, and of a server that it vouches for. */
+import {
+  createHash,
+  createPrivateKey,
+  createPublicKey,
+  generateKeyPairSync,
+  type KeyObject,
+  sign,
+} from 'node:crypto';
+import { isIP } from 'node:net';
+import {
+  bits,
+  boolean,
+  integer,
+  octets,
+  oid,
+  sequence,
+  set,
+  tagged,
+  taggedBytes,
+  time,
+  utf8,
+} from './der.ts';
+
+/** A certificate and its key, in PEM. */
+export interface Certified {
+  readonly cert: string;
+  readonly key: string;
+}
+
+export interface CertificateParts {
+  readonly now: number;
+  readonly days: number;
+  readonly randomBytes: (n: number) => Uint8Array;
+}
+
+const DAY_MS = 24 * 3_600_000;
+/** Clocks differ a little, also on one machine with several systems. */
+const BACKDATED_MS = DAY_MS;
+
+const ECDSA_SHA256 = sequence(oid('1.2.840.10045.4.3.2'));
+const COMMON_NAME = '2.5.4.3';
+const ORGANISATION = '2.5.4.10';
+const AUTHORITY_NAME = 'Torpor local authority';
+
+/**
+ * An authority that can vouch for these names and what is below them, and for nothing else: whoever steals its key
+ * from somebody who trusts it can pretend to be a preview, but not a bank.
+ */
+export function makeAuthority(names: readonly string[], parts: CertificateParts): Certified {
+  const keys = makeKeys();
+  // Of its own kind each time, so that an old one in somebody's store is not taken for the new one.
+  const mark = Buffer.from(parts.randomBytes(3)).toString('hex');
+  const subject = name(`${AUTHORITY_NAME} ${mark}`);
+  const extensions = [
+    extension('2.5.29.19', true, sequence(boolean(true), integer(Uint8Array.of(0)))),
+    // Certificates and revocation lists.
+    extension('2.5.29.15', true, bits(Buffer.from([0x06]), 1)),
+    extension('2.5.29.30', true, sequence(tagged(0, ...names.map((one) => sequence(subtree(one)))))),
+    extension('2.5.29.14', false, octets(keyId(keys.publicKey))),
+  ];
+  const cert = certificate(subject, subject, keys.publicKey, keys.privateKey, extensions, parts);
+  return { cert, key: pem(keys.privateKey) };
+}
+
+/** A certificate for a server of these names, which may begin with `*.`, signed by the authority. */
+export function certify(
+  authority: Certified & { readonly subject: string },
+  names: readonly string[],
+  parts: CertificateParts,
+): Certified {
+  const keys = makeKeys();
+  const extensions = [
+    extension('2.5.29.19', true, sequence()),
+    // Signatures only.
+    extension('2.5.29.15', true, bits(Buffer.from([0x80]), 7)),
+    // For servers.
+    extension('2.5.29.37', false, sequence(oid('1.3.6.1.5.5.7.3.1'))),
+    extension('2.5.29.17', false, sequence(...names.map(alternativeName))),
+    extension('2.5.29.35', false, sequence(taggedBytes(0, keyId(createPublicKey(authority.cert))))),
+    extension('2.5.29.14', false, octets(keyId(keys.publicKey))),
+  ];
+  const issuerKey = createPrivateKey(authority.key);
+  const subject = name(names[0] ?? 'localhost');
+  const cert = certificate(subject, name(authority.subject), keys.publicKey, issuerKey, extensions, parts);
+  return { cert, key: pem(keys.privateKey) };
+}
+
+function makeKeys(): { readonly publicKey: KeyObject; readonly privateKey: KeyObject } {
+  return generateKeyPairSync('ec', { namedCurve: 'P-256' });
+}
+
+function pem(key: KeyObject): string {
+  return key.export({ type: 'pkcs8', format: 'pem' }).toString();
+}
+
+function certificate(
+  subject: Buffer,
+  issuer: Buffer,
+  publicKey: KeyObject,
+  signer: KeyObject,
+  extensions: readonly Buffer[],
+  { now, days, randomBytes }: CertificateParts,
+): string {
+  const content = sequence(
+    tagged(0, integer(Uint8Array.of(2))),
+    integer(randomBytes(16)),
+    ECDSA_SHA256,
+    issuer,
+    sequence(time(now - BACKDATED_MS), time(now + days * DAY_MS)),
+    subject,
+    publicKey.export({ type: 'spki', format: 'der' }),
+    tagged(3, sequence(...extensions)),
+  );
+  const signed = sequence(content, ECDSA_SHA256, bits(sign('sha256', content, signer)));
+  const lines = signed.toString('base64').match(/.{1,64}/g) ?? [];
+  return `-----BEGIN CERTIFICATE-----\n${lines.join('\n')}\n-----END CERTIFICATE-----\n`;
+}
+
+function name(commonName: string): Buffer {
+  const part = (kind: string, text: string) => set(sequence(oid(kind), utf8(text)));
+  return sequence(part(ORGANISATION, 'Torpor'), part(COMMON_NAME, commonName));
+}
+
+function extension(kind: string, isCritical: boolean, content: Buffer): Buffer {
+  return sequence(oid(kind), ...(isCritical ? [boolean(true)] : []), octets(content));
+}
+
+function keyId(key: KeyObject): Buffer {
+  return createHash('sha1')
+    .update(key.export({ type: 'spki', format: 'der' }))
+    .digest();
+}
+
+const DNS = 2;
+const ADDRESS = 7;
+
+function alternativeName(text: string): Buffer {
+  return isIP(text) === 0 ? taggedBytes(DNS, Buffer.from(text)) : taggedBytes(ADDRESS, addressBytes(text));
+}
+
+/** A name and everything below it, or one address. */
+function subtree(text: string): Buffer {
+  if (isIP(text) === 0) return taggedBytes(DNS, Buffer.from(text));
+  const bytes = addressBytes(text);
+  return taggedBytes(ADDRESS, Buffer.concat([bytes, Buffer.alloc(bytes.length, 0xff)]));
+}
+
+/** Of IPv6 only the loopback is ever written. */
+function addressBytes(text: string): Buffer {
+  if (isIP(text) === 4) return Buffer.from(text.split('.').map(Number));
+  return text === '::1' ? Buffer.concat([Buffer.alloc(15), Buffer.from([1])]) : Buffer.alloc(16);
+}

@@ -1,0 +1,123 @@
+/**
+ * The certificates of `--tls`: an authority of this machine's own, made when it is first needed and kept in the
+ * data directory, and a certificate that it signs, made anew when its names change or its time runs out.
+ */
+import { X509Certificate } from 'node:crypto';
+import { mkdir, readFile, rename, writeFile } from 'node:fs/promises';
+import { isIP } from 'node:net';
+import { join } from 'node:path';
+import type { Clock } from '@torpor/engine';
+import { TorporError } from '@torpor/protocol';
+import { type Certified, certify, makeAuthority } from './certificate.ts';
+
+export interface AuthorityParts {
+  readonly directory: string;
+  readonly clock: Clock;
+  readonly randomBytes: (n: number) => Uint8Array;
+}
+
+export interface LocalCertificate extends Certified {
+  /** What others have to trust. */
+  readonly authorityFile: string;
+}
+
+const AUTHORITY_DAYS = 3_650;
+/** Browsers take no more. */
+const CERTIFICATE_DAYS = 397;
+const RENEWED_BEFORE_MS = 30 * 24 * 3_600_000;
+
+/** `domain` has no port; `host` is what the server listens on. */
+export async function localCertificate(
+  parts: AuthorityParts,
+  domain: string,
+  host: string,
+): Promise<LocalCertificate> {
+  await mkdir(parts.directory, { recursive: true, mode: 0o700 });
+  const names = [domain, `*.${domain}`, 'localhost', '127.0.0.1', '::1'];
+  if (isIP(host) === 4 && !names.includes(host) && host !== '0.0.0.0') names.push(host);
+  const authority = await authorityFor(parts, names);
+  const files = filesOf(parts, 'server');
+  const kept = await readPair(files);
+  const authorityFile = filesOf(parts, 'ca').cert;
+  if (kept !== undefined && isGood(parts, kept, authority, names)) return { ...kept, authorityFile };
+  const made = certify({ ...authority, subject: commonName(authority.cert) }, names, {
+    now: parts.clock.now(),
+    days: CERTIFICATE_DAYS,
+    randomBytes: parts.randomBytes,
+  });
+  await writePair(files, made);
+  return { ...made, authorityFile };
+}
+
+/** One that may vouch for all of the names; another domain needs another authority. */
+async function authorityFor(parts: AuthorityParts, names: readonly string[]): Promise<Certified> {
+  const files = filesOf(parts, 'ca');
+  const kept = await readPair(files);
+  const wanted = names.filter((name) => !name.startsWith('*.'));
+  const covers = (await readFile(files.names, 'utf8').catch(() => '')).split('\n');
+  const isUsable = kept !== undefined && endOf(kept) > parts.clock.now() + CERTIFICATE_DAYS * 24 * 3_600_000;
+  if (isUsable && wanted.every((name) => covers.includes(name))) return kept;
+  const { clock, randomBytes } = parts;
+  const made = makeAuthority(wanted, { now: clock.now(), days: AUTHORITY_DAYS, randomBytes });
+  await writePair(files, made);
+  await writeFile(files.names, wanted.join('\n'), { mode: 0o600 });
+  return made;
+}
+
+function isGood(
+  { clock }: AuthorityParts,
+  kept: Certified,
+  authority: Certified,
+  names: readonly string[],
+): boolean {
+  const certificate = new X509Certificate(kept.cert);
+  const issuer = new X509Certificate(authority.cert);
+  const isFor = (name: string) =>
+    (isIP(name) === 0 ? certificate.checkHost(name.replace('*', 'x')) : certificate.checkIP(name)) !==
+    undefined;
+  return (
+    certificate.checkIssued(issuer) &&
+    certificate.verify(issuer.publicKey) &&
+    endOf(kept) > clock.now() + RENEWED_BEFORE_MS &&
+    names.every(isFor)
+  );
+}
+
+function endOf({ cert }: Certified): number {
+  return new X509Certificate(cert).validToDate.getTime();
+}
+
+function commonName(cert: string): string {
+  return /(?:^|\n)CN=(.*)/.exec(new X509Certificate(cert).subject)?.[1] ?? '';
+}
+
+interface Files {
+  readonly cert: string;
+  readonly key: string;
+  readonly names: string;
+}
+
+function filesOf({ directory }: AuthorityParts, stem: string): Files {
+  const at = (end: string) => join(directory, `${stem}${end}`);
+  return { cert: at('.pem'), key: at('-key.pem'), names: at('-names') };
+}
+
+async function readPair({ cert, key }: Files): Promise<Certified | undefined> {
+  try {
+    return { cert: await readFile(cert, 'utf8'), key: await readFile(key, 'utf8') };
+  } catch (thrown) {
+    if ((thrown as NodeJS.ErrnoException).code === 'ENOENT') return undefined;
+    throw new TorporError('storage_readonly', `The certificate ${cert} cannot be read.`, { cause: thrown });
+  }
+}
+
+/** The key first: a certificate without its key is found useless, and made again. */
+async function writePair(files: Files, { cert, key }: Certified): Promise<void> {
+  for (const [file, text] of [
+    [files.key, key],
+    [files.cert, cert],
+  ] as const) {
+    await writeFile(`${file}.new`, text, { mode: 0o600 });
+    await rename(`${file}.new`, file);
+  }
+}

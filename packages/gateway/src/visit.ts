@@ -1,0 +1,211 @@
+/** One visit to a port of a sandbox: who is it, may they come in, and what is passed on of what they sent. */
+import type { ServerResponse } from 'node:http';
+import type { Clock } from '@torpor/engine';
+import { type RequestId, TorporError } from '@torpor/protocol';
+import { admit, isAgentHealth, type Visitor } from './access/admission.ts';
+import { setPreviewCookie } from './access/preview-cookie.ts';
+import type { Tokens } from './access/tokens.ts';
+import { type IsKey, withheldFrom } from './access/withheld.ts';
+import { type Answers, previewHost } from './answer/answers.ts';
+import {
+  bodyKindOf,
+  type ClientRequest,
+  type ClientResponse,
+  isHttp2,
+  isNavigation,
+} from './answer/client-side.ts';
+import { stageOf } from './answer/stage.ts';
+import type { Door } from './door/door.ts';
+import type { Doors } from './door/doors.ts';
+import { heldTooLong, unknownSandbox } from './door/refusals.ts';
+import type { Origin } from './passage/request-head.ts';
+import { RequestPassage } from './passage/request-passage.ts';
+import { openTunnel, type Upgrade } from './passage/switch.ts';
+import { hostNameOf } from './route/host-name.ts';
+import { AGENT_PORT, type PreviewRoute } from './route/route.ts';
+import type { Sandboxes, SandboxFacts } from './sandboxes.ts';
+import type { GatewaySettings } from './settings.ts';
+import { STATUS_PATH, statusOf } from './status.ts';
+
+/** Who a key stands for. The gateway knows keys only from hearsay. */
+export interface Keys {
+  readonly isKey: IsKey;
+  /** The organisation of the key in these headers; throws `unauthenticated`. */
+  orgOf(headers: ClientRequest['headers']): Promise<string>;
+}
+
+export interface VisitParts {
+  readonly sandboxes: Sandboxes;
+  readonly doors: Doors;
+  readonly keys: Keys;
+  readonly tokens: Tokens;
+  readonly answers: Answers;
+  readonly clock: Clock;
+  readonly settings: GatewaySettings;
+  /** With its port. */
+  readonly domain: () => string;
+  readonly refused: (route: PreviewRoute, error: TorporError, requestId: RequestId) => void;
+}
+
+export interface Visit {
+  readonly route: PreviewRoute;
+  readonly request: ClientRequest;
+  readonly response: ClientResponse;
+  readonly expectsContinue: boolean;
+  readonly upgrade: Upgrade | undefined;
+}
+
+export async function receive(parts: VisitParts, visit: Visit): Promise<void> {
+  const { route, request, response } = visit;
+  try {
+    if (request.method === 'TRACE') throw new TorporError('invalid_request', 'TRACE is not passed on.');
+    // What comes after the head would be a body for one reader, and the first frames for another.
+    if (visit.upgrade !== undefined && bodyKindOf(request) !== 'none')
+      throw new TorporError('invalid_request', 'A request that becomes a WebSocket has no body.');
+    const org = route.by === 'path' ? await parts.keys.orgOf(request.headers) : undefined;
+    const sandbox = parts.doors.peek(route.sandboxId)?.facts ?? (await look(parts, route));
+    if (org !== undefined && org !== sandbox.org) throw unknownSandbox(route.sandboxId);
+    const origin = originOf(request);
+    const admission = admit(parts.tokens, route, sandbox, visitorOf(request, origin));
+    if (admission.is === 'refused') throw admission.error;
+    if (admission.is === 'linked') return welcome(parts, visit, origin, admission.location);
+    if (isStatusQuestion(route)) return await tellStatus(parts, visit);
+    const isHealth = route.port === AGENT_PORT && isAgentHealth(request.method ?? '', route.path);
+    // A sandbox that runs may be asked, one that sleeps must not notice.
+    if (isHealth && parts.doors.peek(route.sandboxId)?.era === undefined) await look(parts, route);
+    const withheld = await withheldFrom(request.headers, route.sandboxId, parts.tokens, parts.keys.isKey);
+    // While we looked, the visitor may have left.
+    if (response.destroyed || response.closed) return;
+    pass(parts, visit, origin, { withheld, isHealth });
+  } catch (thrown) {
+    refuse(parts, visit, TorporError.from(thrown));
+  } finally {
+    // Whoever only looked leaves nothing behind.
+    parts.doors.peek(route.sandboxId)?.tidy();
+  }
+}
+
+async function look({ sandboxes, doors }: VisitParts, { sandboxId }: PreviewRoute): Promise<SandboxFacts> {
+  const sandbox = await sandboxes.find(sandboxId);
+  if (sandbox === undefined) throw unknownSandbox(sandboxId);
+  doors.of(sandboxId).see(sandbox);
+  return sandbox;
+}
+
+function refuse({ answers, refused }: VisitParts, visit: Visit, error: TorporError): void {
+  refused(visit.route, error, answers.refuse(visit.request, visit.response, visit.route, error));
+}
+
+function pass(
+  parts: VisitParts,
+  visit: Visit,
+  origin: Origin,
+  { withheld, isHealth }: { readonly withheld: ReadonlySet<string>; readonly isHealth: boolean },
+): void {
+  const { clock, domain } = parts;
+  const { route, request, response, upgrade, expectsContinue } = visit;
+  const { sandboxId, port, by, path } = route;
+  const door = parts.doors.of(sandboxId);
+  const rules = {
+    host: hostNameOf(origin.host) ?? '',
+    sharesOrigin: by !== 'host',
+    dropsCookies: by === 'path',
+  };
+  const isAgent = port === AGENT_PORT;
+  const contentLength = request.headers['content-length'];
+  const passage = new RequestPassage({
+    clock,
+    door,
+    port,
+    request,
+    response,
+    rules,
+    isUse: !isHealth,
+    withAgentToken: isAgent && !isHealth,
+    facts: {
+      method: request.method ?? 'GET',
+      path,
+      host: by === 'host' ? origin.host : previewHost(route, domain()),
+      rawHeaders: request.rawHeaders,
+      origin,
+      withheld: withholding(withheld, isAgent, by),
+      upgrade: upgrade !== undefined,
+      expectsContinue,
+      contentLength: bodyKindOf(request) === 'chunked' ? undefined : contentLength,
+    },
+    held: (waiting) => watchHeld(parts, visit, door, waiting),
+    refuse: (error) => refuse(parts, visit, error),
+    ...(upgrade === undefined
+      ? {}
+      : {
+          switched: (head, upstream, rest) =>
+            openTunnel({ clock, door, upstream }, response as ServerResponse, upgrade, head, rules, rest),
+        }),
+  });
+  passage.start();
+}
+
+/** The agent gets its own token instead of the client's, and the path form never has to do with cookies. */
+function withholding(
+  withheld: ReadonlySet<string>,
+  isAgent: boolean,
+  by: PreviewRoute['by'],
+): ReadonlySet<string> {
+  if (!isAgent && by !== 'path') return withheld;
+  return new Set([...withheld, ...(isAgent ? ['x-access-token'] : []), ...(by === 'path' ? ['cookie'] : [])]);
+}
+
+/** A program gets its answer or a refusal that it can act on; a person gets something to look at. */
+function watchHeld(parts: VisitParts, visit: Visit, door: Door, passage: RequestPassage): void {
+  const { clock, settings, answers } = parts;
+  const { route, request, response } = visit;
+  const over = new AbortController();
+  response.once('close', () => over.abort());
+  const isPerson = route.by === 'host' && visit.upgrade === undefined && isNavigation(request);
+  const tooLong = () => {
+    if (passage.leave()) refuse(parts, visit, heldTooLong(route.sandboxId, settings.holdMs));
+  };
+  const aMoment = () => {
+    // A page that waits leads back here when there is nothing to wait for, again and again: that has an answer soon.
+    if (!door.isComingUp(route.port)) return void wait(settings.holdMs - settings.momentMs, tooLong);
+    if (!passage.leave()) return;
+    door.want();
+    const state = door.isClosed ? 'pausing' : door.era === undefined ? 'resuming' : 'running';
+    const stage = stageOf({ state, portAnswers: false, isComing: true, failure: undefined });
+    answers.waiting(request, response, { ...stage, statusPath: STATUS_PATH });
+  };
+  const wait = (ms: number, then: () => void) => void clock.sleep(ms, over.signal).then(then, () => {});
+  if (isPerson) wait(settings.momentMs, aMoment);
+  else wait(settings.holdMs, tooLong);
+}
+
+function isStatusQuestion({ by, path }: PreviewRoute): boolean {
+  return by === 'host' && (path === STATUS_PATH || path.startsWith(`${STATUS_PATH}?`));
+}
+
+async function tellStatus(parts: VisitParts, { route, request, response }: Visit): Promise<void> {
+  const stage = await statusOf(parts, parts.doors.peek(route.sandboxId), route);
+  parts.answers.json(request, response, 200, {}, stage);
+}
+
+function welcome(parts: VisitParts, visit: Visit, origin: Origin, location: string): void {
+  const { tokens, settings, answers } = parts;
+  const value = tokens.cookie(visit.route.sandboxId, settings.cookieMs);
+  const cookie = setPreviewCookie(value, settings.cookieMs, origin.scheme === 'https');
+  answers.redirect(visit.request, visit.response, location, cookie);
+}
+
+function visitorOf({ method = 'GET', headers }: ClientRequest, { host, scheme }: Origin): Visitor {
+  return { method, headers, host, scheme };
+}
+
+/** As the connection says, whatever the request claims. */
+function originOf(request: ClientRequest): Origin {
+  const { socket } = request;
+  return {
+    host: (isHttp2(request) ? request.authority : undefined) || request.headers.host || '',
+    scheme: 'encrypted' in socket && socket.encrypted === true ? 'https' : 'http',
+    remoteAddress: socket.remoteAddress ?? '',
+    localPort: socket.localPort ?? 0,
+  };
+}

@@ -1,0 +1,107 @@
+/** Sandboxes that are only told about: a test says what state they are in and where their ports lead. */
+import type { Address, AgentAddress } from '@torpor/engine';
+import { bareSandboxId, type SandboxId, TorporError } from '@torpor/protocol';
+import type { Sandboxes, SandboxFacts } from '../src/sandboxes.ts';
+
+export interface FakeSandbox {
+  facts: SandboxFacts;
+  readonly ports: Map<number, Address>;
+  agent: AgentAddress | undefined;
+  /** What a wake does beside making it run; may throw. */
+  onWake: (signal: AbortSignal) => Promise<void>;
+  readonly wakes: number[];
+  dials: number;
+  /** How many are held now, and how many ever were. */
+  leases: number;
+  holds: number;
+}
+
+let made = 0;
+
+export class FakeSandboxes implements Sandboxes {
+  private readonly all = new Map<SandboxId, FakeSandbox>();
+
+  make(more: Partial<SandboxFacts> = {}): FakeSandbox & { readonly id: SandboxId; readonly bare: string } {
+    const id: SandboxId = `sbx_${String(++made).padStart(20, 'a')}`;
+    const facts: SandboxFacts = {
+      id,
+      org: 'default',
+      name: null,
+      state: 'running',
+      generation: 1,
+      startedAt: 0,
+      autoResume: true,
+      preview: 'public',
+      services: [],
+      reason: null,
+      ...more,
+    };
+    const sandbox = {
+      id,
+      bare: bareSandboxId(id),
+      facts,
+      ports: new Map<number, Address>(),
+      agent: undefined,
+      onWake: async () => {},
+      wakes: [] as number[],
+      dials: 0,
+      leases: 0,
+      holds: 0,
+    };
+    this.all.set(id, sandbox);
+    return sandbox;
+  }
+
+  become(id: SandboxId, change: Partial<SandboxFacts>): void {
+    const sandbox = this.get(id);
+    sandbox.facts = { ...sandbox.facts, ...change };
+  }
+
+  async find(id: SandboxId): Promise<SandboxFacts | undefined> {
+    return this.all.get(id)?.facts;
+  }
+
+  async wake({ id }: SandboxFacts, signal: AbortSignal): Promise<void> {
+    const sandbox = this.get(id);
+    sandbox.wakes.push(sandbox.facts.generation);
+    await sandbox.onWake(signal);
+    this.become(id, { state: 'running', generation: sandbox.facts.generation + 1 });
+  }
+
+  async dial({ id }: SandboxFacts, port: number): Promise<Address | null> {
+    const sandbox = this.get(id);
+    sandbox.dials++;
+    this.assertRunning(sandbox);
+    return sandbox.ports.get(port) ?? null;
+  }
+
+  async agent({ id }: SandboxFacts): Promise<AgentAddress> {
+    const sandbox = this.get(id);
+    this.assertRunning(sandbox);
+    if (sandbox.agent === undefined) throw new TorporError('unreachable', 'It has no agent.');
+    return sandbox.agent;
+  }
+
+  async openPorts({ id }: SandboxFacts): Promise<readonly number[]> {
+    return [...this.get(id).ports.keys()];
+  }
+
+  hold(id: SandboxId): () => void {
+    const sandbox = this.get(id);
+    sandbox.leases++;
+    sandbox.holds++;
+    return () => {
+      sandbox.leases--;
+    };
+  }
+
+  private get(id: SandboxId): FakeSandbox {
+    const sandbox = this.all.get(id);
+    if (sandbox === undefined) throw new Error(`No test has made ${id}.`);
+    return sandbox;
+  }
+
+  private assertRunning({ facts }: FakeSandbox): void {
+    if (facts.state !== 'running') throw new TorporError('transitioning', `It is ${facts.state}.`);
+  }
+}

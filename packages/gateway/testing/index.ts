@@ -1,0 +1,4 @@
+export * from './ask.ts';
+export * from './fake-sandboxes.ts';
+export * from './gateway-world.ts';
+export * from './raw-client.ts';

@@ -1,0 +1,32 @@
+/** The server's secret, from which the tokens of sandboxes are made. It stays the same for as long as the data does. */
+import { readFile, rename, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { TorporError } from '@torpor/protocol';
+
+const BYTES = 32;
+
+export async function ensureSecret(
+  dataDir: string,
+  randomBytes: (n: number) => Uint8Array,
+): Promise<Uint8Array> {
+  const file = join(dataDir, 'secret');
+  const kept = await readFile(file, 'utf8').catch((thrown: NodeJS.ErrnoException) => {
+    if (thrown.code === 'ENOENT') return undefined;
+    throw new TorporError('storage_readonly', `The secret ${file} cannot be read.`, { cause: thrown });
+  });
+  if (kept !== undefined) return parsed(file, kept);
+  const made = Buffer.from(randomBytes(BYTES));
+  // By renaming, so that whoever reads it finds a whole one or none.
+  await writeFile(`${file}.new`, `${made.toString('hex')}\n`, { mode: 0o600 });
+  await rename(`${file}.new`, file);
+  return made;
+}
+
+/** A new one would shut out everybody who has a token, so it is not made without being asked for. */
+function parsed(file: string, text: string): Uint8Array {
+  const secret = Buffer.from(text.trim(), 'hex');
+  if (secret.length === BYTES) return secret;
+  throw new TorporError('invalid_request', `The file ${file} does not hold the server's secret.`, {
+    hint: 'Bring it back from a backup, or remove it: tokens and links of sandboxes are then made anew.',
+  });
+}

@@ -1,0 +1,19 @@
+import { expect, it } from 'vitest';
+import { whyNoGvisor } from '../../packages/runtimes/testing/gvisor-world.ts';
+import { makeDataDir, startTorpor } from '../crash/torpor-process.ts';
+import { firstRequests } from './crowd.ts';
+
+const noGvisor = await whyNoGvisor();
+
+it.skipIf(noGvisor !== null)('200 first requests at once to a sandbox that sleeps in gVisor', async () => {
+  const dataDir = await makeDataDir();
+  const server = await startTorpor(dataDir.path, { TORPOR_LOG_LEVEL: 'error' }, 'gvisor');
+  try {
+    for (let i = 0; i < 5; i++) {
+      expect(await firstRequests(server, 200)).toEqual({ answered: 200, resumes: 1, runs: 200 });
+    }
+  } finally {
+    await server.end();
+    await dataDir.remove();
+  }
+});
