@@ -7,20 +7,20 @@ import { bareSandboxId, type SandboxId } from '@torpor/protocol';
 import type { TorporProcess } from '../crash/torpor-process.ts';
 import { guestService } from '../wake/guest-app.ts';
 
-export interface Door {
+interface Door {
   readonly id: SandboxId;
   readonly port: number;
   readonly host: string;
 }
 
 /** A sandbox that sleeps. With a delay its app takes that long to come back, because only its files are kept. */
-export async function sleeping({ torpor, url }: TorporProcess, delayMs = 0): Promise<Door> {
+async function sleeping({ torpor, url }: TorporProcess, delayMs = 0): Promise<Door> {
   const { id } = await torpor.sandboxes.create({ services: [guestService({ delayMs })] });
   await torpor.sandboxes.pause(id, delayMs === 0 ? {} : { mode: 'files' });
   return { id, port: Number(new URL(url).port), host: `3000-${bareSandboxId(id)}.sbx.localhost` };
 }
 
-export interface FirstRequests {
+interface FirstRequests {
   readonly answered: number;
   readonly resumes: number;
   /** How many the app ran; one that it ran twice counts twice. */
@@ -43,7 +43,7 @@ export async function firstRequests(server: TorporProcess, count: number): Promi
   return { answered, resumes: after - before, runs: stdout.trim().split('\n').length };
 }
 
-export interface CrowdMemory {
+interface CrowdMemory {
   /** All in megabytes of resident memory. */
   readonly before: number;
   readonly withIdle: number;
