@@ -11,7 +11,7 @@
  */
 import { loadavg } from 'node:os';
 import { bareSandboxId } from '@torpor/protocol';
-import { whyNoGvisor } from '../packages/runtimes/testing/gvisor-world.ts';
+import { findRunsc } from '../packages/runtimes/src/gvisor/find-runsc.ts';
 import { makeDataDir, startTorpor } from '../tests/crash/torpor-process.ts';
 import { crowdMemory } from '../tests/gateway/crowd.ts';
 import { guestService } from '../tests/wake/guest-app.ts';
@@ -22,7 +22,7 @@ import type { Way } from './gateway/way.ts';
 import { row } from './measure.ts';
 
 const quick = process.argv.includes('quick');
-const runtime = process.argv.includes('process') || (await whyNoGvisor()) !== null ? 'process' : 'gvisor';
+const runtime = !process.argv.includes('process') && (await hasGvisor()) ? 'gvisor' : 'process';
 const SECONDS = quick ? 2 : 8;
 const MESSAGES = quick ? 1_000 : 10_000;
 const WAKES = quick ? 5 : 15;
@@ -66,6 +66,11 @@ try {
   for (const stop of stops) await stop();
 }
 console.log(`\nload ${load()}`);
+
+async function hasGvisor(): Promise<boolean> {
+  if (process.getuid?.() !== 0) return false;
+  return (await findRunsc({ dataDir: '/nonexistent' }, new AbortController().signal)).found !== null;
+}
 
 function load(): string {
   return loadavg()

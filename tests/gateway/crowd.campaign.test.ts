@@ -9,7 +9,7 @@ it.skipIf(noGvisor !== null)('200 first requests at once to a sandbox that sleep
   const dataDir = await makeDataDir();
   const server = await startTorpor(dataDir.path, { TORPOR_LOG_LEVEL: 'error' }, 'gvisor');
   try {
-    for (let i = 0; i < 5; i++) {
+    for (let i = 0; i < 3; i++) {
       expect(await firstRequests(server, 200)).toEqual({ answered: 200, resumes: 1, runs: 200 });
     }
   } finally {

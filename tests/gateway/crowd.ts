@@ -20,7 +20,7 @@ async function sleeping({ torpor, url }: TorporProcess, delayMs = 0): Promise<Do
   return { id, port: Number(new URL(url).port), host: `3000-${bareSandboxId(id)}.sbx.localhost` };
 }
 
-export interface FirstRequests {
+interface FirstRequests {
   readonly answered: number;
   readonly resumes: number;
   /** How many the app ran; one that it ran twice counts twice. */
@@ -43,7 +43,7 @@ export async function firstRequests(server: TorporProcess, count: number): Promi
   return { answered, resumes: after - before, runs: stdout.trim().split('\n').length };
 }
 
-export interface CrowdMemory {
+interface CrowdMemory {
   /** All in megabytes of resident memory. */
   readonly before: number;
   readonly withIdle: number;

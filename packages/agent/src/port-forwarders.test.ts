@@ -48,6 +48,22 @@ describe('a port that is open on the loopback only', () => {
     expect(await ask(reached, long)).toBe(long);
   });
 
+  it('is reached from another port each time, also when somebody has the next one', async () => {
+    const from: (number | undefined)[] = [];
+    const port = await listen('127.0.0.1', (socket) => {
+      from.push(socket.remotePort);
+      echo(socket);
+    });
+    const reached = (await forwarders.reach(port)) ?? 0;
+    expect(await ask(reached, 'one')).toBe('one');
+    const taken = createServer().listen((from[0] ?? 0) + 1, '127.0.0.1');
+    servers.push(taken);
+    // Somebody else on this machine may have it already, which is as good.
+    await once(taken, 'listening').catch(() => {});
+    expect(await ask(reached, 'two')).toBe('two');
+    expect(from[1]).toBeGreaterThan((from[0] ?? 0) + 1);
+  });
+
   it('is reached on the IPv6 loopback too', async ({ skip }) => {
     const port = await listen('::1', echo).catch(() => undefined);
     if (port === undefined) return skip('there is no IPv6 here');

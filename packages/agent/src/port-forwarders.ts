@@ -7,8 +7,11 @@ import { once } from 'node:events';
 import { connect, createServer, type Server, type Socket } from 'node:net';
 import type { ListeningSocket } from './ports.ts';
 
+/** On the loopback a connection is there at once, or not at all. */
 const CONNECT_MS = 400;
 const MAX_TRIES = 10;
+/** Where our own ends of connections are; a program that wants one of these has to look for another, as usual. */
+const OWN_PORTS = { first: 32_768, last: 60_999 } as const;
 
 export interface PortForwardersOptions {
   /** Everything that listens in the sandbox, our own relays included. */
@@ -25,6 +28,7 @@ interface Relay {
 export class PortForwarders {
   private readonly relays = new Map<number, Promise<Relay>>();
   private readonly ownPorts = new Set<number>();
+  private lastPort: number = OWN_PORTS.last;
   private readonly options: PortForwardersOptions;
 
   constructor(options: PortForwardersOptions) {
@@ -74,10 +78,8 @@ export class PortForwarders {
         this.drop(target);
         client.resetAndDestroy();
       };
-      reach(() => connect({ ...options, host, port: target }), MAX_TRIES).then(
-        (program) => join(client, program),
-        gone,
-      );
+      const dial = () => connect({ ...options, host, port: target, localPort: this.nextPort() });
+      reach(dial, MAX_TRIES).then((program) => join(client, program), gone);
     });
     // Every address: the sandbox's own may be another after it has slept.
     server.listen({ host: '0.0.0.0', port: 0 });
@@ -86,6 +88,16 @@ export class PortForwarders {
     const { port } = server.address() as { port: number };
     this.ownPorts.add(port);
     return { server, port };
+  }
+
+  /**
+   * One after the other, so that none is used again soon. When a sandbox has slept, gVisor still knows the ends of
+   * connections that are long over, and takes a new one from the same port for one of those: it is never answered,
+   * or ended by what belonged to the other.
+   */
+  private nextPort(): number {
+    this.lastPort = this.lastPort >= OWN_PORTS.last ? OWN_PORTS.first : this.lastPort + 1;
+    return this.lastPort;
   }
 
   /** Connections that are open go on. */
@@ -107,23 +119,25 @@ function loopbackOf(sockets: readonly ListeningSocket[]): string | undefined {
   return sockets.every(isLoopback) ? sockets[0]?.address : undefined;
 }
 
-/**
- * Opens the connection, again when it is not there soon. On the loopback that takes no time, but in a sandbox that
- * has slept gVisor sometimes never answers one, for as long as its own port is the same.
- */
+/** Opens the connection, from another port when somebody has that one or nobody answers. */
 function reach(dial: () => Socket, triesLeft: number): Promise<Socket> {
   const socket = dial();
   return new Promise((resolve, reject) => {
-    socket.once('error', reject);
+    const again = (why: Error) => {
+      if (triesLeft > 1) reach(dial, triesLeft - 1).then(resolve, reject);
+      else reject(why);
+    };
+    const failed = (error: NodeJS.ErrnoException) =>
+      error.code === 'EADDRINUSE' ? again(error) : reject(error);
+    socket.once('error', failed);
     socket.once('connect', () => {
-      socket.off('error', reject);
+      socket.off('error', failed);
       socket.setTimeout(0).removeAllListeners('timeout');
       resolve(socket);
     });
     socket.setTimeout(CONNECT_MS, () => {
       socket.destroy();
-      if (triesLeft > 1) reach(dial, triesLeft - 1).then(resolve, reject);
-      else reject(new Error('Nobody takes the connection.'));
+      again(new Error('Nobody takes the connection.'));
     });
   });
 }

@@ -6,7 +6,7 @@ import { commit, type Held, pass } from '../operations/held.ts';
 import { endOperation, FenceLost } from '../operations/operation.ts';
 import type { Sandbox } from '../sandbox.ts';
 import { within } from '../within.ts';
-import { openDoor } from './door.ts';
+import { openDoor, openGoneDoor } from './door.ts';
 
 /**
  * Drives a sandbox that is `killing`. When the runtime does not do it, the sandbox stays `killing` and the
@@ -42,5 +42,5 @@ export async function kill(ctx: Context, held: Held, sandbox: Sandbox): Promise<
     await take(ctx, tx, locked, 'destroyed', 'sandbox.killed', {}, head);
   });
   await pass(ctx, operation, 'kill-committed');
-  await openDoor(ctx, sandbox.id);
+  await openGoneDoor(ctx, sandbox.id);
 }

@@ -18,7 +18,7 @@ import type { Transaction } from '../ports/database.ts';
 import type { Observation } from '../ports/runtime.ts';
 import type { Sandbox } from '../sandbox.ts';
 import { within } from '../within.ts';
-import { openDoor } from './door.ts';
+import { openDoor, openGoneDoor } from './door.ts';
 import { reserve, sealCaptured } from './seal.ts';
 
 type Gone = Extract<Observation, { is: 'gone' }>;
@@ -75,7 +75,7 @@ export async function recover(ctx: Context, held: Held, sandbox: Sandbox, found:
       'connections',
     ]);
   });
-  await openDoor(ctx, sandbox.id);
+  await openGoneDoor(ctx, sandbox.id);
 }
 
 /** The operation that found the loss may have been a pause; it ends as failed then, because nobody was asked. */

@@ -84,9 +84,9 @@ export function serverStops(): TorporError {
   });
 }
 
-/** The sandbox went to sleep, or the server stops, with the request inside. */
+/** The sandbox went to sleep or was killed, or the server stops, with the request inside. */
 export function cutOff(sandboxId: SandboxId): TorporError {
-  return new TorporError('unreachable', 'The sandbox was put to sleep before it had answered.', {
+  return new TorporError('unreachable', 'The sandbox stopped before it had answered.', {
     sandboxId,
     retryable: false,
     retryAfterMs: 1_000,

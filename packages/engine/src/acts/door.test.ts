@@ -1,0 +1,20 @@
+import { describe, expect, it } from 'vitest';
+import { makeWorld } from '../../testing/world.ts';
+import { openGate, type TrafficGate } from '../ports/traffic-gate.ts';
+
+describe('the door', () => {
+  it('of a sandbox that was killed: what is under way is ended, then those who were held are told', async () => {
+    const asked: string[] = [];
+    const gate: TrafficGate = {
+      ...openGate,
+      cut: async () => void asked.push('cut'),
+      open: async () => void asked.push('open'),
+    };
+    const world = await makeWorld('sqlite', { parts: () => ({ gate }) });
+    const { id } = await world.engine.create({ org: 'org' }, {});
+    asked.length = 0;
+    await world.engine.kill({ org: 'org' }, id);
+    expect(asked).toEqual(['cut', 'open']);
+    await world.dispose();
+  });
+});
