@@ -4,6 +4,7 @@
  */
 import { z } from 'zod';
 import { idSchema } from './ids.ts';
+import { networkSchema } from './requests.ts';
 import {
   checkpointHealthSchema,
   lossSchema,
@@ -60,6 +61,7 @@ export const EVENT_DATA = {
   'sandbox.killing': z.object({ reason: reasonSchema, superseded: operationKindSchema.nullable() }),
   'sandbox.killed': z.object({}),
   'lifetime.set': z.object({ endsAt: z.number().nullable(), timeoutSeconds: z.number().nullable() }),
+  'network.set': z.object({ network: networkSchema }),
   'operation.phase': z.object({
     kind: operationKindSchema,
     phase: z.string(),

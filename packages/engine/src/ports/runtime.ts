@@ -120,6 +120,12 @@ export interface Runtime {
   /** Where a port of the sandbox can be dialled; null when no process *of this sandbox* listens on it. */
   dial(instance: Instance, port: number, signal: AbortSignal): Promise<Address | null>;
 
+  /**
+   * Changes what a running instance may reach; what is open and no longer allowed is cut. Absent where the runtime
+   * can only settle that at a start.
+   */
+  setNetwork?(instance: Instance, network: Network, signal: AbortSignal): Promise<void>;
+
   /** Writes dirty data back while the sandbox runs, so that the freeze is short. */
   presync(instance: Instance, signal: AbortSignal): Promise<void>;
   freeze(instance: Instance, signal: AbortSignal): Promise<void>;

@@ -20,7 +20,13 @@ import type {
   StartSpec,
   TemplateOrder,
 } from '@torpor/engine';
-import { type Capabilities, type CheckpointId, type SandboxId, TorporError } from '@torpor/protocol';
+import {
+  type Capabilities,
+  type CheckpointId,
+  type Network,
+  type SandboxId,
+  TorporError,
+} from '@torpor/protocol';
 import { isMissing } from '../process/storage-failure.ts';
 import { Turns } from '../process/turns.ts';
 import { agentAt } from './agent-door.ts';
@@ -143,6 +149,15 @@ export class GvisorRuntime implements Runtime {
     } finally {
       agent.close();
     }
+  }
+
+  setNetwork(instance: Instance, network: Network, signal: AbortSignal): Promise<void> {
+    return this.#turn(instance, signal, async () => {
+      const { record } = await this.#live(instance);
+      this.#ground.network.setPolicy(record.container.id, network);
+      // A server that starts later opens the network again by this.
+      await this.#ground.files.write(instance, { ...record, network });
+    });
   }
 
   async presync(instance: Instance, signal: AbortSignal): Promise<void> {
