@@ -86,3 +86,8 @@ export async function runProgram(
   });
   return stdout.trim().split('\n');
 }
+
+/** For programs that name their server in code. */
+export function optionsOf({ server: { url, apiKey } }: Pick<E2bServer, 'server'>) {
+  return { apiKey: `e2b_${apiKey}`, apiUrl: url, sandboxUrl: url };
+}

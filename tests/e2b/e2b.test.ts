@@ -1,7 +1,7 @@
 import { Sandbox } from 'e2b';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { whyNoGvisor } from '../../packages/runtimes/testing/gvisor-world.ts';
-import { type E2bServer, e2bServer, runProgram } from './e2b-server.ts';
+import { type E2bServer, e2bServer, optionsOf, runProgram } from './e2b-server.ts';
 
 const noGvisor = await whyNoGvisor();
 /** A machine that does many other things at once must not be mistaken for one that does nothing. */
@@ -44,12 +44,11 @@ describe.skipIf(noGvisor !== null)('an unchanged program of E2B’s, in gVisor',
 
 describe('on the process runtime', () => {
   let world: E2bServer;
-  let options: { readonly apiKey: string; readonly apiUrl: string; readonly sandboxUrl: string };
+  let options: ReturnType<typeof optionsOf>;
 
   beforeAll(async () => {
     world = await e2bServer('http', 'process');
-    const { url } = world.server;
-    options = { apiKey: `e2b_${world.server.apiKey}`, apiUrl: url, sandboxUrl: url };
+    options = optionsOf(world);
   }, PATIENCE_MS);
   afterAll(() => world.dispose(), PATIENCE_MS);
 
