@@ -2,7 +2,13 @@
 import { availableParallelism, totalmem } from 'node:os';
 import { ENVD_VERSION } from '@torpor/envd';
 import type { Gateway } from '@torpor/gateway';
-import { bareSandboxId, type SandboxState, type SandboxView, TorporError } from '@torpor/protocol';
+import {
+  bareSandboxId,
+  type Resources,
+  type SandboxState,
+  type SandboxView,
+  TorporError,
+} from '@torpor/protocol';
 import { notFound } from './failures.ts';
 import { egressOf } from './network-rules.ts';
 
@@ -13,6 +19,15 @@ const NEVER = '9999-12-31T23:59:59.999Z';
 const MIB = 1024 * 1024;
 /** What runtimes give to those who do not say; a bound, not a promise. */
 const USUAL = { memoryMb: 4_096, diskMb: 10_240 };
+
+/** What a sandbox may take, in whole numbers. */
+export function limitsOf({ cpus, memoryMb, diskMb }: Resources) {
+  return {
+    cpuCount: Math.max(1, Math.ceil(cpus ?? availableParallelism())),
+    memoryMB: memoryMb ?? Math.min(USUAL.memoryMb, Math.floor(totalmem() / MIB / 2)),
+    diskSizeMB: diskMb ?? USUAL.diskMb,
+  };
+}
 
 /** The two states that their clients know; those in between count as asleep. Undefined: not shown to anybody. */
 const SHOWN: Readonly<Partial<Record<SandboxState, 'running' | 'paused'>>> = {
@@ -67,9 +82,7 @@ export function listedShape(sandbox: SandboxView) {
     clientID: CLIENT_ID,
     startedAt: new Date(startedAt ?? createdAt).toISOString(),
     endAt: endOf(sandbox, state),
-    cpuCount: Math.max(1, Math.ceil(resources.cpus ?? availableParallelism())),
-    memoryMB: resources.memoryMb ?? Math.min(USUAL.memoryMb, Math.floor(totalmem() / MIB / 2)),
-    diskSizeMB: resources.diskMb ?? USUAL.diskMb,
+    ...limitsOf(resources),
     metadata,
     state,
     envdVersion: ENVD_VERSION,

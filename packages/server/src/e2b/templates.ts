@@ -1,13 +1,12 @@
 /** Templates as E2B's clients list and look for them. */
-import { availableParallelism } from 'node:os';
 import { ENVD_VERSION } from '@torpor/envd';
 import type { TemplateView } from '@torpor/protocol';
-import { z } from 'zod';
 import type { RoutesApp } from '../http/routes-app.ts';
 import type { RouteParts } from '../parts.ts';
 import { notFound } from './failures.ts';
 import { namedBy } from './origin.ts';
 import { templateParams } from './route-words.ts';
+import { limitsOf } from './sandbox-shapes.ts';
 
 export function e2bTemplateRoutes(app: RoutesApp, parts: RouteParts): void {
   const { engine } = parts;
@@ -49,33 +48,28 @@ export function e2bTemplateRoutes(app: RoutesApp, parts: RouteParts): void {
 
 const STATUS = { preparing: 'building', ready: 'ready', failed: 'error' } as const;
 
-const stateSchema = z.enum(['preparing', 'ready', 'failed']);
-
 /** The id of a build is that of the checkpoint that it made. */
 function buildShape({ name, checkpointId, state, createdAt }: TemplateView) {
   const at = new Date(createdAt).toISOString();
   return {
     buildID: checkpointId ?? name,
-    status: STATUS[stateSchema.parse(state)],
+    status: STATUS[state],
     createdAt: at,
     updatedAt: at,
     finishedAt: at,
-    cpuCount: availableParallelism(),
-    memoryMB: 0,
+    ...limitsOf({}),
     envdVersion: ENVD_VERSION,
   };
 }
 
 function templateShape(template: TemplateView) {
   const { name, builtIn } = template;
-  const { buildID, status, createdAt, updatedAt, cpuCount } = buildShape(template);
+  const { buildID, status, createdAt, updatedAt } = buildShape(template);
   return {
     templateID: name,
     buildID,
     buildStatus: status,
-    cpuCount,
-    memoryMB: 0,
-    diskSizeMB: 0,
+    ...limitsOf({}),
     public: builtIn,
     aliases: [name],
     names: [name],
