@@ -24,10 +24,11 @@ export function networkOf(egress: Egress): Network {
   refuseUnsupported(egress, Object.keys(unsupportedFields));
   const allow = egress.allowOut ?? [];
   const deny = egress.denyOut ?? [];
+  if (allow.some((rule) => EVERYTHING.includes(rule))) return {};
   const isClosed = egress.allow_internet_access === false || deny.some((rule) => EVERYTHING.includes(rule));
   if (isClosed) return { mode: 'none', ...(allow.length === 0 ? {} : { allow }) };
   if (deny.length === 0) return {};
-  if (allow.some((rule) => !EVERYTHING.includes(rule))) {
+  if (allow.length > 0) {
     throw new TorporError(
       'capability_unsupported',
       'allowOut as an exception from a denyOut that does not deny everything is not there yet: deny 0.0.0.0/0.',
