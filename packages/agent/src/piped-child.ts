@@ -53,7 +53,9 @@ export async function startPiped(
     ended: endOf(child, ends, output),
     write: (kind, bytes) => writeStdin(ends.stdin, kind, bytes),
     closeStdin: () => {
-      openStdin(ends.stdin).end();
+      if (ends.stdin === undefined) throw new TorporError('conflict', 'The process has no input.');
+      // A program that is about to end may have closed it first.
+      if (ends.stdin.writable) ends.stdin.end();
     },
     resize: () => {
       throw new TorporError('conflict', 'The process has no terminal.');

@@ -1,4 +1,5 @@
 /** The RPCs on processes. A stream is only a view of a process: it may end, and another may come. */
+import { setTimeout as delay } from 'node:timers/promises';
 import { create } from '@bufbuild/protobuf';
 import type { HandlerContext, ServiceImpl } from '@connectrpc/connect';
 import {
@@ -172,7 +173,23 @@ function selected(selector: ProcessSelector | undefined): Selection {
 
 async function send(process: TrackedProcess, input: ProcessInput | undefined): Promise<void> {
   if (input?.input.case === undefined) throw new TorporError('invalid_request', 'The input is missing.');
-  await process.started.write(input.input.case, input.input.value);
+  try {
+    await process.started.write(input.input.case, input.input.value);
+  } catch (thrown) {
+    // Clients go on quietly when a program has ended, and not when it only closed its input.
+    if (await endsShortly(process))
+      throw new TorporError('not_found', 'The process has ended.', { cause: thrown });
+    throw thrown;
+  }
+}
+
+/** A program that ends closes its input a moment before anybody hears of its end. */
+const END_MS = 200;
+
+function endsShortly({ started }: TrackedProcess): Promise<boolean> {
+  const enough = new AbortController();
+  const tooLate = delay(END_MS, false, { signal: enough.signal }).catch(() => false);
+  return Promise.race([started.ended.then(() => true), tooLate]).finally(() => enough.abort());
 }
 
 function signalName(signal: Signal): NodeJS.Signals {

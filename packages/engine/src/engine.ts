@@ -35,6 +35,7 @@ import {
   listCheckpoints,
   namesOf,
 } from './checkpoints/checkpoint.ts';
+import { findKept, type Kept, type KeptPage, letGo, listKept } from './checkpoints/kept.ts';
 import { bytesOf, deleteCheckpoint } from './checkpoints/retention.ts';
 import { verifyCheckpoint } from './checkpoints/soundness.ts';
 import { type Context, runtimeOf } from './context.ts';
@@ -53,7 +54,14 @@ import {
   phasesOf,
 } from './operations/operation.ts';
 import type { Address, AgentAddress, Instance, Runtime } from './ports/runtime.ts';
-import { findSandbox, getSandbox, listSandboxes, type SandboxFilter } from './sandbox.ts';
+import {
+  findSandbox,
+  getSandbox,
+  listByStart,
+  listSandboxes,
+  type SandboxFilter,
+  type StartedPage,
+} from './sandbox.ts';
 import { ensureTemplate } from './templates/built-in.ts';
 import { deleteTemplate } from './templates/delete.ts';
 import { nameCheckpointAsTemplate } from './templates/name-checkpoint.ts';
@@ -69,7 +77,7 @@ import { Sweeper } from './upkeep/sweeper.ts';
 import { create } from './verbs/create.ts';
 import { fork } from './verbs/fork.ts';
 import { kill } from './verbs/kill.ts';
-import { setLifetime } from './verbs/lifetime.ts';
+import { setEnd, setLifetime } from './verbs/lifetime.ts';
 import { applyNetworks, setNetwork } from './verbs/network.ts';
 import { pause } from './verbs/pause.ts';
 import { resume } from './verbs/resume.ts';
@@ -158,8 +166,10 @@ export class Engine {
   }
 
   async pause(caller: Caller, id: SandboxId, request: PauseRequest = {}) {
-    const { checkpointId, operation } = await pause(this.ctx, this.desk, caller, id, request);
+    const { checkpointId, operation, isNew } = await pause(this.ctx, this.desk, caller, id, request);
     return {
+      /** False when it was paused before. */
+      paused: isNew,
       sandbox: await this.view(id, caller.org),
       checkpoint: await this.checkpoint(caller.org, checkpointId),
       operation: operation === null ? null : await this.viewOperation(operation),
@@ -201,6 +211,11 @@ export class Engine {
     return this.view(id, caller.org);
   }
 
+  /** When the present run ends; how long later ones may take stays as it is. */
+  async setEnd(org: string, id: SandboxId, seconds: number, how: 'exactly' | 'at least'): Promise<void> {
+    await setEnd(this.ctx, org, id, seconds, how);
+  }
+
   async setLifetime(org: string, id: SandboxId, timeoutSeconds: number | null): Promise<SandboxView> {
     await setLifetime(this.ctx, org, id, timeoutSeconds);
     return this.view(id, org);
@@ -230,6 +245,25 @@ export class Engine {
     );
     const items = sandboxes.map((sandbox) => viewSandbox(sandbox, open.get(sandbox.id) ?? null));
     return { items, nextCursor: items.length < limit ? null : (items.at(-1)?.id ?? null) };
+  }
+
+  /** One page in the order of starts. */
+  async listByStart(filter: SandboxFilter, page: StartedPage): Promise<SandboxView[]> {
+    return (await listByStart(this.ctx.db, filter, page)).map((sandbox) => viewSandbox(sandbox, null));
+  }
+
+  /** Checkpoints that were asked for as such, newest first, each with the templates that are made from it. */
+  async keptCheckpoints(org: string, page: KeptPage): Promise<Kept[]> {
+    return listKept(this.ctx.db, org, page);
+  }
+
+  async keptCheckpoint(org: string, id: CheckpointId): Promise<Kept | undefined> {
+    return findKept(this.ctx.db, org, id);
+  }
+
+  /** Ends its names and its being kept: whoever stands on it goes on, nobody new can start from it. */
+  async letGoOfCheckpoint(org: string, id: CheckpointId): Promise<boolean> {
+    return letGo(this.ctx, org, id);
   }
 
   async checkpoint(org: string, id: CheckpointId): Promise<CheckpointView> {
@@ -342,8 +376,12 @@ export class Engine {
     return viewTemplate(await prepareTemplate(this.ctx, caller, request));
   }
 
-  async nameTemplate(org: string, request: CreateTemplateRequest): Promise<TemplateView> {
-    return viewTemplate(await nameCheckpointAsTemplate(this.ctx, org, request));
+  async nameTemplate(
+    org: string,
+    request: CreateTemplateRequest,
+    taken: 'refuse' | 'replace' = 'refuse',
+  ): Promise<TemplateView> {
+    return viewTemplate(await nameCheckpointAsTemplate(this.ctx, org, request, taken));
   }
 
   async deleteTemplate(org: string, name: string): Promise<void> {

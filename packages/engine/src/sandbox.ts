@@ -22,6 +22,8 @@ interface SandboxConfig {
   readonly fallback: readonly Fallback[];
   readonly autoResume: boolean;
   readonly preview: 'public' | 'private';
+  /** What a pause by timeout or idleness keeps; absent: as much as the runtime can. */
+  readonly pauseMode?: 'memory' | 'files' | undefined;
 }
 
 export interface Sandbox {
@@ -199,16 +201,8 @@ export interface SandboxFilter {
   readonly metadata?: Readonly<Record<string, string>>;
 }
 
-/** One page in the order of ids, which is stable while sandboxes come and go. */
-export async function listSandboxes(
-  db: Queryable,
-  filter: SandboxFilter,
-  after: string,
-  limit: number,
-): Promise<Sandbox[]> {
-  const params: (string | number)[] = [after, limit];
-  const mark = (value: string) => `$${params.push(value)}`;
-  const conditions = ['id > $1'];
+function conditionsOf(filter: SandboxFilter, mark: (value: string | number) => string): string[] {
+  const conditions: string[] = [];
   if (filter.org !== undefined) conditions.push(`org = ${mark(filter.org)}`);
   if (filter.states !== undefined) conditions.push(`state IN (${filter.states.map(mark).join(', ')})`);
   for (const [key, value] of Object.entries(filter.metadata ?? {})) {
@@ -217,6 +211,54 @@ export async function listSandboxes(
          WHERE sandbox_metadata.org = sandboxes.org AND key = ${mark(key)} AND value = ${mark(value)})`,
     );
   }
+  return conditions;
+}
+
+/** Where a page in the order of starts goes on, and what it leaves out. */
+export interface StartedPage {
+  readonly order: 'oldest first' | 'newest first';
+  /** The last of the page before. */
+  readonly after?: { readonly startedAt: number; readonly id: string } | undefined;
+  /** None that was started before. */
+  readonly since?: number | undefined;
+  readonly template?: string | undefined;
+  readonly limit: number;
+}
+
+/** One page in the order of starts. What was never started is not in it. */
+export async function listByStart(
+  db: Queryable,
+  filter: SandboxFilter,
+  { order, after, since, template, limit }: StartedPage,
+): Promise<Sandbox[]> {
+  const params: (string | number)[] = [];
+  const mark = (value: string | number) => `$${params.push(value)}`;
+  const conditions = ['started_at IS NOT NULL', ...conditionsOf(filter, mark)];
+  const [comes, way] = order === 'oldest first' ? ['>', 'ASC'] : ['<', 'DESC'];
+  if (since !== undefined) conditions.push(`started_at >= ${mark(since)}`);
+  if (template !== undefined) conditions.push(`template = ${mark(template)}`);
+  if (after !== undefined) {
+    const at = mark(after.startedAt);
+    conditions.push(`(started_at ${comes} ${at} OR (started_at = ${at} AND id ${comes} ${mark(after.id)}))`);
+  }
+  const rows = await db.query(
+    `SELECT ${SANDBOX_COLUMNS} FROM sandboxes WHERE ${conditions.join(' AND ')}
+     ORDER BY started_at ${way}, id ${way} LIMIT ${mark(limit)}`,
+    params,
+  );
+  return rows.map(toSandbox);
+}
+
+/** One page in the order of ids, which is stable while sandboxes come and go. */
+export async function listSandboxes(
+  db: Queryable,
+  filter: SandboxFilter,
+  after: string,
+  limit: number,
+): Promise<Sandbox[]> {
+  const params: (string | number)[] = [after, limit];
+  const mark = (value: string | number) => `$${params.push(value)}`;
+  const conditions = ['id > $1', ...conditionsOf(filter, mark)];
   const rows = await db.query(
     `SELECT ${SANDBOX_COLUMNS} FROM sandboxes WHERE ${conditions.join(' AND ')} ORDER BY id LIMIT $2`,
     params,

@@ -23,6 +23,7 @@ export function viewSandbox(sandbox: Sandbox, operationId: OperationId | null): 
     endsAt: sandbox.endsAt,
     timeoutSeconds: sandbox.timeoutMs === null ? null : sandbox.timeoutMs / 1_000,
     onTimeout: sandbox.onTimeout,
+    pauseMode: config.pauseMode ?? null,
     idleSeconds: sandbox.idleMs / 1_000,
     onIdle: sandbox.onIdle,
     autoResume: config.autoResume,

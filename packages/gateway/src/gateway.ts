@@ -6,6 +6,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Duplex } from 'node:stream';
 import type { Clock, Ids, TrafficGate } from '@torpor/engine';
 import { type RequestId, type SandboxId, TorporError } from '@torpor/protocol';
+import type { CheckSignature } from './access/signed-file.ts';
 import { Tokens } from './access/tokens.ts';
 import { Answers, previewHost } from './answer/answers.ts';
 import { type ClientRequest, type ClientResponse, isHttp2 } from './answer/client-side.ts';
@@ -34,6 +35,7 @@ export interface GatewayParts {
   readonly settings: GatewaySettings;
   /** The server's secret, from which tokens are made. */
   readonly secret: Uint8Array;
+  readonly checkSignature: CheckSignature;
   readonly observe: GatewayObserver;
 }
 
@@ -73,6 +75,7 @@ export class Gateway {
       settings,
       doors: this.doors,
       tokens: this.tokens,
+      checkSignature: parts.checkSignature,
       answers: this.answers,
       domain: () => this.place.domain,
       refused: (route, error, requestId) => observe.refused(route, error, requestId),
@@ -90,6 +93,11 @@ export class Gateway {
     this.domainName = place.domain.replace(/:\d+$/, '').toLowerCase();
   }
 
+  /** Under which previews are found; with its port. */
+  get domain(): string {
+    return this.place.domain;
+  }
+
   urlOf(sandboxId: SandboxId, port: number): string {
     return `${this.place.scheme}://${previewHost({ sandboxId, port }, this.place.domain)}`;
   }
@@ -102,7 +110,16 @@ export class Gateway {
     return true;
   }
 
-  /** The same for a request that wants to become a WebSocket. */
+  /** Takes a request that somebody else found the sandbox of; its head names neither sandbox nor port. */
+  pass(sandboxId: SandboxId, port: number, request: ClientRequest, response: ClientResponse): void {
+    const named = { sandboxId, port, by: 'headers', dialect: 'e2b', path: request.url ?? '/' } as const;
+    void this.take(
+      { to: 'preview', ...named },
+      { request, response, expectsContinue: false, upgrade: undefined },
+    );
+  }
+
+  /** The same as `handle` for a request that wants to become a WebSocket. */
   handleUpgrade(request: IncomingMessage, socket: Duplex, head: Buffer): boolean {
     const route = this.route(request);
     if (route.to === 'api') return false;

@@ -1,4 +1,5 @@
 export { LINK_PARAMETER } from './access/admission.ts';
+export type { ClientResponse } from './answer/client-side.ts';
 export { engineSandboxes } from './engine-sandboxes.ts';
 export { type FrontOptions, type FrontServer, frontServer } from './front.ts';
 export { Gateway, type GatewayObserver, type GatewayParts, type Place } from './gateway.ts';

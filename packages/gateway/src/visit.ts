@@ -4,6 +4,7 @@ import type { Clock } from '@torpor/engine';
 import { type RequestId, TorporError } from '@torpor/protocol';
 import { admit, isAgentHealth, type Visitor } from './access/admission.ts';
 import { setPreviewCookie } from './access/preview-cookie.ts';
+import type { CheckSignature } from './access/signed-file.ts';
 import type { Tokens } from './access/tokens.ts';
 import { type IsKey, withheldFrom } from './access/withheld.ts';
 import { type Answers, previewHost } from './answer/answers.ts';
@@ -39,6 +40,7 @@ export interface VisitParts {
   readonly doors: Doors;
   readonly keys: Keys;
   readonly tokens: Tokens;
+  readonly checkSignature: CheckSignature;
   readonly answers: Answers;
   readonly clock: Clock;
   readonly settings: GatewaySettings;
@@ -66,7 +68,7 @@ export async function receive(parts: VisitParts, visit: Visit): Promise<void> {
     const sandbox = parts.doors.peek(route.sandboxId)?.facts ?? (await look(parts, route));
     if (org !== undefined && org !== sandbox.org) throw unknownSandbox(route.sandboxId);
     const origin = originOf(request);
-    const admission = admit(parts.tokens, route, sandbox, visitorOf(request, origin));
+    const admission = admit(parts, route, sandbox, visitorOf(request, origin));
     if (admission.is === 'refused') throw admission.error;
     if (admission.is === 'linked') return welcome(parts, visit, origin, admission.location);
     if (isStatusQuestion(route)) return await tellStatus(parts, visit);

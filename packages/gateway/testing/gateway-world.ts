@@ -59,6 +59,8 @@ export async function makeGatewayWorld(options: WorldOptions = {}): Promise<Gate
     },
   };
   const gateway = new Gateway({
+    checkSignature: (file, signature, token) =>
+      signature === `${file.operation}-${token}` ? undefined : 'invalid signature',
     sandboxes,
     keys,
     clock: options.clock ?? systemClock,

@@ -66,6 +66,8 @@ const sandboxFields = {
   env: envSchema.optional(),
   timeoutSeconds: secondsSchema.optional(),
   onTimeout: z.enum(['pause', 'kill']).optional(),
+  /** What it keeps when it goes to sleep by itself; absent: as much as the runtime can. */
+  pauseMode: z.enum(['memory', 'files']).optional(),
   idleSeconds: secondsSchema.optional(),
   onIdle: z.enum(['pause', 'kill', 'keep']).optional(),
   autoResume: z.boolean().optional(),
@@ -100,6 +102,8 @@ export const resumeRequestSchema = z
     timeoutSeconds: secondsSchema.optional(),
     from: idSchema('ckpt').optional(),
     fallback: z.array(fallbackSchema).max(3).optional(),
+    /** `files` starts from the files alone, also where there is memory. */
+    mode: z.enum(['memory', 'files']).optional(),
   })
   .meta({ id: 'ResumeSandbox' });
 export type ResumeRequest = z.infer<typeof resumeRequestSchema>;

@@ -50,6 +50,7 @@ export const sandboxViewSchema = z
     endsAt: z.number().int().nullable(),
     timeoutSeconds: z.number().int().nullable(),
     onTimeout: z.enum(['pause', 'kill']),
+    pauseMode: z.enum(['memory', 'files']).nullable(),
     idleSeconds: z.number().int(),
     onIdle: z.enum(['pause', 'kill', 'keep']),
     autoResume: z.boolean(),

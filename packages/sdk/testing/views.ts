@@ -22,6 +22,7 @@ export function sandboxView(more: Partial<SandboxView> = {}): SandboxView {
     endsAt: null,
     timeoutSeconds: null,
     onTimeout: 'pause',
+    pauseMode: null,
     idleSeconds: 300,
     onIdle: 'pause',
     autoResume: true,

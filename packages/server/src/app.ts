@@ -3,6 +3,7 @@ import swagger from '@fastify/swagger';
 import { type FrontServer, frontServer } from '@torpor/gateway';
 import { type FastifyServerFactory, fastify } from 'fastify';
 import { serializerCompiler, validatorCompiler } from 'fastify-type-provider-zod';
+import { e2bRoutes } from './e2b/routes.ts';
 import { fsckRoutes } from './fsck.ts';
 import { watchConnections } from './http/connections.ts';
 import { addFailureHandlers, answerBrokenRequest, answerFailure } from './http/failures.ts';
@@ -77,6 +78,7 @@ export async function buildApp(given: AppParts): Promise<App> {
   acceptJson(server, settings.maxJsonBytes);
   await server.register(async (routes: RoutesApp) => {
     for (const addRoutes of ROUTES) addRoutes(routes, parts);
+    e2bRoutes(routes, parts);
     attachTerminal(routes, parts, (request) => parts.gateway?.takes(request) ?? false);
   });
   await server.ready();

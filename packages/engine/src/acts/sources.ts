@@ -21,6 +21,16 @@ export interface Source {
 const LONGEST_CHAIN = 64;
 
 export async function sourcesOf(ctx: Context, sandbox: Sandbox, operation: Operation): Promise<Source[]> {
+  const sources = await allSourcesOf(ctx, sandbox, operation);
+  // A fork's or a snapshot's request speaks of something else by this word.
+  const filesOnly = operation.kind === 'resume' && operation.request['mode'] === 'files';
+  if (!filesOnly) return sources;
+  return sources
+    .filter(({ use }, at) => use === 'memory' || sources[at - 1]?.use !== 'memory')
+    .map((source) => (source.use === 'memory' ? { ...source, use: 'files', kind: 'files' } : source));
+}
+
+async function allSourcesOf(ctx: Context, sandbox: Sandbox, operation: Operation): Promise<Source[]> {
   const wanted = await wantedCheckpoint(ctx, sandbox, operation);
   const policy = policyOf(sandbox, operation);
   if (sandbox.state === 'creating') {

@@ -6,13 +6,14 @@ import { inspectCheckpoint } from '../checkpoints/soundness.ts';
 import type { Context } from '../context.ts';
 import { ConstraintViolation } from '../ports/database.ts';
 import { findSandbox } from '../sandbox.ts';
-import { insertUnderItsName } from './taken-name.ts';
+import { freeName, insertUnderItsName } from './taken-name.ts';
 import { definitionOf, type Template } from './template.ts';
 
 export async function nameCheckpointAsTemplate(
   ctx: Context,
   org: string,
   request: CreateTemplateRequest,
+  taken: 'refuse' | 'replace' = 'refuse',
 ): Promise<Template> {
   const checkpoint = await getSealed(ctx.db, request.from, org);
   const about = { checkpointId: checkpoint.id };
@@ -41,7 +42,10 @@ export async function nameCheckpointAsTemplate(
     createdAt: ctx.clock.now(),
   };
   try {
-    await ctx.db.transaction((tx) => insertUnderItsName(tx, template));
+    await ctx.db.transaction(async (tx) => {
+      if (taken === 'replace') await freeName(tx, org, request.name);
+      await insertUnderItsName(tx, template);
+    });
   } catch (thrown) {
     if (!(thrown instanceof ConstraintViolation && thrown.kind === 'foreign_key')) throw thrown;
     throw new TorporError('expired', `Checkpoint ${checkpoint.id} was deleted.`, about);

@@ -26,6 +26,11 @@ function takenName(name: string): TorporError {
   });
 }
 
+/** Takes the name from a template that is ready; what it led to stays what it is. */
+export async function freeName(tx: Transaction, org: string, name: string): Promise<void> {
+  await tx.query("DELETE FROM templates WHERE org = $1 AND name = $2 AND state = 'ready'", [org, name]);
+}
+
 /** Twins meet at the unique index. A failure does not stand in the way of another try. */
 export async function insertUnderItsName(tx: Transaction, template: Template): Promise<void> {
   const { org, name } = template;

@@ -71,7 +71,9 @@ export class Sweeper {
     if (waiting !== undefined && waiting.until > ctx.clock.monotonic()) return;
     const caller = { org: sandbox.org };
     try {
-      if (how === 'pause') await pause(ctx, desk, caller, sandbox.id, {}, reason, guard);
+      const mode = sandbox.config.pauseMode;
+      const wanted = mode === undefined ? {} : { mode };
+      if (how === 'pause') await pause(ctx, desk, caller, sandbox.id, wanted, reason, guard);
       else await kill(ctx, desk, caller, sandbox.id, reason, guard);
       this.patience.delete(sandbox.id);
     } catch (thrown) {

@@ -10,6 +10,7 @@ import { ConstraintViolation, type Transaction } from '../ports/database.ts';
 import type { Runtime } from '../ports/runtime.ts';
 import { insertSandbox, type Sandbox } from '../sandbox.ts';
 import { type Definition, firstCheckpoint, getTemplate } from '../templates/template.ts';
+import { sealMode } from './pause.ts';
 
 export async function create(
   ctx: Context,
@@ -138,6 +139,7 @@ export function draft(
   if (request.onTimeout === 'pause') requirePause(runtime, 'keep the policy onTimeout "pause"');
   if (request.onIdle === 'pause') requirePause(runtime, 'keep the policy onIdle "pause"');
   if (request.network !== undefined) runtime.checkNetwork(request.network);
+  if (request.pauseMode !== undefined) sealMode(runtime, request.pauseMode, 'keep the policy pauseMode');
   const now = ctx.clock.now();
   return {
     id: ctx.ids.next('sbx'),
@@ -153,6 +155,7 @@ export function draft(
       fallback: request.fallback ?? ['files'],
       autoResume: request.autoResume ?? true,
       preview: request.preview ?? 'public',
+      pauseMode: request.pauseMode,
     },
     metadata: request.metadata ?? {},
     timeoutMs: request.timeoutSeconds === undefined ? null : request.timeoutSeconds * 1_000,

@@ -102,6 +102,7 @@ async function insertChildren(
     fallback: [...source.config.fallback],
     autoResume: source.config.autoResume,
     preview: source.config.preview,
+    ...(source.config.pauseMode === undefined ? {} : { pauseMode: source.config.pauseMode }),
     metadata: source.metadata,
     ...(source.timeoutMs === null ? {} : { timeoutSeconds: source.timeoutMs / 1_000 }),
     onTimeout: source.onTimeout,

@@ -1,7 +1,7 @@
 /** The lifetime: one fenced write, never part of an exclusive operation, and never shortened in passing. */
 import { type SandboxId, TorporError } from '@torpor/protocol';
 import { type Context, take } from '../context.ts';
-import { decide } from '../lifecycle.ts';
+import { decide, refusal } from '../lifecycle.ts';
 import { lockSandbox, noSuchSandbox, type Sandbox } from '../sandbox.ts';
 
 /**
@@ -34,6 +34,39 @@ export async function setLifetime(
       { endsAt, timeoutSeconds },
       { operationId: null, change: { endsAt, timeoutMs } },
     );
+  });
+}
+
+/**
+ * Sets when the present run ends, and leaves alone how long later ones may take. `at least` never makes it earlier;
+ * a run without an end keeps none then.
+ */
+export async function setEnd(
+  ctx: Context,
+  org: string,
+  id: SandboxId,
+  seconds: number,
+  how: 'exactly' | 'at least',
+): Promise<void> {
+  await ctx.db.transaction(async (tx) => {
+    const sandbox = await lockSandbox(tx, id);
+    if (sandbox.org !== org) throw noSuchSandbox(id);
+    if (sandbox.state !== 'running') {
+      throw new TorporError(
+        refusal(sandbox.state),
+        `The sandbox is ${sandbox.state}; no run of it can end.`,
+        {
+          sandboxId: id,
+        },
+      );
+    }
+    const endsAt = ctx.clock.now() + seconds * 1_000;
+    if (how === 'at least' && (sandbox.endsAt ?? Number.POSITIVE_INFINITY) >= endsAt) return;
+    const data = { endsAt, timeoutSeconds: seconds };
+    await take(ctx, tx, sandbox, 'set_lifetime', 'lifetime.set', data, {
+      operationId: null,
+      change: { endsAt },
+    });
   });
 }
 

@@ -22,6 +22,8 @@ export interface Paused {
   readonly sandboxId: SandboxId;
   readonly checkpointId: CheckpointId;
   readonly operation: Operation | null;
+  /** False when the sandbox was paused before. */
+  readonly isNew: boolean;
 }
 
 export async function pause(
@@ -65,13 +67,15 @@ export async function pause(
   );
   if (accepted.is === 'already') return alreadyPaused(ctx, accepted.sandbox);
   const operation = await desk.finished(accepted.operationId, caller.signal);
-  return { sandboxId, checkpointId: operation.result?.['checkpointId'] as CheckpointId, operation };
+  const { checkpointId: made } = operation.result as { checkpointId: CheckpointId };
+  return { sandboxId, checkpointId: made, operation, isNew: true };
 }
 
 async function alreadyPaused(ctx: Context, sandbox: Sandbox): Promise<Paused> {
   const operation = await findLastDone(ctx.db, sandbox.id, ['pause', 'recover']);
   if (sandbox.checkpointId === null) throw new TorporError('internal', 'A paused sandbox has no checkpoint.');
-  return { sandboxId: sandbox.id, checkpointId: sandbox.checkpointId, operation: operation ?? null };
+  const { id: sandboxId, checkpointId } = sandbox;
+  return { sandboxId, checkpointId, operation: operation ?? null, isNew: false };
 }
 
 /** The capability is asked before anything is written: what cannot be paused is never recorded as paused. */

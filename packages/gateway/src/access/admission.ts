@@ -1,9 +1,11 @@
 /** Who may go to which port of a sandbox, and which of a request's headers are not the app's to see. */
 import type { IncomingHttpHeaders } from 'node:http';
+import type { Clock } from '@torpor/engine';
 import { type SandboxId, TorporError } from '@torpor/protocol';
 import { AGENT_PORT, type PreviewRoute } from '../route/route.ts';
 import type { SandboxFacts } from '../sandboxes.ts';
 import { previewCookies } from './preview-cookie.ts';
+import { type CheckSignature, signedFileIn } from './signed-file.ts';
 import type { Tokens } from './tokens.ts';
 
 export interface Visitor {
@@ -24,13 +26,20 @@ const ADMITTED: Admission = { is: 'admitted' };
 export const LINK_PARAMETER = 'torpor_token';
 const TOKEN_HEADERS = ['torpor-preview-token', 'e2b-traffic-access-token'] as const;
 
+export interface AdmissionParts {
+  readonly tokens: Tokens;
+  readonly checkSignature: CheckSignature;
+  readonly clock: Clock;
+}
+
 export function admit(
-  tokens: Tokens,
+  parts: AdmissionParts,
   route: PreviewRoute,
   sandbox: SandboxFacts,
   visitor: Visitor,
 ): Admission {
-  if (route.port === AGENT_PORT) return admitToAgent(tokens, route, visitor);
+  const { tokens } = parts;
+  if (route.port === AGENT_PORT) return admitToAgent(parts, route, visitor);
   // Whoever has a key of the organisation has more than a preview already.
   if (sandbox.preview === 'public' || route.by === 'path') return ADMITTED;
   for (const name of TOKEN_HEADERS) {
@@ -52,13 +61,23 @@ export function admit(
 const AGENT_PATHS =
   /^\/(?:health|files|files\/compose|metrics|envs|process\.Process\/\w+|filesystem\.Filesystem\/\w+)(?:\?|$)/;
 
-function admitToAgent(tokens: Tokens, { sandboxId, path }: PreviewRoute, visitor: Visitor): Admission {
+function admitToAgent(
+  { tokens, checkSignature, clock }: AdmissionParts,
+  { sandboxId, path }: PreviewRoute,
+  visitor: Visitor,
+): Admission {
   if (isAgentHealth(visitor.method, path)) return ADMITTED;
   if (!AGENT_PATHS.test(path)) {
     return refuse(new TorporError('not_found', 'There is nothing here.', { sandboxId }));
   }
   const given = visitor.headers['x-access-token'];
   if (typeof given === 'string' && tokens.isAccessToken(sandboxId, given)) return ADMITTED;
+  const signed = given === undefined ? signedFileIn(visitor.method, path) : undefined;
+  if (signed !== undefined) {
+    const { file, signature } = signed;
+    const why = checkSignature(file, signature, tokens.accessToken(sandboxId), clock.now() / 1_000);
+    return why === undefined ? ADMITTED : refuse(new TorporError('unauthenticated', why, { sandboxId }));
+  }
   return refuse(
     new TorporError('unauthenticated', 'The access token of the sandbox is missing or wrong.', {
       sandboxId,

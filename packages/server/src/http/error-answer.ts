@@ -62,7 +62,8 @@ function statusOf(thrown: unknown, error: TorporError): number {
   return finer ? (statusCode as number) : factsOf(error.code).http;
 }
 
-function toTorporError(thrown: unknown): TorporError {
+/** Fastify's own failures too. */
+export function toTorporError(thrown: unknown): TorporError {
   if (thrown instanceof TorporError) return thrown;
   if (!(thrown instanceof Error)) return TorporError.from(thrown);
   const { validation, validationContext, statusCode } = thrown as Error & FrameworkError;

@@ -33,6 +33,25 @@ export function answerFailure(
     request.id as RequestId,
     request.facts?.sandboxId,
   );
+  noteFailure(parts, thrown, error, status, request);
+  reply.headers({
+    ...headers,
+    'x-request-id': request.id,
+    'content-type': 'application/json; charset=utf-8',
+  });
+  // What is left of a body that nobody reads must not be taken for the next request.
+  if (!request.raw.complete) reply.header('connection', 'close');
+  return reply.code(status).send(body);
+}
+
+/** What the log and the figures keep of a failure, whatever shape its answer has. */
+export function noteFailure(
+  parts: Pick<RouteParts, 'log' | 'metrics'>,
+  thrown: unknown,
+  error: TorporError,
+  status: number,
+  request: FastifyRequest,
+): void {
   const { code, retryable, ...shown } = error.toBody();
   parts.metrics.failures.inc({ code, retryable: String(retryable) });
   // A URL that Fastify cannot read fails before the first hook has run.
@@ -45,14 +64,6 @@ export function answerFailure(
     const level = code === 'internal' ? 'error' : 'warn';
     parts.log[level]({ requestId: request.id, event: 'request.failed', error: thrown }, error.message);
   }
-  reply.headers({
-    ...headers,
-    'x-request-id': request.id,
-    'content-type': 'application/json; charset=utf-8',
-  });
-  // What is left of a body that nobody reads must not be taken for the next request.
-  if (!request.raw.complete) reply.header('connection', 'close');
-  return reply.code(status).send(body);
 }
 
 const PARSER_STATUS: Readonly<Record<string, readonly [status: number, message: string]>> = {

@@ -1,5 +1,6 @@
 /** The gateway as part of the server: with its keys, its figures, and what only agents know about ports. */
 import type { Clock, Database, Engine, Ids } from '@torpor/engine';
+import { checkSignature } from '@torpor/envd';
 import {
   DEFAULT_GATEWAY_SETTINGS,
   engineSandboxes,
@@ -41,6 +42,7 @@ export function openGateway(parts: OpenGatewayParts): Gateway {
     ids,
     randomBytes,
     secret,
+    checkSignature,
     settings: DEFAULT_GATEWAY_SETTINGS,
     observe: observer(parts),
   });

@@ -14,7 +14,7 @@ import { lifecycle } from '../http/lifecycle.ts';
 import { errors, json, pageQuery, sandboxParams } from '../http/route-schema.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
 import type { RouteParts } from '../parts.ts';
-import { forgetTracked } from '../sandbox/tracked-table.ts';
+import { killAndForget } from '../sandbox/kill.ts';
 import { withUrls } from './sandbox-urls.ts';
 
 const oneState = SANDBOX_STATES.join('|');
@@ -48,7 +48,7 @@ function metadataOf(query: Readonly<Record<string, unknown>>): Record<string, st
 }
 
 export function sandboxRoutes(app: RoutesApp, parts: RouteParts): void {
-  const { engine, db, replays } = parts;
+  const { engine, replays } = parts;
 
   app.post(
     '/v1/sandboxes',
@@ -144,10 +144,7 @@ export function sandboxRoutes(app: RoutesApp, parts: RouteParts): void {
     },
     async (request) => {
       const { id } = request.params;
-      const killed = await lifecycle(parts, request, id, (caller) => engine.kill(caller, id));
-      // It is killed either way; a row that stays says nothing wrong.
-      await request.bound.run(() => db.transaction((tx) => forgetTracked(tx, id))).catch(() => {});
-      return killed;
+      return killAndForget(parts, request, id);
     },
   );
 

@@ -1,0 +1,63 @@
+/** A create as E2B's clients ask for it, in both generations, as one of ours. */
+import type { CreateRequest } from '@torpor/protocol';
+import { z } from 'zod';
+import { egressSchema, networkOf, refuseUnsupported } from './network-rules.ts';
+
+/** What those get who do not say: the first generation's servers, and the second's. */
+export const DEFAULT_SECONDS = { v1: 15, v2: 300 } as const;
+export type ApiVersion = keyof typeof DEFAULT_SECONDS;
+
+/** A timeout of nothing is over at once. */
+export const secondsSchema = z
+  .number()
+  .int()
+  .min(0)
+  .max(30 * 24 * 3_600);
+
+const unsupportedFields = {
+  mcp: z.unknown().optional(),
+  iam: z.unknown().optional(),
+  volumeMounts: z.unknown().optional(),
+};
+const unsupportedNetworkFields = {
+  maskRequestHost: z.unknown().optional(),
+  httpsPorts: z.unknown().optional(),
+};
+
+export const createSchema = z.object({
+  templateID: z.string().min(1).max(200),
+  timeout: secondsSchema.nullish(),
+  autoPause: z.boolean().nullish(),
+  autoPauseMemory: z.boolean().nullish(),
+  autoResume: z.object({ enabled: z.boolean().nullish() }).nullish(),
+  allow_internet_access: z.boolean().nullish(),
+  network: egressSchema
+    .extend({ allowPublicTraffic: z.boolean().nullish(), ...unsupportedNetworkFields })
+    .nullish(),
+  metadata: z.record(z.string(), z.string()).nullish(),
+  envVars: z.record(z.string(), z.string()).nullish(),
+  ...unsupportedFields,
+});
+export type E2bCreate = z.infer<typeof createSchema>;
+
+/** Everything but what it is made from. A sandbox of E2B's lives until its timeout, however idle it is. */
+export function createRequestOf(body: E2bCreate, version: ApiVersion): CreateRequest {
+  refuseUnsupported(body, Object.keys(unsupportedFields));
+  const { network } = body;
+  if (network) refuseUnsupported(network, Object.keys(unsupportedNetworkFields));
+  const memory = body.autoPauseMemory;
+  return {
+    timeoutSeconds: Math.max(1, body.timeout ?? DEFAULT_SECONDS[version]),
+    onTimeout: body.autoPause === true ? 'pause' : 'kill',
+    ...(memory === undefined || memory === null ? {} : { pauseMode: memory ? 'memory' : 'files' }),
+    onIdle: 'keep',
+    autoResume: body.autoResume?.enabled === true,
+    preview: network?.allowPublicTraffic === false ? 'private' : 'public',
+    network: networkOf({
+      ...network,
+      allow_internet_access: network?.allow_internet_access ?? body.allow_internet_access,
+    }),
+    ...(body.metadata ? { metadata: body.metadata } : {}),
+    ...(body.envVars ? { env: body.envVars } : {}),
+  };
+}

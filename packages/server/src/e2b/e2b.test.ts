@@ -1,0 +1,330 @@
+import { bareSandboxId, type SandboxId } from '@torpor/protocol';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { type TestServer, testServer } from '../../testing/test-server.ts';
+
+let server: TestServer;
+
+beforeAll(async () => {
+  server = await testServer();
+});
+afterAll(() => server.dispose());
+
+const ask = async (
+  method: 'GET' | 'POST' | 'PUT' | 'DELETE',
+  url: string,
+  body?: unknown,
+  key = server.keys.default,
+) => {
+  const headers = { 'x-api-key': `e2b_${key}` };
+  const answer = await server.ask(method, url, {
+    key: null,
+    headers,
+    ...(body === undefined ? {} : { body }),
+  });
+  return {
+    status: answer.statusCode,
+    headers: answer.headers,
+    body: answer.body === '' ? undefined : answer.json(),
+  };
+};
+
+const create = async (more: object = {}, path = '/v2/sandboxes', key?: string): Promise<string> => {
+  const { status, body } = await ask('POST', path, { templateID: 'base', ...more }, key);
+  expect(status).toBe(201);
+  return body.sandboxID as string;
+};
+
+const view = (id: string) => server.world.engine.get('default', `sbx_${id}` as SandboxId);
+
+describe('both generations', () => {
+  it.each([
+    ['/sandboxes', 15],
+    ['/v2/sandboxes', 300],
+  ])(
+    'POST %s makes a sandbox that lives %i seconds unless somebody says otherwise',
+    async (path, seconds) => {
+      const id = await create({}, path);
+      expect(id).toMatch(/^[a-z0-9]{20}$/);
+      expect(await view(id)).toMatchObject({
+        timeoutSeconds: seconds,
+        onTimeout: 'kill',
+        onIdle: 'keep',
+        autoResume: false,
+      });
+    },
+  );
+
+  it.each(['/sandboxes', '/v2/sandboxes'])('POST %s/{id}/connect: 200 awake, 201 asleep', async (path) => {
+    const id = await create();
+    const connect = () => ask('POST', `${path}/${id}/connect`, { timeout: 60 });
+    expect(await connect()).toMatchObject({ status: 200, body: { sandboxID: id } });
+    expect(await ask('POST', `/sandboxes/${id}/pause`)).toMatchObject({ status: 204 });
+    expect(await connect()).toMatchObject({ status: 201, body: { sandboxID: id } });
+  });
+
+  it('an id of one face is good in the other', async () => {
+    const native = await server.create();
+    expect(await ask('GET', `/sandboxes/${bareSandboxId(native)}`)).toMatchObject({ status: 200 });
+    expect(await ask('GET', `/sandboxes/${native}`)).toMatchObject({ status: 200 });
+    const theirs = await create();
+    expect((await server.ask('GET', `/v1/sandboxes/${theirs}`)).statusCode).toBe(200);
+  });
+
+  it('policies come over: auto-pause with and without memory, auto-resume, privacy', async () => {
+    const id = await create({
+      autoPause: true,
+      autoPauseMemory: false,
+      autoResume: { enabled: true },
+      network: { allowPublicTraffic: false },
+      metadata: { a: 'b' },
+    });
+    expect(await view(id)).toMatchObject({
+      onTimeout: 'pause',
+      pauseMode: 'files',
+      autoResume: true,
+      preview: 'private',
+      metadata: { a: 'b' },
+    });
+  });
+});
+
+describe('a failure', () => {
+  it('has a body whose code is its status', async () => {
+    const gone = 'i'.repeat(20);
+    for (const [method, path] of [
+      ['GET', `/sandboxes/${gone}`],
+      ['DELETE', `/sandboxes/${gone}`],
+      ['POST', `/sandboxes/${gone}/pause`],
+      ['POST', `/v2/sandboxes/${gone}/connect`],
+      ['POST', `/sandboxes/${gone}/fork`],
+      ['GET', '/sandboxes/not-an-id'],
+      ['DELETE', '/templates/not-there'],
+    ] as const)
+      expect(await ask(method, path)).toMatchObject({
+        status: 404,
+        body: { code: 404, error_code: 'not_found' },
+      });
+    const wrongKey = await ask('GET', '/v2/sandboxes', undefined, '0'.repeat(64));
+    expect(wrongKey).toMatchObject({ status: 401, body: { code: 401 } });
+    const badBody = await ask('POST', '/v2/sandboxes', { templateID: 7 });
+    expect(badBody).toMatchObject({ status: 400, body: { code: 400 } });
+  });
+
+  it('is 404 for what was killed and for another organisation', async () => {
+    const id = await create();
+    expect(await ask('GET', `/sandboxes/${id}`, undefined, server.keys.other)).toMatchObject({ status: 404 });
+    expect(await ask('DELETE', `/sandboxes/${id}`)).toMatchObject({ status: 204 });
+    expect(await ask('DELETE', `/sandboxes/${id}`)).toMatchObject({ status: 404, body: { code: 404 } });
+    expect(await ask('POST', `/v2/sandboxes/${id}/connect`)).toMatchObject({ status: 404 });
+  });
+
+  it('is 409 only for a pause of what is paused already, and for a fork of what sleeps', async () => {
+    const id = await create();
+    expect(await ask('POST', `/sandboxes/${id}/pause`, {})).toMatchObject({ status: 204 });
+    expect(await ask('POST', `/sandboxes/${id}/pause`, {})).toMatchObject({
+      status: 409,
+      body: { code: 409 },
+    });
+    expect(await ask('POST', `/sandboxes/${id}/fork`, {})).toMatchObject({
+      status: 409,
+      body: { code: 409 },
+    });
+    expect(await ask('POST', `/sandboxes/${id}/resume`, {})).toMatchObject({ status: 201 });
+    expect(await ask('POST', `/sandboxes/${id}/resume`, {})).toMatchObject({ status: 409 });
+  });
+
+  it.each([
+    ['POST', '/v3/templates'],
+    ['POST', '/v2/templates/x/builds/y'],
+    ['GET', '/volumes'],
+    ['POST', '/volumes/x/y'],
+    ['GET', '/secrets'],
+  ] as const)('%s %s says that it is not there yet', async (method, path) => {
+    const answer = await ask(method, path, method === 'GET' ? undefined : {});
+    expect(answer).toMatchObject({ status: 501, body: { code: 501, error_code: 'capability_unsupported' } });
+  });
+
+  it.each([
+    [{ volumeMounts: [{ name: 'x', path: '/x' }] }],
+    [{ mcp: { server: {} } }],
+    [{ network: { maskRequestHost: 'x' } }],
+    [{ network: { rules: { 'example.com': [{}] } } }],
+    [{ network: { allowOut: ['10.0.0.1'], denyOut: ['10.0.0.0/8'] } }],
+  ])('is said so for %j, which a sandbox would otherwise be without', async (wish) => {
+    expect(await ask('POST', '/v2/sandboxes', { templateID: 'base', ...wish })).toMatchObject({
+      status: 501,
+    });
+  });
+});
+
+describe('lifetimes', () => {
+  const left = async (id: string) => ((await view(id)).endsAt ?? 0) - Date.now();
+
+  it('a connect and a refresh never shorten, a timeout may; what was asked at first stays for later', async () => {
+    const id = await create({ timeout: 1_000 });
+    await ask('POST', `/sandboxes/${id}/connect`, { timeout: 10 });
+    await ask('POST', `/sandboxes/${id}/refreshes`, { duration: 10 });
+    expect(await left(id)).toBeGreaterThan(900_000);
+    await ask('POST', `/sandboxes/${id}/refreshes`, { duration: 2_000 });
+    expect(await left(id)).toBeGreaterThan(1_900_000);
+    expect(await ask('POST', `/sandboxes/${id}/timeout`, { timeout: 20 })).toMatchObject({ status: 204 });
+    expect(await left(id)).toBeLessThan(21_000);
+    expect(await view(id)).toMatchObject({ timeoutSeconds: 1_000 });
+  });
+
+  it('a connect without a timeout gives what the sandbox was made with, and never less than E2B', async () => {
+    for (const [timeout, seconds] of [
+      [1_000, 1_000],
+      [60, 300],
+    ] as const) {
+      const id = await create({ timeout });
+      await ask('POST', `/sandboxes/${id}/pause`);
+      await ask('POST', `/v2/sandboxes/${id}/connect`);
+      expect(await left(id)).toBeGreaterThan((seconds - 10) * 1_000);
+      expect(await left(id)).toBeLessThanOrEqual(seconds * 1_000);
+    }
+  });
+
+  it('one that was made without an end keeps none', async () => {
+    const id = bareSandboxId(await server.create());
+    await ask('POST', `/sandboxes/${id}/pause`);
+    await ask('POST', `/v2/sandboxes/${id}/connect`);
+    expect((await view(id)).endsAt).toBeNull();
+    expect((await ask('GET', `/sandboxes/${id}`)).body.endAt).toMatch(/^9999-/);
+  });
+
+  it('a sandbox that sleeps has none to set', async () => {
+    const id = await create();
+    await ask('POST', `/sandboxes/${id}/pause`);
+    expect(await ask('POST', `/sandboxes/${id}/timeout`, { timeout: 20 })).toMatchObject({ status: 404 });
+  });
+});
+
+describe('the list', () => {
+  const metadata = { group: 'of the list', 'a b': 'c&d=é' };
+  const once = Object.entries(metadata).map(([key, value]): [string, string] => [
+    encodeURIComponent(key),
+    encodeURIComponent(value),
+  ]);
+  const encoded = encodeURIComponent(new URLSearchParams(once).toString());
+  let ids: string[];
+
+  beforeAll(async () => {
+    ids = [];
+    for (let i = 0; i < 3; i++) ids.push(await create({ metadata }));
+    await ask('POST', `/sandboxes/${ids[1]}/pause`);
+  });
+
+  const list = async (query: string) => {
+    const { body, headers } = await ask('GET', `/v2/sandboxes?metadata=${encoded}&${query}`);
+    return { ids: body.map((item: { sandboxID: string }) => item.sandboxID), next: headers['x-next-token'] };
+  };
+
+  it('is newest first across both states, or oldest first, and has filters', async () => {
+    expect(await list('')).toEqual({ ids: ids.toReversed(), next: undefined });
+    expect((await list('order=asc')).ids).toEqual(ids);
+    expect((await list('state=paused')).ids).toEqual([ids[1]]);
+    expect((await list('state=running,paused')).ids).toHaveLength(3);
+    expect((await list('template=other')).ids).toEqual([]);
+    expect((await list(`startedAfter=${new Date(Date.now() + 60_000).toISOString()}`)).ids).toEqual([]);
+    expect((await list(`startedAfter=${new Date(0).toISOString()}`)).ids).toHaveLength(3);
+  });
+
+  it.each(['asc', 'desc'])('has pages that end, %s', async (order) => {
+    const seen: string[] = [];
+    for (let token: unknown = ''; token !== undefined; ) {
+      const page = await list(`limit=2&order=${order}&nextToken=${String(token)}`);
+      seen.push(...page.ids);
+      token = page.next;
+    }
+    expect(seen).toEqual(order === 'asc' ? ids : ids.toReversed());
+  });
+
+  it('refuses what is no filter, and a token of nowhere', async () => {
+    expect(await ask('GET', '/v2/sandboxes?state=killed')).toMatchObject({ status: 400 });
+    expect(await ask('GET', '/v2/sandboxes?nextToken=xyz')).toMatchObject({ status: 400 });
+    expect(await ask('GET', '/v2/sandboxes?limit=0')).toMatchObject({ status: 400 });
+  });
+
+  it('of the first generation shows what runs', async () => {
+    const { body } = await ask('GET', `/sandboxes?metadata=${encoded}`);
+    expect(body.map((item: { sandboxID: string }) => item.sandboxID)).toEqual([ids[2], ids[0]]);
+  });
+});
+
+describe('snapshots', () => {
+  it('have ids that both faces know, names that move on, and are gone once', async () => {
+    const id = await create();
+    const { body: plain } = await ask('POST', `/sandboxes/${id}/snapshots`, {});
+    expect(plain).toEqual({ snapshotID: expect.stringMatching(/^ckpt_/), names: [] });
+    const { body: named } = await ask('POST', `/sandboxes/${id}/snapshots`, { name: 'state' });
+    expect(named).toEqual({ snapshotID: 'default/state:default', names: ['default/state'] });
+    await ask('POST', `/sandboxes/${id}/snapshots`, { name: 'state' });
+    const { body: all } = await ask('GET', `/snapshots?sandboxID=${id}`);
+    expect(all.map((item: { names: string[] }) => item.names)).toEqual([['default/state'], [], []]);
+    expect((await ask('GET', '/snapshots?name=state')).body).toHaveLength(1);
+    expect((await ask('GET', `/snapshots?sandboxID=${'i'.repeat(20)}`)).body).toEqual([]);
+    for (const templateID of [plain.snapshotID, 'state', 'default/state', 'default/state:default']) {
+      expect(await ask('POST', '/v2/sandboxes', { templateID })).toMatchObject({ status: 201 });
+    }
+    const path = `/templates/${encodeURIComponent(named.snapshotID)}`;
+    expect(await ask('DELETE', path)).toMatchObject({ status: 204 });
+    expect(await ask('DELETE', path)).toMatchObject({ status: 404 });
+    expect(await ask('POST', '/v2/sandboxes', { templateID: 'state' })).toMatchObject({ status: 404 });
+    expect(await ask('DELETE', `/templates/${plain.snapshotID}`)).toMatchObject({ status: 204 });
+    expect(await ask('POST', '/v2/sandboxes', { templateID: plain.snapshotID })).toMatchObject({
+      status: 404,
+    });
+  });
+
+  it('cannot take the name of what is built in, and leave nothing behind then', async () => {
+    const id = await create();
+    expect(await ask('POST', `/sandboxes/${id}/snapshots`, { name: 'base' })).toMatchObject({ status: 409 });
+    expect(await ask('POST', `/sandboxes/${id}/snapshots`, { name: 'a b' })).toMatchObject({ status: 400 });
+    expect((await ask('GET', `/snapshots?sandboxID=${id}`)).body).toEqual([]);
+    expect(await ask('DELETE', '/templates/base')).toMatchObject({ status: 403 });
+  });
+});
+
+describe('what else there is', () => {
+  it('forks, each with its own answer', async () => {
+    const id = await create({ metadata: { a: 'b' } });
+    const { status, body } = await ask('POST', `/sandboxes/${id}/fork`, { count: 2, timeout: 60 });
+    expect(status).toBe(201);
+    expect(body).toHaveLength(2);
+    for (const { sandbox } of body)
+      expect(await view(sandbox.sandboxID)).toMatchObject({ metadata: { a: 'b' } });
+  });
+
+  it('templates, by list and by alias', async () => {
+    expect((await ask('GET', '/templates')).body).toMatchObject([{ templateID: 'base', public: true }]);
+    expect(await ask('GET', '/templates/aliases/base')).toMatchObject({
+      status: 200,
+      body: { public: true },
+    });
+    expect(await ask('GET', '/templates/aliases/other')).toMatchObject({ status: 404 });
+  });
+
+  it('logs, in both forms and both directions', async () => {
+    const id = await create();
+    await ask('POST', `/sandboxes/${id}/pause`);
+    const { body: first } = await ask('GET', `/sandboxes/${id}/logs`);
+    expect(first.logs.at(-1).line).toContain('sandbox.paused');
+    const { body: second } = await ask('GET', `/v2/sandboxes/${id}/logs?direction=backward&limit=1`);
+    expect(second.logs).toMatchObject([{ message: 'sandbox.paused', level: 'info' }]);
+    expect((await ask('GET', `/v2/sandboxes/${id}/logs?level=error`)).body).toEqual({ logs: [] });
+  });
+
+  it('metrics wake nobody', async () => {
+    const id = await create();
+    await ask('POST', `/sandboxes/${id}/pause`);
+    expect(await ask('GET', `/sandboxes/${id}/metrics`)).toMatchObject({ status: 200, body: [] });
+    expect((await ask('GET', `/sandboxes/metrics?sandbox_ids=${id},nobody`)).body).toEqual({ sandboxes: {} });
+    expect(await view(id)).toMatchObject({ state: 'paused' });
+  });
+
+  it('is not in the document of the native API', async () => {
+    const { paths } = (await server.ask('GET', '/v1/openapi.json')).json<{ paths: object }>();
+    expect(Object.keys(paths).filter((path) => !/^\/(?:v1\/|health|metrics)/.test(path))).toEqual([]);
+  });
+});

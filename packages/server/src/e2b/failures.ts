@@ -1,0 +1,72 @@
+/** Every failure as E2B's clients read it: a status, and a body that repeats it as `code`. */
+import { type ErrorCode, TorporError } from '@torpor/protocol';
+import type { FastifyReply, FastifyRequest } from 'fastify';
+import { toTorporError } from '../http/error-answer.ts';
+import { noteFailure } from '../http/failures.ts';
+import type { RouteParts } from '../parts.ts';
+
+/**
+ * A killed sandbox is not found, as it is with E2B. A lost one, and a checkpoint that cannot be used, never are:
+ * a client that hears 404 forgets what it had.
+ */
+const STATUS: Readonly<Record<ErrorCode, number>> = {
+  not_found: 404,
+  expired: 404,
+  killed: 404,
+  lost: 410,
+  unreachable: 503,
+  transitioning: 409,
+  checkpoint_missing: 409,
+  checkpoint_corrupt: 409,
+  checkpoint_unreadable: 503,
+  checkpoint_incompatible: 409,
+  capability_unsupported: 501,
+  conflict: 409,
+  idempotency_mismatch: 422,
+  quota_exceeded: 429,
+  capacity: 503,
+  storage_full: 507,
+  storage_readonly: 503,
+  in_use: 409,
+  version_unsupported: 409,
+  timeout: 504,
+  port_closed: 502,
+  no_answer: 502,
+  invalid_request: 400,
+  unauthenticated: 401,
+  forbidden: 403,
+  internal: 500,
+};
+
+export interface E2bError {
+  readonly code: number;
+  readonly message: string;
+  /** Torpor's own word for it, which says more than the status. */
+  readonly error_code: ErrorCode;
+}
+
+export function e2bError(error: TorporError): E2bError {
+  const { code, message } = error;
+  const shown = code === 'internal' ? 'Something went wrong inside Torpor.' : message;
+  return { code: STATUS[code], message: shown, error_code: code };
+}
+
+export function answerE2bFailure(
+  parts: Pick<RouteParts, 'log' | 'metrics'>,
+  thrown: unknown,
+  request: FastifyRequest,
+  reply: FastifyReply,
+): FastifyReply {
+  const error = toTorporError(thrown);
+  const body = e2bError(error);
+  noteFailure(parts, thrown, error, body.code, request);
+  const { retryAfterMs } = error.toBody();
+  // Clients that wait as long as they are told to need whole seconds.
+  if (retryAfterMs !== undefined) reply.header('retry-after', Math.max(1, Math.ceil(retryAfterMs / 1_000)));
+  if (!request.raw.complete) reply.header('connection', 'close');
+  return reply.code(body.code).header('x-request-id', request.id).send(body);
+}
+
+export function notFound(what: string): TorporError {
+  return new TorporError('not_found', `${what} was not found.`);
+}

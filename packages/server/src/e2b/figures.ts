@@ -1,0 +1,157 @@
+/** What a sandbox uses, as its agent counts at this moment, and what happened to it, as the ledger has it. */
+import type { EventView, SandboxId, SandboxView } from '@torpor/protocol';
+import type { FastifyRequest } from 'fastify';
+import { z } from 'zod';
+import type { RoutesApp } from '../http/routes-app.ts';
+import type { RouteParts } from '../parts.ts';
+import { connect } from '../sandbox/awake.ts';
+import { idParams } from './route-words.ts';
+import { shownState } from './sandbox-shapes.ts';
+
+const unixSeconds = z.coerce.number().int().min(0).optional();
+const milliseconds = z.coerce.number().int().min(0).max(8_640_000_000_000_000).optional();
+const limitSchema = z.coerce.number().int().min(0).max(1_000).default(1_000);
+const metricsQuery = z.object({ start: unixSeconds, end: unixSeconds });
+
+export function e2bFigureRoutes(app: RoutesApp, parts: RouteParts): void {
+  app.get(
+    '/sandboxes/:id/metrics',
+    { schema: { hide: true, params: idParams, querystring: metricsQuery } },
+    async (request) => {
+      const { id } = request.params;
+      const { start = 0, end = Number.POSITIVE_INFINITY } = request.query;
+      const sandbox = await request.bound.run(() => parts.engine.get(request.identity.org, id));
+      // There is no history: whoever asks for another time gets nothing, and nobody is woken for it.
+      const figures = await figuresOf(parts, request, sandbox);
+      return figures.filter(({ timestampUnix: at }) => at >= start && at <= end);
+    },
+  );
+
+  app.get(
+    '/sandboxes/metrics',
+    { schema: { hide: true, querystring: z.object({ sandbox_ids: z.string().max(4_000) }) } },
+    async (request) => {
+      const ids = request.query.sandbox_ids.split(',').slice(0, 100);
+      const found = await Promise.all(
+        ids.map(async (text) => {
+          const id = idParams.safeParse({ id: text });
+          if (!id.success) return [];
+          const sandbox = await parts.engine.get(request.identity.org, id.data.id).catch(() => undefined);
+          const [figures] = sandbox === undefined ? [] : await figuresOf(parts, request, sandbox);
+          return figures === undefined ? [] : [[text, figures] as const];
+        }),
+      );
+      return { sandboxes: Object.fromEntries(found.flat()) };
+    },
+  );
+
+  app.get(
+    '/sandboxes/:id/logs',
+    {
+      schema: {
+        hide: true,
+        params: idParams,
+        querystring: z.object({ start: milliseconds, limit: limitSchema }),
+      },
+    },
+    async (request) => {
+      const { start = 0, limit } = request.query;
+      const events = await eventsOf(parts, request, request.params.id);
+      const shown = events.filter(({ at }) => at >= start).slice(0, limit);
+      return { logs: shown.map(lineShape), logEntries: shown.map(entryShape) };
+    },
+  );
+
+  app.get(
+    '/v2/sandboxes/:id/logs',
+    {
+      schema: {
+        hide: true,
+        params: idParams,
+        querystring: z.object({
+          cursor: milliseconds,
+          limit: limitSchema,
+          direction: z.enum(['forward', 'backward']).default('forward'),
+          level: z.enum(['debug', 'info', 'warn', 'error']).optional(),
+          search: z.string().max(200).optional(),
+        }),
+      },
+    },
+    async (request) => {
+      const { cursor, limit, direction, level, search } = request.query;
+      const all = (await eventsOf(parts, request, request.params.id)).map(entryShape);
+      const ordered = direction === 'forward' ? all : all.toReversed();
+      const at = (time: string) => new Date(time).getTime();
+      const logs = ordered
+        .filter(({ timestamp }) => {
+          if (cursor === undefined) return true;
+          return direction === 'forward' ? at(timestamp) >= cursor : at(timestamp) <= cursor;
+        })
+        .filter((entry) => level === undefined || LEVELS.indexOf(entry.level) >= LEVELS.indexOf(level))
+        .filter(({ message }) => search === undefined || message.includes(search));
+      return { logs: logs.slice(0, limit) };
+    },
+  );
+}
+
+async function figuresOf({ engine, clock }: RouteParts, request: FastifyRequest, sandbox: SandboxView) {
+  if (shownState(sandbox) !== 'running') return [];
+  return request.bound.run(async (signal) => {
+    const agent = connect(await engine.agent(request.identity.org, sandbox.id));
+    try {
+      const { cpuCount, cpuUsedPct, memUsed, memTotal, memCache, diskUsed, diskTotal } = await agent.metrics({
+        signal,
+      });
+      const bytes = { memUsed, memTotal, memCache, diskUsed, diskTotal };
+      const now = clock.now();
+      return [
+        {
+          timestamp: new Date(now).toISOString(),
+          timestampUnix: Math.floor(now / 1_000),
+          cpuCount,
+          cpuUsedPct,
+          ...Object.fromEntries(Object.entries(bytes).map(([name, value]) => [name, Number(value)])),
+        },
+      ];
+    } finally {
+      agent.close();
+    }
+  });
+}
+
+/** The newest of a long history. */
+const MOST_EVENTS = 1_000;
+
+async function eventsOf({ engine }: RouteParts, request: FastifyRequest, sandboxId: SandboxId) {
+  request.facts.sandboxId = sandboxId;
+  return request.bound.run(async () => {
+    await engine.get(request.identity.org, sandboxId);
+    const newest = await engine.newest({ sandboxId, afterSeq: 0 });
+    return engine.events({ sandboxId, afterSeq: Math.max(0, newest - MOST_EVENTS) }, MOST_EVENTS);
+  });
+}
+
+const LEVELS = ['debug', 'info', 'warn', 'error'] as const;
+
+function levelOf({ type }: EventView): (typeof LEVELS)[number] {
+  if (/_failed$|\.failed$|\.lost$/.test(type)) return 'error';
+  return type === 'sandbox.recovered' || type === 'reconcile.repaired' ? 'warn' : 'info';
+}
+
+function entryShape(event: EventView) {
+  const { at, type, state, data } = event;
+  const fields = Object.fromEntries(
+    Object.entries(data).map(([name, value]) => [name, JSON.stringify(value)]),
+  );
+  return {
+    timestamp: new Date(at).toISOString(),
+    message: type,
+    level: levelOf(event),
+    fields: { ...fields, logger: 'torpor', state },
+  };
+}
+
+function lineShape(event: EventView) {
+  const { timestamp, level, message, fields } = entryShape(event);
+  return { timestamp, line: JSON.stringify({ level, message, timestamp, ...fields }) };
+}

@@ -1,0 +1,51 @@
+/** Deadlines of sandboxes that run. A connect is not here: it never makes one earlier. */
+import { z } from 'zod';
+import type { RoutesApp } from '../http/routes-app.ts';
+import type { RouteParts } from '../parts.ts';
+import { secondsSchema } from './create-request.ts';
+import { notFound } from './failures.ts';
+import { idParams } from './route-words.ts';
+import { shownState } from './sandbox-shapes.ts';
+
+/** What a refresh adds at least. */
+const REFRESH_SECONDS = 15;
+
+export function e2bLifetimeRoutes(app: RoutesApp, parts: RouteParts): void {
+  const { engine } = parts;
+
+  app.post(
+    '/sandboxes/:id/timeout',
+    { schema: { hide: true, params: idParams, body: z.object({ timeout: secondsSchema }) } },
+    async (request, reply) => {
+      const { id } = request.params;
+      const { org } = request.identity;
+      request.facts.sandboxId = id;
+      await request.bound.run(async () => {
+        const sandbox = await engine.get(org, id);
+        // As with E2B: what sleeps has no end to set, and is not found here.
+        if (shownState(sandbox) === 'paused' && sandbox.state === 'paused')
+          throw notFound('The running sandbox');
+        await engine.setEnd(org, id, request.body.timeout, 'exactly');
+      });
+      return reply.code(204).send();
+    },
+  );
+
+  app.post(
+    '/sandboxes/:id/refreshes',
+    {
+      schema: {
+        hide: true,
+        params: idParams,
+        body: z.object({ duration: z.number().int().min(0).max(3_600).nullish() }),
+      },
+    },
+    async (request, reply) => {
+      const { id } = request.params;
+      const seconds = Math.max(REFRESH_SECONDS, request.body.duration ?? 0);
+      request.facts.sandboxId = id;
+      await request.bound.run(() => engine.setEnd(request.identity.org, id, seconds, 'at least'));
+      return reply.code(204).send();
+    },
+  );
+}

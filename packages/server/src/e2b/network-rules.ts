@@ -1,0 +1,56 @@
+/** What a sandbox may reach, in E2B's words and in ours. */
+import { type Network, TorporError } from '@torpor/protocol';
+import { z } from 'zod';
+
+const listSchema = z.array(z.string().min(1).max(253)).max(256);
+/** Of all traffic. */
+const EVERYTHING = ['0.0.0.0/0', '::/0'];
+
+const unsupportedFields = { egressProxy: z.unknown().optional(), rules: z.unknown().optional() };
+
+export const egressSchema = z.object({
+  allowOut: listSchema.nullish(),
+  denyOut: listSchema.nullish(),
+  allow_internet_access: z.boolean().nullish(),
+  ...unsupportedFields,
+});
+export type Egress = z.infer<typeof egressSchema>;
+
+/**
+ * With E2B what is allowed wins over what is denied, and everything else passes. Here a denial wins. The two say
+ * the same when everything is denied, or nothing is allowed by name; a smaller denial with exceptions is refused.
+ */
+export function networkOf(egress: Egress): Network {
+  refuseUnsupported(egress, Object.keys(unsupportedFields));
+  const allow = egress.allowOut ?? [];
+  const deny = egress.denyOut ?? [];
+  if (allow.some((rule) => EVERYTHING.includes(rule))) return {};
+  const isClosed = egress.allow_internet_access === false || deny.some((rule) => EVERYTHING.includes(rule));
+  if (isClosed) return { mode: 'none', ...(allow.length === 0 ? {} : { allow }) };
+  if (deny.length === 0) return {};
+  if (allow.length > 0) {
+    throw new TorporError(
+      'capability_unsupported',
+      'allowOut as an exception from a denyOut that does not deny everything is not there yet: deny 0.0.0.0/0.',
+    );
+  }
+  return { mode: 'internet', deny };
+}
+
+/** The other way round, for those who ask. */
+export function egressOf({ mode, allow = [], deny = [] }: Network) {
+  const isClosed = mode === 'none' || (mode === undefined && allow.length > 0);
+  return { allowOut: [...allow], denyOut: isClosed ? ['0.0.0.0/0', ...deny] : [...deny] };
+}
+
+export function refuseUnsupported(given: object, names: readonly string[]): void {
+  for (const name of names) {
+    const value = (given as Readonly<Record<string, unknown>>)[name];
+    const isAbsent = value === undefined || value === null || value === '';
+    const isEmpty = typeof value === 'object' && value !== null && Object.keys(value).length === 0;
+    if (isAbsent || isEmpty) continue;
+    throw new TorporError('capability_unsupported', `"${name}" is not there yet.`, {
+      hint: 'docs/coming-from-e2b.md says what is.',
+    });
+  }
+}

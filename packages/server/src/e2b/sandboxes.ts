@@ -1,0 +1,96 @@
+/** Making, finding and ending sandboxes, as E2B's clients do. */
+import type { FastifyRequest } from 'fastify';
+import type { z } from 'zod';
+import { lifecycle } from '../http/lifecycle.ts';
+import type { RoutesApp } from '../http/routes-app.ts';
+import type { RouteParts } from '../parts.ts';
+import { killAndForget } from '../sandbox/kill.ts';
+import { type ApiVersion, createRequestOf, createSchema, type E2bCreate } from './create-request.ts';
+import { metadataIn, placeOf, sandboxesQuery, tokenOf } from './list-query.ts';
+import { originOf } from './origin.ts';
+import { idParams } from './route-words.ts';
+import { detailShape, listedShape, sandboxShape, shownState, statesShownAs } from './sandbox-shapes.ts';
+
+export function e2bSandboxRoutes(app: RoutesApp, parts: RouteParts): void {
+  const { engine } = parts;
+  const config = { bound: 'lifecycle' } as const;
+
+  const create = async (request: FastifyRequest, body: E2bCreate, version: ApiVersion) => {
+    const wanted = createRequestOf(body, version);
+    const { org } = request.identity;
+    const sandbox = await lifecycle(parts, request, undefined, async (caller) =>
+      engine.create(caller, { ...wanted, ...(await originOf(engine, org, body.templateID)) }),
+    );
+    request.facts.sandboxId = sandbox.id;
+    return sandboxShape(parts, sandbox);
+  };
+  for (const [path, version] of [
+    ['/sandboxes', 'v1'],
+    ['/v2/sandboxes', 'v2'],
+  ] as const) {
+    app.post(path, { config, schema: { hide: true, body: createSchema } }, async (request, reply) =>
+      reply.code(201).send(await create(request, request.body, version)),
+    );
+  }
+
+  const list = async (request: FastifyRequest, query: z.infer<typeof sandboxesQuery>) => {
+    const { metadata, state = ['running', 'paused'], order, startedAfter, template, limit } = query;
+    const { org } = request.identity;
+    const last = placeOf(query.nextToken);
+    const found = await request.bound.run(() =>
+      engine.listByStart(
+        { org, states: [...new Set(state)].flatMap(statesShownAs), metadata: metadataIn(metadata) },
+        {
+          order: order === 'asc' ? 'oldest first' : 'newest first',
+          after: last === undefined ? undefined : { startedAt: last.at, id: last.id },
+          since: startedAfter?.getTime(),
+          template: template || undefined,
+          limit,
+        },
+      ),
+    );
+    const end = found.length < limit ? undefined : found.at(-1);
+    return {
+      items: found.map(listedShape),
+      next: end === undefined ? undefined : tokenOf({ at: end.startedAt ?? 0, id: end.id }),
+    };
+  };
+  app.get(
+    '/v2/sandboxes',
+    { schema: { hide: true, querystring: sandboxesQuery } },
+    async (request, reply) => {
+      const { items, next } = await list(request, request.query);
+      if (next !== undefined) reply.header('x-next-token', next);
+      return reply.send(items);
+    },
+  );
+  // The first generation's list has no pages, and shows only what runs.
+  app.get('/sandboxes', { schema: { hide: true, querystring: sandboxesQuery } }, async (request, reply) => {
+    const all = [];
+    for (let nextToken: string | undefined; ; ) {
+      const query = { ...request.query, limit: 100, state: ['running' as const], nextToken };
+      const { items, next } = await list(request, query);
+      all.push(...items);
+      if (next === undefined) return reply.send(all);
+      nextToken = next;
+    }
+  });
+
+  app.get('/sandboxes/:id', { schema: { hide: true, params: idParams } }, async (request) => {
+    const { id } = request.params;
+    request.facts.sandboxId = id;
+    return request.bound.run(async () => detailShape(parts, await engine.get(request.identity.org, id)));
+  });
+
+  app.delete(
+    '/sandboxes/:id',
+    { config, schema: { hide: true, params: idParams } },
+    async (request, reply) => {
+      const { id } = request.params;
+      // A second kill finds nothing, as it does with E2B.
+      shownState(await request.bound.run(() => engine.get(request.identity.org, id)));
+      await killAndForget(parts, request, id);
+      return reply.code(204).send();
+    },
+  );
+}

@@ -1,0 +1,80 @@
+/**
+ * File URLs that E2B's SDK signs by itself. When it is told one address for all sandboxes they name no sandbox: then
+ * the signature does, because it was made with that sandbox's token.
+ */
+import { makeSignature, sameSecret } from '@torpor/envd';
+import type { ClientResponse } from '@torpor/gateway';
+import { type SandboxId, TorporError } from '@torpor/protocol';
+import type { FastifyReply, FastifyRequest } from 'fastify';
+import type { RoutesApp } from '../http/routes-app.ts';
+import type { RouteParts } from '../parts.ts';
+
+const AGENT_PORT = 49_983;
+const SIGNATURE = /^v1_[A-Za-z0-9+/]{43}$/;
+const PAGE = 500;
+const ALIVE = ['running', 'pausing', 'paused', 'resuming'] as const;
+
+export function e2bSignedFileRoutes(app: RoutesApp, parts: RouteParts): void {
+  const { gateway } = parts;
+  if (gateway === undefined) return;
+  let last: Promise<unknown> = Promise.resolve();
+  /** One search after another: nobody needs a key to ask for one. */
+  const inLine = <T>(work: () => Promise<T>): Promise<T> => {
+    const turn = last.then(work);
+    last = turn.catch(() => {});
+    return turn;
+  };
+
+  const pass = async (request: FastifyRequest, reply: FastifyReply) => {
+    const query = new URL(request.url, 'http://localhost').searchParams;
+    const signature = query.get('signature') ?? '';
+    if (signature === '') throw refused('missing signature query parameter');
+    if (!SIGNATURE.test(signature)) throw refused('invalid signature');
+    const sandboxId = await request.bound.run(() => inLine(() => signerOf(parts, request.method, query)));
+    if (sandboxId === undefined) throw refused('invalid signature');
+    request.facts.sandboxId = sandboxId;
+    request.bound.release();
+    // The body is for the sandbox, and nobody here has read of it.
+    reply.hijack();
+    gateway.pass(sandboxId, AGENT_PORT, request.raw, reply.raw as ClientResponse);
+  };
+  for (const method of ['GET', 'POST'] as const) {
+    app.route({
+      method,
+      url: '/files',
+      config: { access: 'open' },
+      schema: { hide: true },
+      onRequest: pass,
+      handler: async (_, reply) => reply,
+    });
+  }
+}
+
+function refused(why: string): TorporError {
+  return new TorporError('unauthenticated', why);
+}
+
+/** Every living sandbox is tried. Their tokens are not kept anywhere: they are made from their ids. */
+async function signerOf(
+  { engine, gateway }: RouteParts,
+  method: string,
+  query: URLSearchParams,
+): Promise<SandboxId | undefined> {
+  const expiration = query.get('signature_expiration');
+  const file = {
+    path: query.get('path') ?? '',
+    operation: method === 'GET' ? 'read' : 'write',
+    user: query.get('username') ?? undefined,
+    expiration: expiration === null ? undefined : Number(expiration),
+  } as const;
+  const signature = query.get('signature') ?? '';
+  for (let cursor: string | null = ''; cursor !== null; ) {
+    const page = await engine.list({ states: ALIVE }, cursor, PAGE);
+    for (const { id } of page.items) {
+      const token = gateway?.tokens.accessToken(id) ?? '';
+      if (sameSecret(signature, makeSignature(file, token))) return id;
+    }
+    cursor = page.nextCursor;
+  }
+  return undefined;
+}

@@ -1,0 +1,84 @@
+/** Templates as E2B's clients list and look for them. */
+import { ENVD_VERSION } from '@torpor/envd';
+import type { TemplateView } from '@torpor/protocol';
+import type { RoutesApp } from '../http/routes-app.ts';
+import type { RouteParts } from '../parts.ts';
+import { notFound } from './failures.ts';
+import { namedBy } from './origin.ts';
+import { templateParams } from './route-words.ts';
+import { limitsOf } from './sandbox-shapes.ts';
+
+export function e2bTemplateRoutes(app: RoutesApp, parts: RouteParts): void {
+  const { engine } = parts;
+
+  for (const path of ['/templates', '/v2/templates']) {
+    app.get(path, { schema: { hide: true } }, async (request) => {
+      const all = await request.bound.run(() => engine.templates(request.identity.org));
+      const [usual] = engine.runtimes().filter((runtime) => runtime.default);
+      // A built-in one is there for each runtime, and would be listed once for each.
+      const shown = all.filter(({ builtIn, runtime }) => !builtIn || runtime === usual?.name);
+      return shown.map((template) => templateShape(template));
+    });
+  }
+
+  app.get('/templates/aliases/:id', { schema: { hide: true, params: templateParams } }, async (request) => {
+    const template = await find(request.params.id, request.identity.org);
+    return { templateID: template.name, public: template.builtIn };
+  });
+
+  app.get('/templates/:id', { schema: { hide: true, params: templateParams } }, async (request) => {
+    const template = await find(request.params.id, request.identity.org);
+    return { ...templateShape(template), builds: [buildShape(template)] };
+  });
+
+  app.get('/templates/:id/tags', { schema: { hide: true, params: templateParams } }, async (request) => {
+    const template = await find(request.params.id, request.identity.org);
+    return [{ tag: 'default', ...buildShape(template) }];
+  });
+
+  const find = async (text: string, org: string): Promise<TemplateView> => {
+    const named = namedBy(text, org);
+    if (named.is === 'template') return engine.template(org, named.name);
+    const kept = await engine.keptCheckpoint(org, named.id);
+    const [name] = kept?.templates ?? [];
+    if (name === undefined) throw notFound(`The template ${named.id}`);
+    return engine.template(org, name);
+  };
+}
+
+const STATUS = { preparing: 'building', ready: 'ready', failed: 'error' } as const;
+
+/** The id of a build is that of the checkpoint that it made. */
+function buildShape({ name, checkpointId, state, createdAt }: TemplateView) {
+  const at = new Date(createdAt).toISOString();
+  return {
+    buildID: checkpointId ?? name,
+    status: STATUS[state],
+    createdAt: at,
+    updatedAt: at,
+    finishedAt: at,
+    ...limitsOf({}),
+    envdVersion: ENVD_VERSION,
+  };
+}
+
+function templateShape(template: TemplateView) {
+  const { name, builtIn } = template;
+  const { buildID, status, createdAt, updatedAt } = buildShape(template);
+  return {
+    templateID: name,
+    buildID,
+    buildStatus: status,
+    ...limitsOf({}),
+    public: builtIn,
+    aliases: [name],
+    names: [name],
+    createdAt,
+    updatedAt,
+    createdBy: null,
+    lastSpawnedAt: null,
+    spawnCount: 0,
+    buildCount: 1,
+    envdVersion: ENVD_VERSION,
+  };
+}

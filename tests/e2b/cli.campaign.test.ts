@@ -1,0 +1,67 @@
+import { execFile } from 'node:child_process';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { whyNoGvisor } from '../../packages/runtimes/testing/gvisor-world.ts';
+import { type E2bServer, e2bServer } from './e2b-server.ts';
+
+const run = promisify(execFile);
+const noGvisor = await whyNoGvisor();
+const CLI = join(import.meta.dirname, '../../node_modules/@e2b/cli/dist/index.js');
+
+describe.skipIf(noGvisor !== null)('E2B’s command line, in gVisor', () => {
+  let world: E2bServer;
+  let home: string;
+  let id: string;
+
+  beforeAll(async () => {
+    world = await e2bServer('http', 'gvisor');
+    home = await mkdtemp(join(tmpdir(), 'torpor-e2b-home-'));
+    id = (await e2b('sandbox', 'create', 'base', '--detach')).trim();
+  }, 300_000);
+  afterAll(async () => {
+    await world.dispose();
+    await rm(home, { recursive: true });
+  }, 300_000);
+
+  const e2b = async (...args: string[]) => {
+    const env = { PATH: process.env['PATH'], HOME: home, ...world.env };
+    const going = run(process.execPath, [CLI, ...args], { env, timeout: 120_000 });
+    // It waits for the end of its input before it ends.
+    going.child.stdin?.end();
+    return (await going).stdout;
+  };
+
+  it('creates, lists and describes', async () => {
+    expect(id).toMatch(/^[a-z0-9]{20}$/);
+    expect(await e2b('sandbox', 'list')).toContain(id);
+    expect(JSON.parse(await e2b('sandbox', 'list', '--format', 'json'))).toMatchObject([{ sandboxId: id }]);
+    expect(await e2b('sandbox', 'info', id)).toMatch(/State: running/);
+    expect(await e2b('template', 'list')).toMatch(/base/);
+    expect(await e2b('auth', 'info')).toMatch(/\S/);
+  });
+
+  it('runs commands, and ends with their code', async () => {
+    expect(await e2b('sandbox', 'exec', id, 'echo', 'from inside')).toBe('from inside\n');
+    await expect(e2b('sandbox', 'exec', id, 'exit 3')).rejects.toMatchObject({ code: 3 });
+  });
+
+  it('pauses and resumes', async () => {
+    await e2b('sandbox', 'exec', id, 'echo kept > kept');
+    expect(await e2b('sandbox', 'pause', id)).toContain(id);
+    expect(await e2b('sandbox', 'info', id)).toMatch(/State: paused/);
+    expect(await e2b('sandbox', 'resume', id)).toContain(id);
+    expect(await e2b('sandbox', 'exec', id, 'cat', 'kept')).toBe('kept\n');
+  });
+
+  it('shows figures, logs and snapshots, and kills', async () => {
+    expect(await e2b('sandbox', 'metrics', id)).toMatch(/Memory: +\d+ /);
+    expect(await e2b('sandbox', 'logs', id)).toMatch(/sandbox\.paused/);
+    expect(await e2b('sandbox', 'snapshot', 'create', id)).toMatch(/ckpt_[a-z0-9]{20}/);
+    expect(await e2b('sandbox', 'snapshot', 'list')).toMatch(/ckpt_[a-z0-9]{20}/);
+    expect(await e2b('sandbox', 'kill', id)).toContain(id);
+    expect(await e2b('sandbox', 'list')).not.toContain(id);
+  });
+});

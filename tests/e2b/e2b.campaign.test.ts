@@ -1,0 +1,24 @@
+import { describe, expect, it } from 'vitest';
+import { whyNoGvisor } from '../../packages/runtimes/testing/gvisor-world.ts';
+import { e2bServer, runProgram } from './e2b-server.ts';
+
+const noGvisor = await whyNoGvisor();
+
+/** `npm run test:e2b`: every public method of both generations of the SDK, over both ways to the server. */
+describe.skipIf(noGvisor !== null)('an unchanged program of E2B’s, in gVisor', () => {
+  it.each([
+    ['e2b', 'http'],
+    ['e2b', 'tls'],
+    ['e2b-old', 'http'],
+    ['e2b-old', 'tls'],
+  ] as const)('calls every public method of %s over %s', async (name, way) => {
+    const world = await e2bServer(way, 'gvisor');
+    try {
+      const told = await runProgram(world, name);
+      console.log(JSON.stringify({ name, way, told }));
+      expect(told).toHaveLength(21);
+    } finally {
+      await world.dispose();
+    }
+  });
+});

@@ -1,0 +1,81 @@
+import { Sandbox } from 'e2b';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { whyNoGvisor } from '../../packages/runtimes/testing/gvisor-world.ts';
+import { type E2bServer, e2bServer, optionsOf, runProgram } from './e2b-server.ts';
+
+const noGvisor = await whyNoGvisor();
+/** A machine that does many other things at once must not be mistaken for one that does nothing. */
+const PATIENCE_MS = 300_000;
+
+/** `npm run test:e2b` tells the whole story in each of these ways. */
+const STORIES = [
+  [
+    'e2b',
+    'http',
+    [
+      ...['commands', 'background', 'terminals', 'files', 'fileMetadata', 'watching', 'signedUrls'],
+      ...[
+        'finding',
+        'timeouts',
+        'sleeping',
+        'autoResume',
+        'forks',
+        'figures',
+        'templates',
+        'notYet',
+        'ending',
+      ],
+    ],
+  ],
+  ['e2b-old', 'tls', ['commands', 'files', 'signedUrls', 'finding', 'sleeping', 'addresses', 'ending']],
+] as const;
+
+describe.skipIf(noGvisor !== null)('an unchanged program of E2B’s, in gVisor', () => {
+  it.each(STORIES)('by the package %s over %s', { timeout: PATIENCE_MS }, async (name, way, chapters) => {
+    const world = await e2bServer(way, 'gvisor');
+    try {
+      const told = await runProgram(world, name, chapters);
+      expect(told.map((line) => line.split(' ')[0])).toEqual(chapters);
+    } finally {
+      await world.dispose();
+    }
+  });
+});
+
+describe('on the process runtime', () => {
+  let world: E2bServer;
+  let options: ReturnType<typeof optionsOf>;
+
+  beforeAll(async () => {
+    world = await e2bServer('http', 'process');
+    options = optionsOf(world);
+  }, PATIENCE_MS);
+  afterAll(() => world.dispose(), PATIENCE_MS);
+
+  const refusal = /^SandboxError: 501: /;
+
+  it('commands, files, pause and connect work, and the processes are known to be lost', async () => {
+    const sandbox = await Sandbox.create({ ...options, timeoutMs: 300_000 });
+    await sandbox.files.write('a.txt', 'kept');
+    await sandbox.commands.run('sleep 1000', { background: true, timeoutMs: 0 });
+    expect(await sandbox.pause()).toBe(true);
+    const woken = await Sandbox.connect(sandbox.sandboxId, options);
+    expect(await woken.files.read('a.txt')).toBe('kept');
+    expect(await woken.commands.list()).toEqual([]);
+    expect(await woken.kill()).toBe(true);
+  });
+
+  it('what it cannot do is refused with a word, and nothing is changed', async () => {
+    const sandbox = await Sandbox.create({ ...options, timeoutMs: 300_000 });
+    const said = (work: Promise<unknown>) => work.then(String, String);
+    expect(await said(sandbox.pause({ keepMemory: true }))).toMatch(refusal);
+    expect(await said(sandbox.updateNetwork({ allowInternetAccess: false }))).toMatch(refusal);
+    const offline = Sandbox.create({ ...options, allowInternetAccess: false });
+    expect(await said(offline)).toMatch(refusal);
+    const lifecycle = { onTimeout: { action: 'pause', keepMemory: true } } as const;
+    expect(await said(Sandbox.create({ ...options, lifecycle }))).toMatch(refusal);
+    expect(await sandbox.isRunning()).toBe(true);
+    expect(await Sandbox.list(options).nextItems()).toHaveLength(1);
+    await sandbox.kill();
+  });
+});

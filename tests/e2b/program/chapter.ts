@@ -1,0 +1,20 @@
+/** One part of the program: what it needs, and what it shows. */
+import type * as E2b from 'e2b';
+
+export type Package = typeof E2b;
+
+export interface Scene {
+  readonly e2b: Package;
+  readonly sandbox: E2b.Sandbox;
+}
+
+export type Chapter = (scene: Scene) => Promise<void>;
+
+/** Resolves once the condition holds; what is checked comes over the network, so there is nothing to listen to. */
+export async function until(holds: () => boolean | Promise<boolean>, what: string): Promise<void> {
+  for (let tries = 0; tries < 600; tries++) {
+    if (await holds()) return;
+    await new Promise((resolve) => setTimeout(resolve, 50));
+  }
+  throw new Error(`It did not come to be: ${what}.`);
+}

@@ -1,0 +1,87 @@
+/** What is around a sandbox: its addresses, its network, its figures, templates, and what is not there yet. */
+import assert from 'node:assert/strict';
+import { request } from 'node:http';
+import { type Chapter, until } from './chapter.ts';
+
+const SERVER = 'require("node:http").createServer((q, r) => r.end("served " + q.url)).listen(8080)';
+
+export const addresses: Chapter = async ({ e2b, sandbox }) => {
+  const host = sandbox.getHost(8080);
+  assert.match(host, new RegExp(`^8080-${sandbox.sandboxId}\\.sbx\\.localhost:\\d+$`));
+  const server = await sandbox.commands.run(`node -e '${SERVER}'`, { background: true, timeoutMs: 0 });
+  const isTls = process.env['E2B_DOMAIN'] !== undefined;
+  const visit = async (headers: Record<string, string> = {}) => {
+    if (isTls) {
+      const answer = await fetch(`https://${host}/x`, { headers });
+      return [answer.status, await answer.text()];
+    }
+    // Without TLS a program has to bring its own way to a name below localhost.
+    return plainVisit(host, headers);
+  };
+  await until(async () => (await visit())[0] === 200, 'the server answers');
+  assert.deepEqual(await visit(), [200, 'served /x']);
+  await server.kill();
+
+  const { Sandbox } = e2b;
+  const closed = await Sandbox.create({ timeoutMs: 300_000, network: { allowPublicTraffic: false } });
+  const token = closed.trafficAccessToken ?? '';
+  assert.ok(token.length > 20);
+  assert.equal((await closed.getInfo()).network?.allowPublicTraffic, false);
+  await closed.kill();
+};
+
+function plainVisit(host: string, headers: Record<string, string>): Promise<[number, string]> {
+  const port = host.split(':')[1] ?? '';
+  return new Promise((resolve, reject) => {
+    const sent = request({ host: '127.0.0.1', port, path: '/x', headers: { ...headers, host } }, (answer) => {
+      let text = '';
+      answer.setEncoding('utf8').on('data', (piece: string) => {
+        text += piece;
+      });
+      answer.on('end', () => resolve([answer.statusCode ?? 0, text]));
+    });
+    sent.on('error', reject).end();
+  });
+}
+
+export const network: Chapter = async ({ e2b, sandbox }) => {
+  const { Sandbox, ALL_TRAFFIC } = e2b;
+  await sandbox.updateNetwork({ allowInternetAccess: false });
+  assert.equal((await sandbox.getInfo()).allowInternetAccess, false);
+  await Sandbox.updateNetwork(sandbox.sandboxId, { allowOut: ['example.com'], denyOut: [ALL_TRAFFIC] });
+  const { network: rules } = await sandbox.getInfo();
+  assert.deepEqual([rules?.allowOut, rules?.denyOut], [['example.com'], [ALL_TRAFFIC]]);
+  await sandbox.updateNetwork({});
+  assert.equal((await sandbox.getInfo()).allowInternetAccess, true);
+};
+
+export const figures: Chapter = async ({ e2b, sandbox }) => {
+  const [now] = await sandbox.getMetrics();
+  assert.ok(now !== undefined && now.memUsed > 0 && now.memTotal > now.memUsed && now.diskTotal > 0);
+  assert.equal((await e2b.Sandbox.getMetrics(sandbox.sandboxId)).length, 1);
+  const yesterday = new Date(Date.now() - 86_400_000);
+  assert.deepEqual(await sandbox.getMetrics({ start: yesterday, end: yesterday }), []);
+};
+
+export const templates: Chapter = async ({ e2b }) => {
+  const { Template, Sandbox } = e2b;
+  assert.equal(await Template.exists('base'), true);
+  assert.equal(await Template.exists('no-such-template'), false);
+  assert.equal((await Template.getTags('base')).length, 1);
+  await assert.rejects(Sandbox.create('no-such-template'), /404/);
+};
+
+/** Each says that it is not there, in words. */
+export const notYet: Chapter = async ({ e2b }) => {
+  const { Sandbox, Template, Volume, Secret } = e2b;
+  const refused = (thrown: unknown) => {
+    assert.match(String(thrown), /501.*not there yet/s);
+    return true;
+  };
+  await assert.rejects(Template.build(Template().fromBaseImage(), 'mine'), refused);
+  await assert.rejects(Volume.create('data'), refused);
+  await assert.rejects(Secret.list().nextItems(), refused);
+  await assert.rejects(Sandbox.create({ volumeMounts: { '/data': 'data' } }), refused);
+  await assert.rejects(Sandbox.create({ network: { maskRequestHost: 'localhost' } }), refused);
+  await assert.rejects(Sandbox.create({ apiKey: `e2b_${'0'.repeat(64)}` }), e2b.AuthenticationError);
+};

@@ -1,0 +1,73 @@
+import { execFile } from 'node:child_process';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+import { afterAll, describe, expect, it } from 'vitest';
+import { whyNoGvisor } from '../../packages/runtimes/testing/gvisor-world.ts';
+import { e2bServer } from './e2b-server.ts';
+
+const run = promisify(execFile);
+
+const PROGRAM = `
+from e2b import Sandbox, SandboxQuery, SandboxState, CommandExitException, NotFoundException
+
+sandbox = Sandbox.create(timeout=600, metadata={"by": "python"}, envs={"GREETING": "hello"})
+assert sandbox.commands.run("echo $GREETING").stdout == "hello\\n"
+try:
+    sandbox.commands.run("exit 3")
+    raise AssertionError("it did not fail")
+except CommandExitException as failure:
+    assert failure.exit_code == 3
+sandbox.files.write("dir/a.txt", "kept")
+assert sandbox.files.read("dir/a.txt") == "kept"
+assert [entry.name for entry in sandbox.files.list("dir")] == ["a.txt"]
+watch = sandbox.files.watch_dir("dir")
+sandbox.files.write("dir/b.txt", "new")
+names = []
+for _ in range(100):
+    names += [event.name for event in watch.get_new_events()]
+    if "b.txt" in names:
+        break
+assert "b.txt" in names, names
+watch.stop()
+sleeper = sandbox.commands.run("sleep 1000", background=True, timeout=0)
+assert sandbox.is_running()
+sandbox.pause()
+assert not sandbox.is_running()
+woken = Sandbox.connect(sandbox.sandbox_id)
+assert woken.files.read("dir/a.txt") == "kept"
+assert sleeper.pid in [process.pid for process in woken.commands.list()]
+listed = Sandbox.list(query=SandboxQuery(metadata={"by": "python"}, state=[SandboxState.RUNNING])).next_items()
+assert [item.sandbox_id for item in listed] == [sandbox.sandbox_id]
+woken.set_timeout(300)
+assert woken.get_info().sandbox_id == sandbox.sandbox_id
+assert woken.kill()
+assert not Sandbox.kill(sandbox.sandbox_id)
+print("told")
+`;
+
+const dir = await mkdtemp(join(tmpdir(), 'torpor-python-'));
+const noGvisor = await whyNoGvisor();
+const noPackage = noGvisor ?? (await install().then(() => null, String));
+if (noPackage !== null) console.log(`E2B's Python package is not tried: ${noPackage}`);
+
+async function install(): Promise<void> {
+  await run('python3', ['-m', 'venv', join(dir, 'venv')], { timeout: 120_000 });
+  await run(join(dir, 'venv', 'bin', 'pip'), ['install', '--quiet', 'e2b'], { timeout: 300_000 });
+}
+
+afterAll(() => rm(dir, { recursive: true }));
+
+describe.skipIf(noPackage !== null)('E2B’s Python package, in gVisor', () => {
+  it('creates, runs, writes, watches, sleeps, connects, lists and kills', async () => {
+    const world = await e2bServer('http', 'gvisor');
+    try {
+      const env = { PATH: process.env['PATH'], HOME: dir, ...world.env };
+      const { stdout } = await run(join(dir, 'venv', 'bin', 'python'), ['-c', PROGRAM], { env });
+      expect(stdout).toBe('told\n');
+    } finally {
+      await world.dispose();
+    }
+  });
+});
