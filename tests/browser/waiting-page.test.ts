@@ -78,7 +78,10 @@ describe.skipIf(chromium === undefined)('in a real browser', { timeout: 120_000 
     expect((await page.goto(`${host(4321)}/`))?.status()).toBeGreaterThanOrEqual(502);
     await page.getByRole('heading', { name: 'Nothing is listening here' }).waitFor({ timeout: 30_000 });
     if (pictures !== undefined) await page.screenshot({ path: `${pictures}/closed.png` });
-    await page.getByRole('link', { name: 'port 3000' }).click();
+    const link = page.getByRole('link', { name: 'port 3000' });
+    // Which ports are open is asked for only a moment, and a busy machine may need a longer one.
+    while ((await link.count()) === 0) await page.reload();
+    await link.click();
     await page.waitForURL(`${host(3000)}/`);
     await page.close();
   });

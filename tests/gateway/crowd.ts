@@ -43,6 +43,9 @@ export async function firstRequests(server: TorporProcess, count: number): Promi
   return { answered, resumes: after - before, runs: stdout.trim().split('\n').length };
 }
 
+/** Connections that are opened at once. */
+const AT_ONCE = 50;
+
 interface CrowdMemory {
   /** All in megabytes of resident memory. */
   readonly before: number;
@@ -58,7 +61,10 @@ export async function crowdMemory(server: TorporProcess, idle: number, held: num
   await ask(awake.port, awake.host, { path: '/x/warm' });
   const before = await residentMb(server);
   const sockets: Socket[] = [];
-  for (let i = 0; i < idle; i++) sockets.push(await idleConnection(awake));
+  while (sockets.length < idle) {
+    const more = Math.min(AT_ONCE, idle - sockets.length);
+    sockets.push(...(await Promise.all(Array.from({ length: more }, () => idleConnection(awake)))));
+  }
   const withIdle = await residentMb(server);
   const asleep = await sleeping(server, 2_000);
   // Each has a body that nobody reads before the sandbox is awake.
