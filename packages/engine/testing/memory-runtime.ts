@@ -3,7 +3,7 @@
  * correct one, and strict: it throws when the engine does what no real runtime could survive.
  */
 import { readFile, writeFile } from 'node:fs/promises';
-import { type Capabilities, type SandboxId, TorporError } from '@torpor/protocol';
+import { type Capabilities, type Network, type SandboxId, TorporError } from '@torpor/protocol';
 import type { Staging } from '../src/ports/checkpoint-store.ts';
 import type {
   AgentAddress,
@@ -45,6 +45,8 @@ export class MemoryRuntime implements Runtime {
   readonly name: string;
   /** Changes with an "upgrade": memory images of another build cannot be used. */
   build = 'build-1';
+  /** What each sandbox may reach, as it was last told. */
+  readonly networks = new Map<SandboxId, Network>();
   private readonly files: Files;
   private readonly declared: Capabilities;
   private readonly instances = new Map<SandboxId, Map<number, Running>>();
@@ -83,7 +85,7 @@ export class MemoryRuntime implements Runtime {
     instance: Instance,
     from: SealedCheckpoint,
     use: 'memory' | 'files',
-    _: StartSpec,
+    { network }: StartSpec,
     signal: AbortSignal,
   ): Promise<Started> {
     signal.throwIfAborted();
@@ -104,7 +106,12 @@ export class MemoryRuntime implements Runtime {
       files: new Map(Object.entries(image.files)),
       counter: counter ?? 0,
     });
+    this.networks.set(instance.sandboxId, network);
     return counter === null ? { kind: 'files', lost: ['processes'] } : { kind: 'memory', lost: [] };
+  }
+
+  async setNetwork({ sandboxId }: Instance, network: Network): Promise<void> {
+    this.networks.set(sandboxId, network);
   }
 
   async observe(instance: Instance): Promise<Observation> {
