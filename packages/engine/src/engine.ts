@@ -59,6 +59,7 @@ import {
   getSandbox,
   listByStart,
   listSandboxes,
+  type Sandbox,
   type SandboxFilter,
   type StartedPage,
 } from './sandbox.ts';
@@ -239,17 +240,13 @@ export class Engine {
 
   async list(filter: SandboxFilter, cursor: string, limit: number): Promise<Page<SandboxView>> {
     const sandboxes = await listSandboxes(this.ctx.db, filter, cursor, limit);
-    const open = await openOperationsOf(
-      this.ctx.db,
-      sandboxes.map(({ id }) => id),
-    );
-    const items = sandboxes.map((sandbox) => viewSandbox(sandbox, open.get(sandbox.id) ?? null));
+    const items = await this.viewAll(sandboxes);
     return { items, nextCursor: items.length < limit ? null : (items.at(-1)?.id ?? null) };
   }
 
   /** One page in the order of starts. */
   async listByStart(filter: SandboxFilter, page: StartedPage): Promise<SandboxView[]> {
-    return (await listByStart(this.ctx.db, filter, page)).map((sandbox) => viewSandbox(sandbox, null));
+    return this.viewAll(await listByStart(this.ctx.db, filter, page));
   }
 
   /** Checkpoints that were asked for as such, newest first, each with the templates that are made from it. */
@@ -432,7 +429,13 @@ export class Engine {
   private async view(id: SandboxId, org: string): Promise<SandboxView> {
     const sandbox = await getSandbox(this.ctx.db, id, org);
     const open = await findOpenOperation(this.ctx.db, id);
-    return viewSandbox(sandbox, open?.id ?? null);
+    return viewSandbox(sandbox, open ?? null);
+  }
+
+  private async viewAll(sandboxes: readonly Sandbox[]): Promise<SandboxView[]> {
+    const ids = sandboxes.map(({ id }) => id);
+    const open = await openOperationsOf(this.ctx.db, ids);
+    return sandboxes.map((sandbox) => viewSandbox(sandbox, open.get(sandbox.id) ?? null));
   }
 
   /** Never twice at once: the second would only run into the first. */

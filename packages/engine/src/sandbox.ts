@@ -199,12 +199,23 @@ export interface SandboxFilter {
   readonly org?: string;
   readonly states?: readonly SandboxState[];
   readonly metadata?: Readonly<Record<string, string>>;
+  /**
+   * Of those that run or sleep: whether it is awake for its owner. One that is snapshotted or forked is, though some
+   * runtimes put it to sleep for a moment.
+   */
+  readonly awake?: boolean | undefined;
 }
+
+const PASSING = `state IN ('pausing', 'paused', 'resuming')`;
+const COPIED = `EXISTS (SELECT 1 FROM operations o
+  WHERE o.sandbox_id = sandboxes.id AND o.ended_at IS NULL AND o.kind IN ('snapshot', 'fork'))`;
 
 function conditionsOf(filter: SandboxFilter, mark: (value: string | number) => string): string[] {
   const conditions: string[] = [];
   if (filter.org !== undefined) conditions.push(`org = ${mark(filter.org)}`);
   if (filter.states !== undefined) conditions.push(`state IN (${filter.states.map(mark).join(', ')})`);
+  if (filter.awake === true) conditions.push(`(state = 'running' OR (${PASSING} AND ${COPIED}))`);
+  if (filter.awake === false) conditions.push(`(${PASSING} AND NOT ${COPIED})`);
   for (const [key, value] of Object.entries(filter.metadata ?? {})) {
     conditions.push(
       `id IN (SELECT sandbox_id FROM sandbox_metadata

@@ -1,11 +1,11 @@
 /** Records as callers see them. */
-import type { CheckpointView, OperationId, OperationView, SandboxView, TemplateView } from '@torpor/protocol';
+import type { CheckpointView, OperationView, SandboxView, TemplateView } from '@torpor/protocol';
 import { type Checkpoint, EVERYBODY } from './checkpoints/checkpoint.ts';
-import type { Operation } from './operations/operation.ts';
+import type { OpenOperation, Operation } from './operations/operation.ts';
 import type { Sandbox } from './sandbox.ts';
 import type { Template } from './templates/template.ts';
 
-export function viewSandbox(sandbox: Sandbox, operationId: OperationId | null): SandboxView {
+export function viewSandbox(sandbox: Sandbox, open: OpenOperation | null): SandboxView {
   const { config } = sandbox;
   return {
     id: sandbox.id,
@@ -35,7 +35,8 @@ export function viewSandbox(sandbox: Sandbox, operationId: OperationId | null): 
     resources: config.resources,
     lost: [...sandbox.lost],
     reason: sandbox.reason,
-    operationId,
+    operationId: open?.id ?? null,
+    operationKind: open?.kind ?? null,
   };
 }
 

@@ -62,7 +62,9 @@ export const sandboxViewSchema = z
     resources: resourcesSchema,
     lost: z.array(lossSchema),
     reason: z.string().nullable(),
+    /** What is under way with it. */
     operationId: idSchema('op').nullable(),
+    operationKind: operationKindSchema.nullable(),
     /** Where each declared port can be visited; added by the face that knows its own address. */
     urls: z.record(z.string(), z.string()).optional(),
   })

@@ -35,6 +35,7 @@ export function sandboxView(more: Partial<SandboxView> = {}): SandboxView {
     lost: [],
     reason: null,
     operationId: null,
+    operationKind: null,
     ...more,
   };
 }

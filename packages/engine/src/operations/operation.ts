@@ -146,17 +146,20 @@ export async function listOperations(
 }
 
 /** Which of these sandboxes have an operation under way. */
+/** What is under way with a sandbox. */
+export type OpenOperation = Pick<Operation, 'id' | 'kind'>;
+
 export async function openOperationsOf(
   db: Queryable,
   sandboxIds: readonly SandboxId[],
-): Promise<Map<SandboxId, OperationId>> {
+): Promise<Map<SandboxId, OpenOperation>> {
   if (sandboxIds.length === 0) return new Map();
   const marks = sandboxIds.map((_, i) => `$${i + 1}`).join(', ');
-  const rows = await db.query<{ id: OperationId; sandbox_id: SandboxId }>(
-    `SELECT id, sandbox_id FROM operations WHERE ended_at IS NULL AND sandbox_id IN (${marks})`,
+  const rows = await db.query<{ id: OperationId; kind: OperationKind; sandbox_id: SandboxId }>(
+    `SELECT id, kind, sandbox_id FROM operations WHERE ended_at IS NULL AND sandbox_id IN (${marks})`,
     sandboxIds,
   );
-  return new Map(rows.map((row) => [row.sandbox_id, row.id]));
+  return new Map(rows.map(({ id, kind, sandbox_id }) => [sandbox_id, { id, kind }]));
 }
 
 /**

@@ -346,6 +346,25 @@ describe("the agent's port", () => {
     expect(passed[0]?.rawHeaders.filter((name) => /x-access-token/i.test(name))).toHaveLength(1);
   });
 
+  it('lets in who signed for one file, for that and nothing else', async () => {
+    const signed = `signature=read-${token()}`;
+    expect(await get({}, `/files?path=a&${signed}`)).toMatchObject({ status: 200, text: 'the agent' });
+    expect(passed[0]?.headers['x-access-token']).toBe('token-of-this-start');
+    expect(await get({}, `/files?path=a&signature=write-${token()}`, 'POST')).toMatchObject({ status: 200 });
+    for (const [path, method] of [
+      [`/files?path=a&${signed}`, 'POST'],
+      [`/files/compose?${signed}`, 'GET'],
+      [`/metrics?${signed}`, 'GET'],
+      ['/files?path=a&signature=guess', 'GET'],
+      ['/files?path=a', 'GET'],
+    ] as const)
+      expect(await get({}, path, method)).toMatchObject({ status: 401 });
+    expect(await get({ 'x-access-token': 'wrong' }, `/files?path=a&${signed}`)).toMatchObject({
+      status: 401,
+    });
+    expect(passed).toHaveLength(2);
+  });
+
   it.each([
     '/init',
     '/ports',

@@ -328,3 +328,43 @@ describe('what else there is', () => {
     expect(Object.keys(paths).filter((path) => !/^\/(?:v1\/|health|metrics)/.test(path))).toEqual([]);
   });
 });
+
+describe('a sandbox that is copied by way of a sleep', () => {
+  it('runs for everybody who asks, and what comes meanwhile takes its turn', async () => {
+    const own = server;
+    const frozen = Promise.withResolvers<void>();
+    const goOn = Promise.withResolvers<void>();
+    server = await testServer({
+      runtime: { capabilities: { snapshotWhileRunning: false } },
+      wrap: (_, runtime) => {
+        const capture = runtime.capture.bind(runtime);
+        runtime.capture = async (...given) => {
+          frozen.resolve();
+          await goOn.promise;
+          return capture(...given);
+        };
+        return {};
+      },
+    });
+    try {
+      const id = await create();
+      const snapshot = ask('POST', `/sandboxes/${id}/snapshots`, {});
+      await frozen.promise;
+      expect(await view(id)).toMatchObject({ state: 'pausing', operationKind: 'snapshot' });
+      expect((await ask('GET', `/sandboxes/${id}`)).body.state).toBe('running');
+      expect((await ask('GET', '/v2/sandboxes?state=running')).body).toHaveLength(1);
+      expect((await ask('GET', '/v2/sandboxes?state=paused')).body).toHaveLength(0);
+      const later = ask('POST', `/sandboxes/${id}/timeout`, { timeout: 60 });
+      const pause = ask('POST', `/sandboxes/${id}/pause`, {});
+      goOn.resolve();
+      expect((await snapshot).status).toBe(201);
+      expect((await pause).status).toBe(204);
+      // Before the pause, or after it.
+      expect([204, 404]).toContain((await later).status);
+      expect((await ask('GET', `/sandboxes/${id}`)).body.state).toBe('paused');
+    } finally {
+      await server.dispose();
+      server = own;
+    }
+  });
+});

@@ -10,7 +10,7 @@ import { e2bError } from './failures.ts';
 import { egressSchema, networkOf } from './network-rules.ts';
 import { inTurn } from './patience.ts';
 import { idParams } from './route-words.ts';
-import { sandboxShape, shownState } from './sandbox-shapes.ts';
+import { isAsleep, sandboxShape } from './sandbox-shapes.ts';
 
 const startSchema = z.object({ timeout: secondsSchema.nullish(), memory: z.boolean().nullish() });
 type Start = z.infer<typeof startSchema>;
@@ -18,7 +18,6 @@ type Start = z.infer<typeof startSchema>;
 export function e2bLifecycleRoutes(app: RoutesApp, parts: RouteParts): void {
   const { engine } = parts;
   const config = { bound: 'lifecycle' } as const;
-  const options = { config, schema: { hide: true, params: idParams } } as const;
 
   app.post(
     '/sandboxes/:id/pause',
@@ -65,7 +64,7 @@ export function e2bLifecycleRoutes(app: RoutesApp, parts: RouteParts): void {
   app.post(
     '/sandboxes/:id/fork',
     {
-      ...options,
+      config,
       schema: {
         hide: true,
         params: idParams,
@@ -85,8 +84,7 @@ export function e2bLifecycleRoutes(app: RoutesApp, parts: RouteParts): void {
       };
       const forks = await lifecycle(parts, request, id, (caller) =>
         inTurn(parts, request, async () => {
-          const source = await engine.get(org, id);
-          if (shownState(source) === 'paused' && source.state === 'paused') throw asleep(id);
+          if (isAsleep(await engine.get(org, id))) throw asleep(id);
           return engine.fork(caller, id, wanted);
         }),
       );

@@ -4,8 +4,9 @@ import type { RoutesApp } from '../http/routes-app.ts';
 import type { RouteParts } from '../parts.ts';
 import { secondsSchema } from './create-request.ts';
 import { notFound } from './failures.ts';
+import { inTurn } from './patience.ts';
 import { idParams } from './route-words.ts';
-import { shownState } from './sandbox-shapes.ts';
+import { isAsleep } from './sandbox-shapes.ts';
 
 /** What a refresh adds at least. */
 const REFRESH_SECONDS = 15;
@@ -15,17 +16,20 @@ export function e2bLifetimeRoutes(app: RoutesApp, parts: RouteParts): void {
 
   app.post(
     '/sandboxes/:id/timeout',
-    { schema: { hide: true, params: idParams, body: z.object({ timeout: secondsSchema }) } },
+    {
+      config: { bound: 'lifecycle' },
+      schema: { hide: true, params: idParams, body: z.object({ timeout: secondsSchema }) },
+    },
     async (request, reply) => {
       const { id } = request.params;
       const { org } = request.identity;
       request.facts.sandboxId = id;
       await request.bound.run(async () => {
-        const sandbox = await engine.get(org, id);
-        // As with E2B: what sleeps has no end to set, and is not found here.
-        if (shownState(sandbox) === 'paused' && sandbox.state === 'paused')
-          throw notFound('The running sandbox');
-        await engine.setEnd(org, id, request.body.timeout, 'exactly');
+        await inTurn(parts, request, async () => {
+          // As with E2B: what sleeps has no end to set, and is not found here.
+          if (isAsleep(await engine.get(org, id))) throw notFound('The running sandbox');
+          await engine.setEnd(org, id, request.body.timeout, 'exactly');
+        });
       });
       return reply.code(204).send();
     },

@@ -37,20 +37,29 @@ const SHOWN: Readonly<Partial<Record<SandboxState, 'running' | 'paused'>>> = {
   resuming: 'paused',
 };
 
-export function statesShownAs(shown: 'running' | 'paused'): SandboxState[] {
-  return (Object.keys(SHOWN) as SandboxState[]).filter((state) => SHOWN[state] === shown);
-}
+export const SHOWN_STATES = Object.keys(SHOWN) as SandboxState[];
 
 /** Throws for what their clients must take for absent, or for lost. */
-export function shownState({ id, state, reason }: SandboxView): 'running' | 'paused' {
+export function shownState({ id, state, reason, operationKind }: SandboxView): 'running' | 'paused' {
   const shown = SHOWN[state];
-  if (shown !== undefined) return shown;
+  // Some runtimes put a sandbox to sleep for the moment in which it is copied.
+  const isCopied = operationKind === 'snapshot' || operationKind === 'fork';
+  if (shown !== undefined) return isCopied ? 'running' : shown;
   if (state === 'lost') {
     throw new TorporError('lost', `The sandbox is lost: ${reason ?? 'nothing usable is left of it'}.`, {
       sandboxId: id,
     });
   }
   throw notFound(`The sandbox ${bareSandboxId(id)}`);
+}
+
+/** Asleep to stay so. Throws for what is gone, and `transitioning` for what only passes through its sleep. */
+export function isAsleep(sandbox: SandboxView): boolean {
+  const { id: sandboxId, state, operationId } = sandbox;
+  shownState(sandbox);
+  if (state !== 'paused') return false;
+  if (operationId === null) return true;
+  throw new TorporError('transitioning', 'The sandbox is busy.', { sandboxId, operationId });
 }
 
 export type ShapeParts = { readonly gateway?: Pick<Gateway, 'tokens' | 'domain'> };

@@ -9,7 +9,7 @@ import { type ApiVersion, createRequestOf, createSchema, type E2bCreate } from '
 import { metadataIn, placeOf, sandboxesQuery, tokenOf } from './list-query.ts';
 import { originOf } from './origin.ts';
 import { idParams } from './route-words.ts';
-import { detailShape, listedShape, sandboxShape, shownState, statesShownAs } from './sandbox-shapes.ts';
+import { detailShape, listedShape, SHOWN_STATES, sandboxShape, shownState } from './sandbox-shapes.ts';
 
 export function e2bSandboxRoutes(app: RoutesApp, parts: RouteParts): void {
   const { engine } = parts;
@@ -39,7 +39,12 @@ export function e2bSandboxRoutes(app: RoutesApp, parts: RouteParts): void {
     const last = placeOf(query.nextToken);
     const found = await request.bound.run(() =>
       engine.listByStart(
-        { org, states: [...new Set(state)].flatMap(statesShownAs), metadata: metadataIn(metadata) },
+        {
+          org,
+          states: SHOWN_STATES,
+          awake: new Set(state).size === 1 ? state[0] === 'running' : undefined,
+          metadata: metadataIn(metadata),
+        },
         {
           order: order === 'asc' ? 'oldest first' : 'newest first',
           after: last === undefined ? undefined : { startedAt: last.at, id: last.id },
