@@ -8,6 +8,8 @@ import type { HistoryWorld, Server } from './world.ts';
 
 let histories = 0;
 
+const SAYS_WHAT_IS_LOST = new Set(['sandbox.started', 'sandbox.resumed', 'sandbox.recovered']);
+
 export class Player {
   private readonly world: HistoryWorld;
   private readonly org: string;
@@ -234,13 +236,14 @@ export class Player {
       if (sandbox.state === 'paused') await this.checkAsleep(id, sandbox.generation);
       const held = await this.holds(id, sandbox);
       if (held === undefined) continue;
-      if (sandbox.lost.includes('files')) {
+      const lost = await this.lostMeanwhile(id, truth);
+      if (lost.has('files')) {
         if (!truth.mayLoseFiles) throw new Error(`${id} lost files without cause.`);
         truth.files = null;
         // It went back to an earlier moment, and its processes with it.
         truth.counter = null;
       }
-      if (sandbox.lost.includes('processes')) truth.counter = null;
+      if (lost.has('processes')) truth.counter = null;
       for (const path of truth.unpromised) {
         const text = held.files[path];
         if (text !== undefined) truth.files?.set(path, text);
@@ -275,17 +278,27 @@ export class Player {
       state: SandboxView['state'];
       generation: number;
       checkpoint_id: CheckpointId | null;
-      lost: string;
       busy: number;
     }>(
-      `SELECT state, generation, checkpoint_id, lost,
+      `SELECT state, generation, checkpoint_id,
          (SELECT COUNT(*) FROM operations o WHERE o.sandbox_id = s.id AND o.ended_at IS NULL) AS busy
        FROM sandboxes s WHERE id = $1`,
       [id],
     );
     return row === undefined
       ? undefined
-      : { ...row, busy: Number(row.busy) > 0, lost: JSON.parse(row.lost) as string[] };
+      : { ...row, busy: Number(row.busy) > 0 };
+  }
+
+  /** What every start said was lost since the last look; the row has only what the last one said. */
+  private async lostMeanwhile(id: SandboxId, truth: Truth): Promise<ReadonlySet<string>> {
+    const events = await this.world.db.query<{ seq: number; type: string; data: string }>(
+      'SELECT seq, type, data FROM events WHERE sandbox_id = $1 AND seq > $2 ORDER BY seq',
+      [id, truth.seen],
+    );
+    truth.seen = events.at(-1)?.seq ?? truth.seen;
+    const said = events.filter(({ type }) => SAYS_WHAT_IS_LOST.has(type));
+    return new Set(said.flatMap(({ data }) => (JSON.parse(data) as { lost: string[] }).lost));
   }
 
   /** The contents of the running instance, or of the checkpoint of a paused one; undefined when neither can be read. */

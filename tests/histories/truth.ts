@@ -14,18 +14,21 @@ export interface Truth {
   /** An accident happened that may cost files: they were taken away, or a checkpoint was damaged. */
   mayLoseFiles: boolean;
   killed: boolean;
+  /** The last event that was looked at. */
+  seen: number;
 }
 
 export class Truths {
   private readonly of = new Map<SandboxId, Truth>();
 
-  born(id: SandboxId, from: Omit<Truth, 'unpromised'> | null): Truth {
+  born(id: SandboxId, from: Omit<Truth, 'unpromised' | 'seen'> | null): Truth {
     const truth: Truth = {
       files: from === null ? new Map([['/etc/motd', 'welcome']]) : from.files && new Map(from.files),
       unpromised: new Set(),
       counter: from === null ? 0 : from.counter,
       mayLoseFiles: from?.mayLoseFiles ?? false,
       killed: false,
+      seen: 0,
     };
     this.of.set(id, truth);
     return truth;
