@@ -30,7 +30,13 @@ export function e2bSignedFileRoutes(app: RoutesApp, parts: RouteParts): void {
     const signature = query.get('signature') ?? '';
     if (signature === '') throw refused('missing signature query parameter');
     if (!SIGNATURE.test(signature)) throw refused('invalid signature');
-    const sandboxId = await request.bound.run(() => inLine(() => signerOf(parts, request.method, query)));
+    const sandboxId = await request.bound.run((signal) =>
+      inLine(async () => {
+        // Whoever has gone while they waited is not searched for.
+        signal.throwIfAborted();
+        return signerOf(parts, request.method, query);
+      }),
+    );
     if (sandboxId === undefined) throw refused('invalid signature');
     request.facts.sandboxId = sandboxId;
     request.bound.release();
@@ -63,7 +69,7 @@ async function signerOf(
   const expiration = query.get('signature_expiration');
   const file = {
     path: query.get('path') ?? '',
-    operation: method === 'GET' ? 'read' : 'write',
+    operation: method === 'POST' ? 'write' : 'read',
     user: query.get('username') ?? undefined,
     expiration: expiration === null ? undefined : Number(expiration),
   } as const;

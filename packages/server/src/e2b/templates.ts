@@ -1,6 +1,7 @@
 /** Templates as E2B's clients list and look for them. */
 import { ENVD_VERSION } from '@torpor/envd';
 import type { TemplateView } from '@torpor/protocol';
+import type { FastifyRequest } from 'fastify';
 import type { RoutesApp } from '../http/routes-app.ts';
 import type { RouteParts } from '../parts.ts';
 import { notFound } from './failures.ts';
@@ -22,28 +23,30 @@ export function e2bTemplateRoutes(app: RoutesApp, parts: RouteParts): void {
   }
 
   app.get('/templates/aliases/:id', { schema: { hide: true, params: templateParams } }, async (request) => {
-    const template = await find(request.params.id, request.identity.org);
+    const template = await find(request);
     return { templateID: template.name, public: template.builtIn };
   });
 
   app.get('/templates/:id', { schema: { hide: true, params: templateParams } }, async (request) => {
-    const template = await find(request.params.id, request.identity.org);
+    const template = await find(request);
     return { ...templateShape(template), builds: [buildShape(template)] };
   });
 
   app.get('/templates/:id/tags', { schema: { hide: true, params: templateParams } }, async (request) => {
-    const template = await find(request.params.id, request.identity.org);
+    const template = await find(request);
     return [{ tag: 'default', ...buildShape(template) }];
   });
 
-  const find = async (text: string, org: string): Promise<TemplateView> => {
-    const named = namedBy(text, org);
-    if (named.is === 'template') return engine.template(org, named.name);
-    const kept = await engine.keptCheckpoint(org, named.id);
-    const [name] = kept?.templates ?? [];
-    if (name === undefined) throw notFound(`The template ${named.id}`);
-    return engine.template(org, name);
-  };
+  const find = (request: FastifyRequest<{ Params: { id: string } }>): Promise<TemplateView> =>
+    request.bound.run(async () => {
+      const { org } = request.identity;
+      const named = namedBy(request.params.id, org);
+      if (named.is === 'template') return engine.template(org, named.name);
+      const kept = await engine.keptCheckpoint(org, named.id);
+      const [name] = kept?.templates ?? [];
+      if (name === undefined) throw notFound(`The template ${named.id}`);
+      return engine.template(org, name);
+    });
 }
 
 const STATUS = { preparing: 'building', ready: 'ready', failed: 'error' } as const;
