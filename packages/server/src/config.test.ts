@@ -34,6 +34,7 @@ describe('the configuration', () => {
       dataDir: '/home/ada/.torpor',
       runtime: 'auto',
       tls: false,
+      ahead: 4,
       logLevel: 'info',
     });
   });

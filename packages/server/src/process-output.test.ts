@@ -77,7 +77,9 @@ describe('the ports of a sandbox', () => {
     const free = await freePort();
     await background(`node -e "require('net').createServer().listen(${free}, '127.0.0.1')"`);
     await expect
-      .poll(async () => ((await (await ask('ports')).json()) as { items: unknown[] }).items)
+      .poll(async () => ((await (await ask('ports')).json()) as { items: unknown[] }).items, {
+        timeout: 20_000,
+      })
       .toMatchObject([{ port: free, listening: true, service: null }]);
   });
 
