@@ -285,9 +285,7 @@ export class Player {
        FROM sandboxes s WHERE id = $1`,
       [id],
     );
-    return row === undefined
-      ? undefined
-      : { ...row, busy: Number(row.busy) > 0 };
+    return row === undefined ? undefined : { ...row, busy: Number(row.busy) > 0 };
   }
 
   /** What every start said was lost since the last look; the row has only what the last one said. */
