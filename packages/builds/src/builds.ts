@@ -20,7 +20,7 @@ import {
 import { type BuildContext, EVENT_CHANNEL, LOG_CHANNEL } from './context.ts';
 import { lockGate } from './jobs/admission.ts';
 import { cancelJob } from './jobs/cancel.ts';
-import { followEvents, type NumberedEvent } from './jobs/events.ts';
+import { followEvents, lastStep, type NumberedEvent } from './jobs/events.ts';
 import { type BuildJob, findJob, getJob, listJobs, lockJob, type Owner } from './jobs/job.ts';
 import { readFiles } from './jobs/stored-files.ts';
 import { type BuildOrder, rootOf, submit } from './jobs/submit.ts';
@@ -208,6 +208,11 @@ export class Builds {
     page: { beforeId?: number | undefined; limit: number },
   ): Promise<BuildLogPage> {
     return readLogs(this.ctx.db, (await getJob(this.ctx.db, owner, id)).id, page);
+  }
+
+  /** The event of the state that it is in. */
+  async lastStep(owner: Owner, id: string): Promise<NumberedEvent> {
+    return lastStep(this.ctx.db, (await getJob(this.ctx.db, owner, id)).id);
   }
 
   /** Every event after the given one, up to the one that ends the build. */

@@ -3,6 +3,7 @@ import swagger from '@fastify/swagger';
 import { type FrontServer, frontServer } from '@torpor/gateway';
 import { type FastifyServerFactory, fastify } from 'fastify';
 import { serializerCompiler, validatorCompiler } from 'fastify-type-provider-zod';
+import { buildRoutes } from './builds/routes.ts';
 import { fsckRoutes } from './fsck.ts';
 import { watchConnections } from './http/connections.ts';
 import { addFailureHandlers, answerBrokenRequest, answerFailure } from './http/failures.ts';
@@ -47,6 +48,7 @@ const ROUTES = [
   keyRoutes,
   healthRoutes,
   fsckRoutes,
+  buildRoutes,
 ];
 
 /** For answers to those whose request is cut short. */

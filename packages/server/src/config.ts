@@ -3,7 +3,7 @@ import { readFile } from 'node:fs/promises';
 import { homedir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { parseArgs } from 'node:util';
-import { TorporError } from '@torpor/protocol';
+import { RUNNERS, TorporError } from '@torpor/protocol';
 import { z } from 'zod';
 import { isLoopbackHost } from './http/loopback.ts';
 import { keyOnPurpose } from './keys/first-key.ts';
@@ -22,6 +22,14 @@ const configSchema = z.strictObject({
     .regex(/^[a-z0-9]([a-z0-9.-]*[a-z0-9])?(:\d{1,5})?$/i)
     .optional(),
   tls: z.stringbool().or(z.boolean()).default(false),
+  /** Of builds that name none. */
+  runner: z.enum(RUNNERS).default('starter'),
+  /** The program of the runner `command`, and where it runs. */
+  runnerCommand: z.string().min(1).optional(),
+  runnerPlace: z.enum(['sandbox', 'host']).default('sandbox'),
+  /** The endpoint of the runner `openai`. */
+  openaiUrl: z.url({ protocol: /^https?$/ }).optional(),
+  openaiModel: z.string().min(1).optional(),
   logLevel: z.enum(['debug', 'info', 'warn', 'error', 'silent']).default('info'),
 });
 
@@ -29,6 +37,9 @@ export interface ServerConfig extends Omit<z.infer<typeof configSchema>, 'dataDi
   readonly dataDir: string;
   /** Set on purpose by the operator. */
   readonly apiKey?: string;
+  readonly openaiKey?: string;
+  /** What the program of the runner `command` finds in its environment. */
+  readonly runnerEnv?: Readonly<Record<string, string>>;
 }
 
 type Setting = keyof typeof configSchema.shape;
@@ -41,6 +52,11 @@ const FLAGS: Readonly<Record<Setting, string>> = {
   database: 'database',
   domain: 'domain',
   tls: 'tls',
+  runner: 'runner',
+  runnerCommand: 'runner-command',
+  runnerPlace: 'runner-place',
+  openaiUrl: 'openai-url',
+  openaiModel: 'openai-model',
   logLevel: 'log-level',
 };
 
@@ -52,6 +68,11 @@ const VARIABLES: Readonly<Record<Setting, string>> = {
   database: 'TORPOR_DATABASE_URL',
   domain: 'TORPOR_DOMAIN',
   tls: 'TORPOR_TLS',
+  runner: 'TORPOR_RUNNER',
+  runnerCommand: 'TORPOR_RUNNER_COMMAND',
+  runnerPlace: 'TORPOR_RUNNER_PLACE',
+  openaiUrl: 'TORPOR_OPENAI_URL',
+  openaiModel: 'TORPOR_OPENAI_MODEL',
   logLevel: 'TORPOR_LOG_LEVEL',
 };
 
@@ -66,13 +87,24 @@ export async function readConfig(
   const settings = { ...inFile, ...fromEnvironment(env), ...fromFlags(argv) };
   const { dataDir = join(env['HOME'] || homedir(), '.torpor'), ...rest } = checked(settings);
   const apiKey = env['TORPOR_API_KEY'] || undefined;
+  const openaiKey = env['TORPOR_OPENAI_API_KEY'] || undefined;
   const config = {
     ...rest,
     dataDir: resolve(directory, dataDir),
     ...(apiKey === undefined ? {} : { apiKey: keyOnPurpose(apiKey) }),
+    ...(openaiKey === undefined ? {} : { openaiKey }),
+    runnerEnv: runnerEnvironment(env),
   };
   refuseOpenDoor(config);
   return config;
+}
+
+/** Everything that starts so, without its beginning: `TORPOR_RUNNER_ENV_TOKEN` is `TOKEN` to the program. */
+const RUNNER_ENV = 'TORPOR_RUNNER_ENV_';
+
+function runnerEnvironment(env: NodeJS.ProcessEnv): Record<string, string> {
+  const given = Object.entries(env).filter(([name]) => name.startsWith(RUNNER_ENV));
+  return Object.fromEntries(given.map(([name, value]) => [name.slice(RUNNER_ENV.length), value ?? '']));
 }
 
 /** Whoever is not on this machine must not come in by a key that nobody chose. */

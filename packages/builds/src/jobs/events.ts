@@ -44,6 +44,17 @@ async function readEvents(db: Queryable, id: JobId, after: number): Promise<Numb
   return rows.map(({ seq, data }) => ({ seq, event: JSON.parse(data) as BuildEvent }));
 }
 
+/** Every job has one: it is written together with its row. */
+export async function lastStep(db: Queryable, id: JobId): Promise<NumberedEvent> {
+  const [row] = await db.query<{ seq: number; data: string }>(
+    `SELECT seq, data FROM build_events WHERE job_id = $1 AND type = 'build.stage.started'
+     ORDER BY seq DESC LIMIT 1`,
+    [id],
+  );
+  if (row === undefined) throw new Error(`Job ${id} has no event.`);
+  return { seq: row.seq, event: JSON.parse(row.data) as BuildEvent };
+}
+
 /**
  * Every event after the given one, then every new one, up to and with the one that ends the build.
  *

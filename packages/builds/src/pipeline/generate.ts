@@ -19,7 +19,7 @@ import { install } from './install.ts';
 import { untilLive } from './live-check.ts';
 import { describeProject, type Project } from './project.ts';
 import { endSandboxes } from './tidy.ts';
-import { DEV_SERVER, WORKSPACE } from './workspace.ts';
+import { DEV_SERVER, WORKSPACE, WORKSPACE_PATH } from './workspace.ts';
 
 /** What a build has made when it is about to be ready. */
 export type Made = Pick<JobChange, 'sandboxId' | 'port' | 'previewUrl' | 'workspacePath'>;
@@ -159,12 +159,12 @@ async function check(
 ): Promise<Made> {
   const { sandboxes, settings } = ctx;
   const { org, id: jobId } = job;
-  const workspacePath = await lookAround();
+  await lookAround();
   if (project.check !== undefined) await ownCheck(project.check);
   const service: Service = {
     name: DEV_SERVER,
     command: project.start,
-    cwd: workspacePath,
+    cwd: WORKSPACE,
     port: project.port,
   };
   const order = { org, jobId, lifetimeSeconds: settings.lifetimeSeconds };
@@ -176,23 +176,14 @@ async function check(
     sandboxId,
     port: project.port,
     previewUrl: sandboxes.urlOf(sandboxId, project.port),
-    workspacePath,
+    workspacePath: WORKSPACE_PATH,
   };
 
-  /** The sandbox is well if it can say where it is. */
-  async function lookAround(): Promise<string> {
-    let said = '';
-    const command = 'pwd';
-    const output = (_: string, text: string) => {
-      said += text;
-    };
-    const { exitCode } = await sandboxes.run(
-      org,
-      workbench,
-      { command, cwd: WORKSPACE, timeoutMs: settings.writeMs, output },
-      signal,
-    );
-    if (exitCode === 0 && said.trim() !== '') return said.trim();
+  /** Before anything else is blamed. */
+  async function lookAround(): Promise<void> {
+    const order = { command: 'echo ok', cwd: WORKSPACE, timeoutMs: settings.writeMs, output: () => {} };
+    const { exitCode } = await sandboxes.run(org, workbench, order, signal);
+    if (exitCode === 0) return;
     throw new TorporError('unreachable', 'The sandbox does not answer properly.', { sandboxId: workbench });
   }
 
