@@ -34,6 +34,8 @@ describe('the configuration', () => {
       dataDir: '/home/ada/.torpor',
       runtime: 'auto',
       tls: false,
+      runner: 'starter',
+      runnerPlace: 'sandbox',
       logLevel: 'info',
     });
   });

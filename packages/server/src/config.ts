@@ -93,7 +93,7 @@ export async function readConfig(
     dataDir: resolve(directory, dataDir),
     ...(apiKey === undefined ? {} : { apiKey: keyOnPurpose(apiKey) }),
     ...(openaiKey === undefined ? {} : { openaiKey }),
-    runnerEnv: runnerEnvironment(env),
+    ...runnerEnvironment(env),
   };
   refuseOpenDoor(config);
   return config;
@@ -102,9 +102,11 @@ export async function readConfig(
 /** Everything that starts so, without its beginning: `TORPOR_RUNNER_ENV_TOKEN` is `TOKEN` to the program. */
 const RUNNER_ENV = 'TORPOR_RUNNER_ENV_';
 
-function runnerEnvironment(env: NodeJS.ProcessEnv): Record<string, string> {
+function runnerEnvironment(env: NodeJS.ProcessEnv): Pick<ServerConfig, 'runnerEnv'> {
   const given = Object.entries(env).filter(([name]) => name.startsWith(RUNNER_ENV));
-  return Object.fromEntries(given.map(([name, value]) => [name.slice(RUNNER_ENV.length), value ?? '']));
+  if (given.length === 0) return {};
+  const pairs = given.map(([name, value]) => [name.slice(RUNNER_ENV.length), value ?? ''] as const);
+  return { runnerEnv: Object.fromEntries(pairs) };
 }
 
 /** Whoever is not on this machine must not come in by a key that nobody chose. */

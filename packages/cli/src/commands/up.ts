@@ -16,6 +16,7 @@ const FLAGS = [
   ['runtime', 'name', 'what runs sandboxes: auto, gvisor, process, e2b (default: auto)'],
   ['database', 'url', 'PostgreSQL, when several servers share the truth (default: embedded)'],
   ['domain', 'domain', 'under which ports are served (default: sbx.localhost:<port>)'],
+  ['runner', 'name', 'what writes builds that name none: starter, command, openai, none (default: starter)'],
   ['log-level', 'level', 'debug, info, warn, error or silent (default: info)'],
 ] as const;
 

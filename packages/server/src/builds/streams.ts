@@ -10,7 +10,10 @@ const LOGS_BEAT_MS = 20_000;
 
 type Owned = { readonly org: string; readonly user: string };
 
-/** Whoever comes when it is over gets the last event and is let go. */
+/**
+ * Whoever comes when it is over gets the last event and is let go; one that was cut off says what it has last, and
+ * gets all that it missed.
+ */
 export async function streamEvents(
   parts: RouteParts,
   request: FastifyRequest,
@@ -23,9 +26,10 @@ export async function streamEvents(
   if (builds === undefined) throw new Error('There are no builds.');
   const signal = untilLeft(parts, request);
   const current = await request.bound.run(() => builds.lastStep(owner, id));
-  const heard = Number(/^\d{1,9}$/.exec(String(request.headers['last-event-id'] ?? ''))?.[0] ?? 0);
-  const onlyLast = form === 'status' || isBuildOver(current.event.status);
-  const events = await builds.followEvents(owner, id, onlyLast ? current.seq - 1 : heard, signal);
+  const heard = /^\d{1,9}$/.exec(String(request.headers['last-event-id'] ?? ''))?.[0];
+  const onlyLast = form === 'status' || (heard === undefined && isBuildOver(current.event.status));
+  const after = onlyLast ? current.seq - 1 : Number(heard ?? 0);
+  const events = await builds.followEvents(owner, id, after, signal);
   const frames = async function* (): AsyncGenerator<Frame> {
     for await (const { seq, event } of events) {
       if (form === 'status' && event.type !== 'build.stage.started') continue;
