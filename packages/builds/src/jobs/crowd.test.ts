@@ -1,77 +1,9 @@
 import { databaseKinds } from '@torpor/engine/testing';
-import { TorporError } from '@torpor/protocol';
-import { describe, expect, it } from 'vitest';
-import { APP, buildWorld } from '../../testing/build-world.ts';
-import { DEFAULT_BUILD_SETTINGS } from '../settings.ts';
-import type { BuildJob } from './job.ts';
+import { describe, it } from 'vitest';
+import { crowd } from '../../testing/crowd.ts';
 
-const USERS = { ann: 'small', bob: 'medium', cid: 'large', dee: 'large' } as const;
-const { plans } = DEFAULT_BUILD_SETTINGS;
-
-describe.each(databaseKinds)('a hundred builds and four workers on %s', (kind) => {
-  it('all end; caps hold, the urgent go first, versions differ (R9, R20, R21)', {
-    timeout: 120_000,
-  }, async () => {
-    const order: string[] = [];
-    const working = { now: 0, most: 0, ofUser: new Map<string, number>(), overCap: [] as string[] };
-    const world = await buildWorld(kind, {
-      working: false,
-      settings: {
-        planOfUser: USERS,
-        plans: Object.fromEntries(
-          Object.entries(plans).map(([name, plan]) => [name, { ...plan, perDay: 1_000 }]),
-        ),
-        workers: 4,
-        maxWaiting: 100,
-      },
-      run: async ({ goal }) => {
-        const user = goal.split(' ')[0] as keyof typeof USERS;
-        order.push(user);
-        working.now++;
-        working.most = Math.max(working.most, working.now);
-        const mine = (working.ofUser.get(user) ?? 0) + 1;
-        working.ofUser.set(user, mine);
-        if (mine > (plans[USERS[user]]?.perUser ?? 0)) working.overCap.push(user);
-        await new Promise((resolve) => setTimeout(resolve, 2));
-        working.now--;
-        working.ofUser.set(user, mine - 1);
-        if (goal.endsWith('fails')) throw new TorporError('timeout', 'The model took too long.');
-        if (goal.endsWith('breaks')) throw new Error('a bug');
-        return APP;
-      },
-    });
-    const users = Object.keys(USERS) as (keyof typeof USERS)[];
-    const jobs = [];
-    for (let i = 0; i < 100; i++) {
-      const user = users[i % 4] ?? 'ann';
-      const end = i % 10 === 3 ? 'fails' : i % 10 === 6 ? 'breaks' : 'works';
-      const request = { project_id: `${user}-${i % 8}`, goal: `${user} ${i} ${end}` };
-      jobs.push({ user, end, ...(await world.builds.begin({ org: 'acme', user }, request)) });
-    }
-    await expect(
-      world.builds.begin({ org: 'acme', user: 'ann' }, { project_id: 'p', goal: 'g' }),
-    ).rejects.toMatchObject({ code: 'capacity' });
-    await world.builds.start();
-    const ended: BuildJob[] = [];
-    for (const { job_id } of jobs) ended.push(await world.ended(job_id));
-
-    expect(ended.map(({ status }) => status)).toEqual(
-      jobs.map(({ end }) => (end === 'works' ? 'ready' : 'failed')),
-    );
-    expect(working.most).toBeLessThanOrEqual(4);
-    expect(working.overCap).toEqual([]);
-    // Those with ten slots fill all hands until only the others are left.
-    expect(order.slice(0, 20).filter((user) => USERS[user as keyof typeof USERS] === 'large')).toHaveLength(
-      20,
-    );
-    const versions = ended
-      .filter(({ status }) => status === 'ready')
-      .map(({ projectId, buildVersion }) => `${projectId} ${buildVersion}`);
-    expect(new Set(versions).size).toBe(versions.length);
-    const failed = new Set(ended.filter(({ status }) => status === 'failed').map(({ id }) => id));
-    expect(world.provider.live.filter(({ jobId }) => failed.has(jobId))).toEqual([]);
-    const open = await world.db.query(`SELECT id FROM queue_jobs WHERE state IN ('waiting')`);
-    expect(open).toEqual([]);
-    await world.dispose();
-  });
+describe.each(databaseKinds)('many builds and four workers on %s', (kind) => {
+  it('all end; caps hold, the urgent go first, versions differ (R9, R20, R21)', { timeout: 60_000 }, () =>
+    crowd(kind, 16),
+  );
 });

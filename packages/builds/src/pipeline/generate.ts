@@ -13,6 +13,7 @@ import { type BuildJob, findJob } from '../jobs/job.ts';
 import { readFiles, storeFiles } from '../jobs/stored-files.ts';
 import { type JobChange, transition } from '../jobs/transition.ts';
 import type { BuildLog } from '../logs/build-log.ts';
+import { cleanLine } from '../logs/clean-line.ts';
 import { checkFiles, type GeneratedFile } from '../runners/generated-files.ts';
 import { BuildFailed, friendly } from './build-failed.ts';
 import { install } from './install.ts';
@@ -102,11 +103,20 @@ async function writeCode({ ctx, held, log, signal }: Attempt, job: BuildJob): Pr
     }
     const { org, id: jobId, projectId, goal } = job;
     const output = (channel: string, text: string) => log.output(channel, text);
-    const bounded = AbortSignal.any([signal, AbortSignal.timeout(ctx.settings.runnerMs)]);
-    return runner.run({ org, jobId, projectId, goal, previous, output }, bounded).catch((thrown: unknown) => {
-      if (bounded.aborted && !signal.aborted) throw new TorporError('timeout', 'The runner took too long.');
-      throw thrown;
-    });
+    const late = new AbortController();
+    const timer = new AbortController();
+    ctx.clock.sleep(ctx.settings.runnerMs, timer.signal).then(
+      () => late.abort(new TorporError('timeout', 'The runner took too long.')),
+      () => {},
+    );
+    try {
+      const order = { org, jobId, projectId, goal, previous, output };
+      return await runner.run(order, AbortSignal.any([signal, late.signal]));
+    } catch (thrown) {
+      throw late.signal.aborted ? late.signal.reason : thrown;
+    } finally {
+      timer.abort();
+    }
   }
 }
 
@@ -168,7 +178,10 @@ async function check(
     port: project.port,
   };
   const order = { org, jobId, lifetimeSeconds: settings.lifetimeSeconds };
-  const sandboxId = await sandboxes.publish(order, workbench, service, signal);
+  const sandboxId = await sandboxes.publish(order, workbench, service, signal).catch((thrown: unknown) => {
+    showOutput(log, thrown);
+    throw thrown;
+  });
   own.add(sandboxId);
   const status = await untilLive(ctx, sandboxId, project.port, signal);
   log.line('torpor', `The application answers (${status}).`);
@@ -203,10 +216,17 @@ async function check(
   }
 }
 
+/** What a service said before it failed is the only thing that tells why. */
+function showOutput(log: BuildLog, thrown: unknown): void {
+  const said = thrown instanceof TorporError ? thrown.toBody().details?.['output'] : undefined;
+  if (typeof said === 'string') log.output(DEV_SERVER, `${said}\n`);
+}
+
 /** The one place where a build becomes failed: the same id in the log, the row, the event and the exception (R11). */
 async function fail({ ctx, held, log }: Attempt, job: BuildJob, thrown: unknown): Promise<BuildFailed> {
   const debugId = ctx.uuid();
-  const words = friendly(thrown);
+  // The last line of a program may stand in it.
+  const words = cleanLine(friendly(thrown), ctx.secrets) ?? 'It failed.';
   ctx.report('a build failed', { jobId: job.id, debugId, error: thrown });
   log.line('torpor', `BUILD FAILED: ${words} debug_id: ${debugId}`);
   await log.flush();

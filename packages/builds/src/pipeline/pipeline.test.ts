@@ -237,6 +237,26 @@ describe('a build that fails', () => {
     expect(await logOf(id)).not.toContain('hunter2');
   });
 
+  it('shows what its dev server said, without its secrets', async () => {
+    await open();
+    const output = 'starting\nError: Cannot find module "x"\npassword=hunter2hunter2';
+    const error = new TorporError('conflict', 'It ended: password=hunter2hunter2', { details: { output } });
+    world.provider.fail('publish', throwing(error));
+    const id = await begin();
+    expect((await world.ended(id)).errorMessage).toBe('It ended: password=[redacted]');
+    expect(await logOf(id)).toContain('Cannot find module');
+    expect(await logOf(id)).not.toContain('hunter2');
+  });
+
+  it('for a runner that takes too long says so', async () => {
+    await open({
+      settings: { runnerMs: 20 },
+      run: (_, signal) =>
+        new Promise((__, reject) => signal.addEventListener('abort', () => reject(new Error('left')))),
+    });
+    expect((await world.ended(await begin())).errorMessage).toContain('The runner took too long.');
+  });
+
   it('has its sandboxes ended later when that failed at first (R18)', async () => {
     await open();
     world.provider.fail('publish', throwing(new TorporError('conflict', 'ended')));
