@@ -11,6 +11,7 @@ export interface CommandEntry {
   readonly load: () => Promise<{ readonly define: Define }>;
 }
 
+const BUILDS = 'Builds';
 const SANDBOXES = 'Sandboxes';
 const SLEEP = 'Sleep and wake';
 const WORK = 'Work inside';
@@ -18,6 +19,13 @@ const HISTORY = 'Look back';
 const SERVER = 'The server';
 
 export const COMMANDS: readonly CommandEntry[] = [
+  {
+    name: 'build',
+    aliases: ['builds'],
+    group: BUILDS,
+    summary: 'turn a goal into a live preview (ls, logs, cancel, open, …)',
+    load: () => import('./commands/build.ts'),
+  },
   {
     name: 'create',
     aliases: ['new'],

@@ -8,6 +8,7 @@ export function startPage(colors: Colors): string {
     `${colors.bold('torpor')}: sandboxes that sleep, and always wake.`,
     '',
     step('torpor up', 'start the server (once)'),
+    step('torpor build "a live dashboard"', 'an application with an address'),
     step('torpor create --name hello', 'make a sandbox'),
     step("torpor exec hello 'uname -a'", 'run something in it'),
     step('torpor shell hello', 'look around'),

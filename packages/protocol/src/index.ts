@@ -1,3 +1,4 @@
+export * from './builds.ts';
 export * from './capabilities.ts';
 export * from './errors.ts';
 export * from './events.ts';

@@ -20,6 +20,7 @@ import {
   runtimeViewSchema,
   type SandboxId,
 } from '@torpor/protocol';
+import { Builds } from './builds.ts';
 import { Checkpoints } from './checkpoints.ts';
 import { type FollowOptions, followEvents } from './event-stream.ts';
 import { JsonCalls, type MutationOptions, type ReadOptions } from './json-calls.ts';
@@ -39,6 +40,7 @@ const eventPage = pageSchema(eventViewSchema);
 
 export class Torpor {
   readonly sandboxes: Sandboxes;
+  readonly builds: Builds;
   readonly checkpoints: Checkpoints;
   readonly operations: Operations;
   readonly templates: Templates;
@@ -48,6 +50,7 @@ export class Torpor {
   constructor(options: TransportOptions = {}) {
     this.calls = new JsonCalls(new Transport(options));
     this.sandboxes = new Sandboxes(this.calls);
+    this.builds = new Builds(this.calls);
     this.checkpoints = new Checkpoints(this.calls);
     this.operations = new Operations(this.calls);
     this.templates = new Templates(this.calls);

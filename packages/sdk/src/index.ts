@@ -1,4 +1,14 @@
 export {
+  type BuildCancelled,
+  type BuildEvent,
+  type BuildLogLine,
+  type BuildLogPage,
+  type BuildRequest,
+  type BuildResumed,
+  type BuildSnapshot,
+  type BuildStarted,
+  type BuildState,
+  type BuildStatus,
   type CheckpointId,
   type CheckpointView,
   type CreateRequest,
@@ -12,6 +22,7 @@ export {
   type FileEntry,
   type ForkRequest,
   type Health,
+  type JobId,
   type Loss,
   type Network,
   type OperationId,
@@ -32,6 +43,7 @@ export {
   TorporError,
   type WrittenFile,
 } from '@torpor/protocol';
+export type { Builds, LogPageOptions } from './builds.ts';
 export * from './client.ts';
 export * from './errors.ts';
 export type { FollowOptions } from './event-stream.ts';

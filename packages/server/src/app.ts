@@ -3,6 +3,7 @@ import swagger from '@fastify/swagger';
 import { type FrontServer, frontServer } from '@torpor/gateway';
 import { type FastifyServerFactory, fastify } from 'fastify';
 import { serializerCompiler, validatorCompiler } from 'fastify-type-provider-zod';
+import { buildRoutes } from './builds/routes.ts';
 import { e2bRoutes } from './e2b/routes.ts';
 import { fsckRoutes } from './fsck.ts';
 import { watchConnections } from './http/connections.ts';
@@ -48,6 +49,7 @@ const ROUTES = [
   keyRoutes,
   healthRoutes,
   fsckRoutes,
+  buildRoutes,
 ];
 
 /** For answers to those whose request is cut short. */

@@ -35,6 +35,8 @@ describe('the configuration', () => {
       runtime: 'auto',
       tls: false,
       ahead: 4,
+      runner: 'starter',
+      runnerPlace: 'sandbox',
       logLevel: 'info',
     });
   });

@@ -3,7 +3,7 @@ import { readFile } from 'node:fs/promises';
 import { homedir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { parseArgs } from 'node:util';
-import { TorporError } from '@torpor/protocol';
+import { RUNNERS, TorporError } from '@torpor/protocol';
 import { z } from 'zod';
 import { isLoopbackHost } from './http/loopback.ts';
 import { keyOnPurpose } from './keys/first-key.ts';
@@ -24,6 +24,14 @@ const configSchema = z.strictObject({
   tls: z.stringbool().or(z.boolean()).default(false),
   /** Containers made before anybody asks for them; each takes some 25 MB of memory until it is used. */
   ahead: z.coerce.number().int().min(0).max(64).default(4),
+  /** Of builds that name none. */
+  runner: z.enum(RUNNERS).default('starter'),
+  /** The program of the runner `command`, and where it runs. */
+  runnerCommand: z.string().min(1).optional(),
+  runnerPlace: z.enum(['sandbox', 'host']).default('sandbox'),
+  /** The endpoint of the runner `openai`. */
+  openaiUrl: z.url({ protocol: /^https?$/ }).optional(),
+  openaiModel: z.string().min(1).optional(),
   logLevel: z.enum(['debug', 'info', 'warn', 'error', 'silent']).default('info'),
 });
 
@@ -31,6 +39,9 @@ export interface ServerConfig extends Omit<z.infer<typeof configSchema>, 'dataDi
   readonly dataDir: string;
   /** Set on purpose by the operator. */
   readonly apiKey?: string;
+  readonly openaiKey?: string;
+  /** What the program of the runner `command` finds in its environment. */
+  readonly runnerEnv?: Readonly<Record<string, string>>;
 }
 
 type Setting = keyof typeof configSchema.shape;
@@ -44,6 +55,11 @@ const FLAGS: Readonly<Record<Setting, string>> = {
   domain: 'domain',
   tls: 'tls',
   ahead: 'ahead',
+  runner: 'runner',
+  runnerCommand: 'runner-command',
+  runnerPlace: 'runner-place',
+  openaiUrl: 'openai-url',
+  openaiModel: 'openai-model',
   logLevel: 'log-level',
 };
 
@@ -56,6 +72,11 @@ const VARIABLES: Readonly<Record<Setting, string>> = {
   domain: 'TORPOR_DOMAIN',
   tls: 'TORPOR_TLS',
   ahead: 'TORPOR_AHEAD',
+  runner: 'TORPOR_RUNNER',
+  runnerCommand: 'TORPOR_RUNNER_COMMAND',
+  runnerPlace: 'TORPOR_RUNNER_PLACE',
+  openaiUrl: 'TORPOR_OPENAI_URL',
+  openaiModel: 'TORPOR_OPENAI_MODEL',
   logLevel: 'TORPOR_LOG_LEVEL',
 };
 
@@ -70,13 +91,26 @@ export async function readConfig(
   const settings = { ...inFile, ...fromEnvironment(env), ...fromFlags(argv) };
   const { dataDir = join(env['HOME'] || homedir(), '.torpor'), ...rest } = checked(settings);
   const apiKey = env['TORPOR_API_KEY'] || undefined;
+  const openaiKey = env['TORPOR_OPENAI_API_KEY'] || undefined;
   const config = {
     ...rest,
     dataDir: resolve(directory, dataDir),
     ...(apiKey === undefined ? {} : { apiKey: keyOnPurpose(apiKey) }),
+    ...(openaiKey === undefined ? {} : { openaiKey }),
+    ...runnerEnvironment(env),
   };
   refuseOpenDoor(config);
   return config;
+}
+
+/** Everything that starts so, without its beginning: `TORPOR_RUNNER_ENV_TOKEN` is `TOKEN` to the program. */
+const RUNNER_ENV = 'TORPOR_RUNNER_ENV_';
+
+function runnerEnvironment(env: NodeJS.ProcessEnv): Pick<ServerConfig, 'runnerEnv'> {
+  const given = Object.entries(env).filter(([name]) => name.startsWith(RUNNER_ENV));
+  if (given.length === 0) return {};
+  const pairs = given.map(([name, value]) => [name.slice(RUNNER_ENV.length), value ?? ''] as const);
+  return { runnerEnv: Object.fromEntries(pairs) };
 }
 
 /** Whoever is not on this machine must not come in by a key that nobody chose. */

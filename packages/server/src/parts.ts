@@ -1,4 +1,5 @@
 /** What the routes work with. */
+import type { Builds } from '@torpor/builds';
 import type { Clock, Database, Engine, Ids } from '@torpor/engine';
 import type { Gateway } from '@torpor/gateway';
 import type { KeyWatch } from './http/key-watch.ts';
@@ -25,6 +26,8 @@ export interface AppParts {
   readonly version: string;
   /** What serves previews; without it there are none. */
   readonly gateway?: Gateway;
+  /** What turns goals into previews; without it there are no routes for that. */
+  readonly builds?: Builds;
   /** Present: the port speaks HTTPS and HTTP/2. */
   readonly tls?: { readonly key: string; readonly cert: string };
 }

@@ -91,6 +91,7 @@ function announce({ url, domain, authorityFile, key, runtime, config }: RunningS
   host.print(`previews: ${new URL(url).protocol}//<port>-<id>.${domain}`);
   host.print(`torpor ready ${url} runtime=${name} keeps=${KEEPS[capabilities.pause]} data=${config.dataDir}`);
   host.print('try:');
+  host.print('  npx torpor build "a live dashboard"');
   host.print('  npx torpor create');
   host.print("  npx torpor exec <id> 'echo hello from inside'");
   host.print('  npx torpor pause <id>');

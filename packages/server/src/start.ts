@@ -19,6 +19,9 @@ import { type Capabilities, TorporError } from '@torpor/protocol';
 import manifest from '../package.json' with { type: 'json' };
 import { leaveAddress } from './address-file.ts';
 import { type App, buildApp } from './app.ts';
+import { EngineSandboxes } from './builds/engine-sandboxes.ts';
+import { openBuilds } from './builds/open-builds.ts';
+import { OwnDoor } from './builds/own-door.ts';
 import type { ServerConfig } from './config.ts';
 import { ensureFirstKey, type FirstKey } from './keys/first-key.ts';
 import { ensureSecret } from './keys/server-secret.ts';
@@ -95,6 +98,11 @@ export async function startServer(config: ServerConfig, options: StartOptions): 
   await engine.start();
   const key = await ensureFirstKey({ db, clock: systemClock, randomBytes }, dataDir, config.apiKey);
   const certificate = config.tls ? await certificateFor(config) : undefined;
+  const door = new OwnDoor();
+  const sandboxes = new EngineSandboxes({ engine, gateway, door, clock: systemClock, ids: randomIds });
+  const alone = config.database === undefined;
+  const builds = openBuilds({ ...shared, ids: randomIds, sandboxes, report, serverId, alone }, config);
+  begun.defer(() => builds.stop());
   const app = await buildApp({
     ...shared,
     engine,
@@ -104,12 +112,15 @@ export async function startServer(config: ServerConfig, options: StartOptions): 
     settings: DEFAULT_SERVER_SETTINGS,
     version: manifest.version,
     gateway,
+    builds,
     ...(certificate === undefined ? {} : { tls: certificate }),
   });
   begun.defer(() => app.stop());
   const url = await listen(app, config);
   const domain = config.domain ?? (url.port === '' ? DEFAULT_DOMAIN : `${DEFAULT_DOMAIN}:${url.port}`);
   gateway.settle({ domain, scheme: config.tls ? 'https' : 'http' });
+  door.settle(url);
+  await builds.start();
   begun.defer(await leaveAddress(dataDir, url.origin));
   const running = begun.move();
   return {

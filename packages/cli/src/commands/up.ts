@@ -17,6 +17,7 @@ const FLAGS = [
   ['database', 'url', 'PostgreSQL, when several servers share the truth (default: embedded)'],
   ['domain', 'domain', 'under which ports are served (default: sbx.localhost:<port>)'],
   ['ahead', 'number', 'containers made before they are asked for, some 25 MB each (default: 4)'],
+  ['runner', 'name', 'what writes builds that name none: starter, command, openai, none (default: starter)'],
   ['log-level', 'level', 'debug, info, warn, error or silent (default: info)'],
 ] as const;
 

@@ -76,6 +76,33 @@ export async function release(tx: Transaction, job: Held): Promise<void> {
   tx.notify(QUEUE_CHANNEL);
 }
 
+/** Fails the caller's transaction unless the lease is held, and keeps it held until the commit. */
+export async function requireHeld(tx: Transaction, job: Held): Promise<void> {
+  const rows = await tx.query(
+    `SELECT id FROM queue_jobs WHERE id = $1 AND token = $2 AND state = 'leased' {FOR UPDATE}`,
+    [job.id, job.token],
+  );
+  refuseLost(job, rows);
+}
+
+/** Takes a job that has not ended away from whoever holds it, for good. What the holder writes then fails. */
+export async function withdraw(tx: Transaction, id: Job['id'], now: number): Promise<void> {
+  await tx.query(
+    `UPDATE queue_jobs SET
+       state = 'failed', token = token + 1, ended_at = $2, lease_owner = NULL, lease_until = NULL
+     WHERE id = $1 AND ended_at IS NULL`,
+    [id, now],
+  );
+}
+
+/** For a server that knows that it is alone: whoever held jobs of this queue is gone, and need not be waited for. */
+export async function endLeases(tx: Transaction, queue: string, now: number): Promise<void> {
+  await tx.query(
+    `UPDATE queue_jobs SET lease_until = $2 WHERE queue = $1 AND state = 'leased' AND lease_until > $2`,
+    [queue, now],
+  );
+}
+
 function refuseLost<R extends Row>(job: Held, rows: R[]): R {
   const [row] = rows;
   if (row === undefined) throw new LeaseLost(job);

@@ -8,7 +8,7 @@ import { counts } from './counts.ts';
 import { enqueue, type NewJob } from './enqueue.ts';
 import { forgetEnded } from './forget-ended.ts';
 import { type Job, LeaseLost } from './job.ts';
-import { complete, fail, heartbeat, release } from './lease.ts';
+import { complete, endLeases, fail, heartbeat, release, requireHeld, withdraw } from './lease.ts';
 
 const NOW = 1_700_000_000_000;
 const LEASE = 1_000;
@@ -269,6 +269,40 @@ describe.each(databaseKinds)('the queue on %s', (kind) => {
       });
       await expect(attempt).rejects.toBeInstanceOf(LeaseLost);
       expect(await take({ queues: ['effects'] })).toBeUndefined();
+    });
+  });
+
+  describe('a job that is taken away', () => {
+    it('is over, whoever held it, and what the holder writes fails (R19)', async () => {
+      await put();
+      const held = await taken();
+      await db.transaction((tx) => requireHeld(tx, held));
+      await db.transaction((tx) => withdraw(tx, held.id, NOW + 5));
+      expect(await stored(held.id)).toMatchObject({ state: 'failed', ended_at: NOW + 5, lease_owner: null });
+      await expect(db.transaction((tx) => requireHeld(tx, held))).rejects.toThrow(LeaseLost);
+      await expect(db.transaction((tx) => complete(tx, held, NOW))).rejects.toThrow(LeaseLost);
+      expect(await take()).toBeUndefined();
+    });
+
+    it('that has ended stays as it ended', async () => {
+      await put();
+      const held = await taken();
+      await db.transaction((tx) => complete(tx, held, NOW));
+      await db.transaction((tx) => withdraw(tx, held.id, NOW + 5));
+      expect(await stored(held.id)).toMatchObject({ state: 'done', ended_at: NOW });
+    });
+  });
+
+  describe('a server that is alone', () => {
+    it('need not wait for the leases of those before it (R20)', async () => {
+      await put();
+      await put({ queue: 'other' });
+      const held = await taken();
+      await taken({ queues: ['other'] });
+      await db.transaction((tx) => endLeases(tx, 'q', NOW));
+      expect(await take({ queues: ['other'] })).toBeUndefined();
+      expect(await taken()).toMatchObject({ id: held.id, attempts: 2 });
+      await expect(db.transaction((tx) => requireHeld(tx, held))).rejects.toThrow(LeaseLost);
     });
   });
 

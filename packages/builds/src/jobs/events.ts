@@ -1,0 +1,89 @@
+/** The events of a build: written with what they tell of, and read without ever missing the last. */
+import type { Notices, Queryable, Transaction } from '@torpor/engine';
+import { type BuildEvent, isBuildOver, type JobId, STAGE_LABELS } from '@torpor/protocol';
+import { type BuildJob, findJob } from './job.ts';
+
+/** The job is as it is after the event, and its row is locked. */
+export async function insertEvent(
+  tx: Transaction,
+  job: BuildJob,
+  type: BuildEvent['type'],
+  message: string,
+  at: number,
+): Promise<void> {
+  const event: BuildEvent = {
+    type,
+    job_id: job.id,
+    status: job.status,
+    stage: job.status,
+    stage_label: STAGE_LABELS[job.status],
+    message,
+    timestamp: new Date(at).toISOString(),
+    ...(job.debugId === null ? {} : { debug_id: job.debugId }),
+  };
+  await tx.query('INSERT INTO build_events (job_id, seq, type, data) VALUES ($1, $2, $3, $4)', [
+    job.id,
+    job.lastEvent,
+    type,
+    JSON.stringify(event),
+  ]);
+}
+
+export interface NumberedEvent {
+  readonly seq: number;
+  readonly event: BuildEvent;
+}
+
+const PAGE = 200;
+
+async function readEvents(db: Queryable, id: JobId, after: number): Promise<NumberedEvent[]> {
+  const rows = await db.query<{ seq: number; data: string }>(
+    'SELECT seq, data FROM build_events WHERE job_id = $1 AND seq > $2 ORDER BY seq LIMIT $3',
+    [id, after, PAGE],
+  );
+  return rows.map(({ seq, data }) => ({ seq, event: JSON.parse(data) as BuildEvent }));
+}
+
+/** Every job has one: it is written together with its row. */
+export async function lastStep(db: Queryable, id: JobId): Promise<NumberedEvent> {
+  const [row] = await db.query<{ seq: number; data: string }>(
+    `SELECT seq, data FROM build_events WHERE job_id = $1 AND type = 'build.stage.started'
+     ORDER BY seq DESC LIMIT 1`,
+    [id],
+  );
+  if (row === undefined) throw new Error(`Job ${id} has no event.`);
+  return { seq: row.seq, event: JSON.parse(row.data) as BuildEvent };
+}
+
+/**
+ * Every event after the given one, then every new one, up to and with the one that ends the build.
+ *
+ * The wait is armed before the read, and the last event is written together with the state: whoever reads a state
+ * that is over finds its event too. A reader that has the last event already is let go at once (R22).
+ */
+export async function* followEvents(
+  db: Queryable,
+  growth: Pick<Notices, 'next'>,
+  id: JobId,
+  after: number,
+  signal: AbortSignal,
+): AsyncGenerator<NumberedEvent> {
+  let last = after;
+  while (!signal.aborted) {
+    const waiting = new AbortController();
+    const grown = growth.next(AbortSignal.any([signal, waiting.signal]));
+    try {
+      const job = await findJob(db, id);
+      const page = await readEvents(db, id, last);
+      for (const numbered of page) {
+        last = numbered.seq;
+        yield numbered;
+        if (isBuildOver(numbered.event.status)) return;
+      }
+      if (page.length < PAGE && (job === undefined || isBuildOver(job.status))) return;
+      if (page.length === 0) await grown;
+    } finally {
+      waiting.abort();
+    }
+  }
+}

@@ -1,0 +1,124 @@
+/** Taking a build in: the caps are asked, the place in the line is given, all in one transaction. */
+import type { Transaction } from '@torpor/engine';
+import { type BuildState, type JobId, type RunnerName, STAGE_LABELS, TorporError } from '@torpor/protocol';
+import type { BuildContext } from '../context.ts';
+import { planOf } from '../settings.ts';
+import { admit, lockGate, takeNumber } from './admission.ts';
+import { insertEvent } from './events.ts';
+import { type BuildJob, lockJob, type Owner, toJob } from './job.ts';
+import { changeJob, transition } from './transition.ts';
+import { countJob, iterationsAllowed, jobsToday, nextMidnight, retryMinutes } from './usage.ts';
+
+export interface BuildOrder extends Owner {
+  readonly projectId: string;
+  readonly goal: string;
+  readonly runner: RunnerName;
+  readonly port?: number | undefined;
+  readonly previous?: { readonly id: JobId; readonly kind: 'iteration' | 'rebuild' } | undefined;
+}
+
+const SCHEDULED = 'Daily limit reached. Scheduled for tomorrow.';
+
+export async function submit(ctx: BuildContext, order: BuildOrder): Promise<BuildJob> {
+  return ctx.db.transaction(async (tx) => {
+    const now = ctx.clock.now();
+    const plan = planOf(ctx.settings, order.user);
+    await lockGate(tx);
+    await refuseCrowd(ctx, tx, { userId: order.user, plan: plan.name });
+    await tx.query(
+      'INSERT INTO build_projects (org, id, created_at) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING',
+      [order.org, order.projectId, now],
+    );
+    if (order.previous?.kind === 'iteration') await countIteration(ctx, tx, order.previous.id);
+    const job = await insert(ctx, tx, order, plan.name, 1_000 - plan.boost, now);
+    if ((await jobsToday(tx, order, now)) >= plan.perDay) return schedule(tx, job, now);
+    await countJob(tx, order, now);
+    await admit(ctx, tx);
+    return (await lockJob(tx, job.id)) ?? job;
+  });
+}
+
+async function schedule(tx: Transaction, job: BuildJob, now: number): Promise<BuildJob> {
+  const change = { notBefore: nextMidnight(now) };
+  return (await transition(tx, job.id, 'scheduled', { at: now, message: SCHEDULED, change })) ?? job;
+}
+
+async function refuseCrowd(
+  ctx: BuildContext,
+  tx: Transaction,
+  who: { readonly userId: string; readonly plan: string },
+): Promise<void> {
+  const [row] = await tx.query<{ waiting: number }>(
+    `SELECT count(*) AS waiting FROM build_jobs WHERE status = 'queued'`,
+  );
+  if ((row?.waiting ?? 0) < ctx.settings.maxWaiting) return;
+  const minutes = await retryMinutes(ctx, tx, who);
+  throw new TorporError('capacity', `System busy. Try again in ${minutes} minutes.`, {
+    retryAfterMs: minutes * 60_000,
+    details: { retry_after_minutes: minutes },
+  });
+}
+
+async function countIteration(ctx: BuildContext, tx: Transaction, id: JobId): Promise<void> {
+  const root = await rootOf(tx, id);
+  if (root === undefined) return;
+  if (root.iterationsUsed >= iterationsAllowed(ctx, root)) {
+    throw new TorporError('conflict', `Iteration limit reached. Confirm ${root.id} to go on.`, {
+      details: { job_id: root.id, iterations_used: root.iterationsUsed },
+    });
+  }
+  await changeJob(tx, root, { iterationsUsed: root.iterationsUsed + 1 });
+}
+
+/** The build that a row of iterations began with; it keeps their count. */
+export async function rootOf(tx: Transaction, id: JobId): Promise<BuildJob | undefined> {
+  const [row] = await tx.query(
+    `WITH RECURSIVE line (id, previous_id, kind) AS (
+       SELECT id, previous_id, previous_kind FROM build_jobs WHERE id = $1
+       UNION ALL
+       SELECT j.id, j.previous_id, j.previous_kind FROM build_jobs j JOIN line ON j.id = line.previous_id
+       WHERE line.kind = 'iteration'
+     )
+     SELECT * FROM build_jobs WHERE id IN (SELECT id FROM line) ORDER BY number LIMIT 1 {FOR UPDATE}`,
+    [id],
+  );
+  return row === undefined ? undefined : toJob(row);
+}
+
+async function insert(
+  ctx: BuildContext,
+  tx: Transaction,
+  order: BuildOrder,
+  plan: string,
+  priority: number,
+  now: number,
+): Promise<BuildJob> {
+  const status: BuildState = 'queued';
+  const message = STAGE_LABELS[status];
+  const [row] = await tx.query(
+    `INSERT INTO build_jobs (id, org, user_id, project_id, plan, runner, goal, wanted_port, previous_id,
+       previous_kind, status, status_message, last_event, last_line, priority, number, created_at, updated_at)
+     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, 1, 0, $13, $14, $15, $15) RETURNING *`,
+    [
+      ctx.ids.next('job'),
+      order.org,
+      order.user,
+      order.projectId,
+      plan,
+      order.runner,
+      order.goal,
+      order.port ?? null,
+      order.previous?.id ?? null,
+      order.previous?.kind ?? null,
+      status,
+      message,
+      priority,
+      await takeNumber(tx),
+      now,
+    ],
+  );
+  if (row === undefined) throw new Error('A build was not written.');
+  const job = toJob(row);
+  await insertEvent(tx, job, 'build.stage.started', message, now);
+  return job;
+}

@@ -1,0 +1,99 @@
+/**
+ * One step of a build: the state, the fields that go with it and the event, in one transaction.
+ *
+ * The row is locked before it is looked at, so that of any number of attempts on one edge exactly one finds the
+ * state that the edge begins in (R3). Nothing else writes `status`.
+ */
+import type { SqlValue, Transaction } from '@torpor/engine';
+import { type BuildState, isBuildOver, type JobId, mayFollow, STAGE_LABELS } from '@torpor/protocol';
+import { EVENT_CHANNEL } from '../context.ts';
+import { insertEvent } from './events.ts';
+import { type BuildJob, lockJob } from './job.ts';
+
+/** What may change beside the state. */
+export type JobChange = Partial<
+  Pick<
+    BuildJob,
+    | 'sandboxId'
+    | 'port'
+    | 'previewUrl'
+    | 'buildVersion'
+    | 'workspacePath'
+    | 'sandboxPaused'
+    | 'errorMessage'
+    | 'debugId'
+    | 'tidied'
+    | 'admittedAt'
+    | 'notBefore'
+    | 'iterationsUsed'
+    | 'iterationsGranted'
+    | 'viewedAt'
+  >
+>;
+
+export interface Step {
+  readonly at: number;
+  /** For people; the state's own words unless told. */
+  readonly message?: string;
+  readonly change?: JobChange;
+}
+
+/** The job as it is now, or undefined when there is none or the table has no such edge: then nothing was written. */
+export async function transition(
+  tx: Transaction,
+  id: JobId,
+  to: BuildState,
+  { at, message = STAGE_LABELS[to], change = {} }: Step,
+): Promise<BuildJob | undefined> {
+  const job = await lockJob(tx, id);
+  if (job === undefined || !mayFollow(job.status, to)) return undefined;
+  const after: BuildJob = {
+    ...job,
+    ...change,
+    status: to,
+    statusMessage: message,
+    lastEvent: job.lastEvent + 1,
+    updatedAt: at,
+    ...(to === 'starting' ? { startedAt: at } : {}),
+    ...(isBuildOver(to) ? { completedAt: at } : {}),
+  };
+  await writeJob(tx, job, after);
+  await insertEvent(tx, after, 'build.stage.started', message, at);
+  return after;
+}
+
+/** A change that is no step; the caller holds the row's lock. */
+export async function changeJob(tx: Transaction, job: BuildJob, change: JobChange): Promise<BuildJob> {
+  const after = { ...job, ...change };
+  await writeJob(tx, job, after);
+  return after;
+}
+
+/** An event that is no step, with what changed; undefined when there is no such job. */
+export async function noteEvent(
+  tx: Transaction,
+  id: JobId,
+  type: 'snapshot.updated' | 'documentation.updated',
+  { at, message = '', change = {} }: Step,
+): Promise<BuildJob | undefined> {
+  const job = await lockJob(tx, id);
+  if (job === undefined) return undefined;
+  const after = { ...job, ...change, lastEvent: job.lastEvent + 1, updatedAt: at };
+  await writeJob(tx, job, after);
+  await insertEvent(tx, after, type, message, at);
+  return after;
+}
+
+/** Writes the columns that differ. */
+async function writeJob(tx: Transaction, before: BuildJob, after: BuildJob): Promise<void> {
+  const changed = (Object.keys(after) as (keyof BuildJob)[]).filter((key) => after[key] !== before[key]);
+  if (changed.length === 0) return;
+  const params: SqlValue[] = [after.id];
+  const sets = changed.map((key) => `${snake(key)} = $${params.push(after[key])}`);
+  await tx.query(`UPDATE build_jobs SET ${sets.join(', ')} WHERE id = $1`, params);
+  tx.notify(EVENT_CHANNEL);
+}
+
+function snake(key: string): string {
+  return key.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
+}

@@ -1,0 +1,53 @@
+/** The round that no caller asks for: tomorrow's builds, forgotten ones, old logs. */
+import type { BuildContext } from '../context.ts';
+import { planOf } from '../settings.ts';
+import { admit, lockGate } from './admission.ts';
+import { stopJob } from './finish.ts';
+import { toJob } from './job.ts';
+import { transition } from './transition.ts';
+import { countJob, jobsToday } from './usage.ts';
+
+/** Those whose day has come get into the line, as far as the day has room for them. */
+export async function promoteScheduled(ctx: BuildContext): Promise<void> {
+  const now = ctx.clock.now();
+  const due = await ctx.db.query(
+    `SELECT * FROM build_jobs WHERE status = 'scheduled' AND not_before <= $1 ORDER BY priority, number`,
+    [now],
+  );
+  for (const job of due.map(toJob)) {
+    await ctx.db.transaction(async (tx) => {
+      await lockGate(tx);
+      const owner = { org: job.org, user: job.userId };
+      if ((await jobsToday(tx, owner, now)) >= planOf(ctx.settings, job.userId).perDay) return;
+      if ((await transition(tx, job.id, 'queued', { at: now })) === undefined) return;
+      await countJob(tx, owner, now);
+      await admit(ctx, tx);
+    });
+  }
+}
+
+export async function failStale(ctx: BuildContext): Promise<void> {
+  const before = ctx.clock.now() - ctx.settings.staleMs;
+  const rows = await ctx.db.query(
+    `SELECT * FROM build_jobs WHERE completed_at IS NULL AND status <> 'scheduled' AND created_at < $1`,
+    [before],
+  );
+  for (const job of rows.map(toJob)) {
+    const debugId = ctx.uuid();
+    const errorMessage = 'It was not finished in time and has been given up.';
+    const message = `Build failed. debug_id: ${debugId}. ${errorMessage}`;
+    await ctx.db.transaction((tx) => stopJob(ctx, tx, job.id, { debugId, message, errorMessage }));
+  }
+}
+
+/** Logs of builds that have long been over. Rows of builds stay: versions are counted by them. */
+export async function forgetLogs(ctx: BuildContext): Promise<void> {
+  const before = ctx.clock.now() - ctx.settings.keepLogsMs;
+  await ctx.db.transaction((tx) =>
+    tx.query(
+      `DELETE FROM build_logs WHERE job_id IN
+         (SELECT id FROM build_jobs WHERE completed_at IS NOT NULL AND completed_at < $1)`,
+      [before],
+    ),
+  );
+}

@@ -1,0 +1,118 @@
+/** What an application is, as its files tell: what to install, what to check, what to start, and where it listens. */
+import { TorporError } from '@torpor/protocol';
+import { z } from 'zod';
+import { type GeneratedFile, textOf } from '../runners/generated-files.ts';
+
+export interface Project {
+  readonly framework: 'next' | 'vite' | 'react-scripts' | 'express' | 'hono' | 'node' | 'static';
+  readonly port: number;
+  /** Undefined when there is nothing to install. */
+  readonly install: string | undefined;
+  /** The application's own check; undefined when it has none. */
+  readonly check: string | undefined;
+  /** The dev server, as a shell runs it in the workspace. */
+  readonly start: string;
+}
+
+const names = z.record(z.string(), z.string());
+const manifestSchema = z.object({
+  scripts: names.optional(),
+  dependencies: names.optional(),
+  devDependencies: names.optional(),
+  optionalDependencies: names.optional(),
+});
+type Manifest = z.infer<typeof manifestSchema>;
+
+const USUAL_PORT = 3000;
+const VITE_PORT = 5173;
+
+export function describeProject(files: readonly GeneratedFile[], wantedPort: number | null): Project {
+  const find = (path: string) => files.find((file) => file.path === path);
+  const manifestFile = find('package.json');
+  if (manifestFile === undefined) {
+    refuseCodeWithoutManifest(files);
+    if (find('index.html') === undefined)
+      throw unusable('There is no package.json and no index.html to serve.');
+    const port = wantedPort ?? USUAL_PORT;
+    return { framework: 'static', port, install: undefined, check: undefined, start: staticServer(port) };
+  }
+  const manifest = readManifest(textOf(manifestFile));
+  const framework = frameworkOf(manifest);
+  const port = wantedPort ?? (framework === 'vite' ? VITE_PORT : USUAL_PORT);
+  return {
+    framework,
+    port,
+    install: installOf(manifest, find('package-lock.json') !== undefined),
+    check: scriptOf(manifest, 'check'),
+    start: startOf(manifest, framework, port),
+  };
+}
+
+/** A program that nothing says how to run is a failure before it costs a sandbox (R23). */
+function refuseCodeWithoutManifest(files: readonly GeneratedFile[]): void {
+  const code = files.find(({ path }) => /\.[cm]?[jt]sx?$/.test(path));
+  if (code !== undefined) throw unusable(`There is code (${code.path}) but no package.json.`);
+}
+
+function readManifest(text: string): Manifest {
+  try {
+    return manifestSchema.parse(JSON.parse(text));
+  } catch (cause) {
+    throw new TorporError('invalid_request', 'The package.json cannot be read.', { cause });
+  }
+}
+
+const KNOWN = ['next', 'vite', 'react-scripts', 'express', 'hono'] as const;
+
+function frameworkOf({ dependencies = {}, devDependencies = {} }: Manifest): Project['framework'] {
+  const found = KNOWN.find((name) => Object.hasOwn({ ...devDependencies, ...dependencies }, name));
+  return found ?? 'node';
+}
+
+function installOf(manifest: Manifest, locked: boolean): string | undefined {
+  const { dependencies = {}, devDependencies = {}, optionalDependencies = {} } = manifest;
+  const wanted = Object.keys({ ...dependencies, ...devDependencies, ...optionalDependencies });
+  if (wanted.length === 0) return undefined;
+  return `npm ${locked ? 'ci' : 'install'} --no-audit --no-fund --loglevel=warn`;
+}
+
+/**
+ * A script as npm would run it, without npm staying in memory beside it. One with scripts before or after it needs
+ * npm itself.
+ */
+function scriptOf({ scripts = {} }: Manifest, name: string): string | undefined {
+  const script = Object.hasOwn(scripts, name) ? scripts[name] : undefined;
+  if (script === undefined || script.trim() === '') return undefined;
+  const plain = !Object.hasOwn(scripts, `pre${name}`) && !Object.hasOwn(scripts, `post${name}`);
+  return plain ? script : `npm run --silent ${name} --`;
+}
+
+/** Flags that make each listen where it is asked to. */
+const LISTEN: Partial<Readonly<Record<Project['framework'], string>>> = {
+  next: ' --port "$PORT"',
+  vite: ' --host 127.0.0.1 --port "$PORT" --strictPort',
+};
+/** These have a start script that is meant for development too. */
+const STARTED: ReadonlySet<Project['framework']> = new Set(['react-scripts', 'express', 'hono']);
+
+function startOf(manifest: Manifest, framework: Project['framework'], port: number): string {
+  const order = STARTED.has(framework) ? ['start', 'dev'] : ['dev', 'start'];
+  const script = order.map((name) => scriptOf(manifest, name)).find((found) => found !== undefined);
+  if (script === undefined) throw unusable('The package.json has neither a "dev" nor a "start" script.');
+  return [
+    // A runtime that has no network of its own says which port stands for ours.
+    `export PORT="\${PORT:-${port}}" HOST=127.0.0.1 BROWSER=none CI=true`,
+    'export PATH="$PWD/node_modules/.bin:$PATH"',
+    `${script}${LISTEN[framework] ?? ''}`,
+  ].join('; ');
+}
+
+function staticServer(port: number): string {
+  return `exec python3 -m http.server --bind 127.0.0.1 "\${PORT:-${port}}"`;
+}
+
+function unusable(message: string): TorporError {
+  return new TorporError('invalid_request', message, {
+    hint: 'An application needs a package.json with a "dev" or "start" script, or an index.html.',
+  });
+}

@@ -1,0 +1,99 @@
+/** Works on builds: one lease each, `ready` at the end, then sleep. */
+import {
+  endLeases,
+  type Held,
+  type Job,
+  LeaseLost,
+  startWorker,
+  type Transaction,
+  type Worker,
+} from '@torpor/engine';
+import { isBuildOver, type SandboxId, type TorporError } from '@torpor/protocol';
+import { type BuildContext, EVENT_CHANNEL, QUEUE } from '../context.ts';
+import { finishReady, stopJob } from '../jobs/finish.ts';
+import { type BuildJob, findJob } from '../jobs/job.ts';
+import { BuildLog } from '../logs/build-log.ts';
+import { pauseBuild } from '../preview/pause.ts';
+import { BuildFailed, friendly } from './build-failed.ts';
+import { generate, type Made } from './generate.ts';
+
+export async function startBuildWorker(ctx: BuildContext): Promise<Worker> {
+  const { db, clock, settings } = ctx;
+  if (ctx.alone) await db.transaction((tx) => endLeases(tx, QUEUE, clock.now()));
+  return startWorker({
+    db,
+    clock,
+    queues: [QUEUE],
+    owner: ctx.serverId,
+    concurrency: settings.workers,
+    leaseMs: settings.leaseMs,
+    pollMs: settings.pollMs,
+    stopWithinMs: settings.stopWithinMs,
+    handle: async (queued, signal) => {
+      await work(ctx, queued, signal);
+      return undefined;
+    },
+    // A build that failed has ended well as far as the queue is concerned; what is left is a fault of ours.
+    retryDelayMs: () => undefined,
+    onFailed: (tx, queued, error) => giveUp(ctx, tx, queued, error),
+    onFault: (error) => {
+      if (!(error instanceof LeaseLost)) ctx.report('a worker of builds had a fault', { error });
+    },
+  });
+}
+
+async function work(ctx: BuildContext, queued: Job, signal: AbortSignal): Promise<void> {
+  const job = await findJob(ctx.db, queued.id);
+  if (job === undefined || job.status === 'failed') return;
+  // Died between the two: it is ready and should sleep.
+  if (job.status === 'ready') return sleepAfterReady(ctx, job, signal);
+  const log = new BuildLog(ctx, job.id);
+  const ended = new AbortController();
+  const own = new Set<SandboxId>();
+  const unlisten = await ctx.db.listen(EVENT_CHANNEL, () => void lookForEnd(ctx, job, ended));
+  try {
+    const attempt = { ctx, held: queued, log, own, signal: AbortSignal.any([signal, ended.signal]) };
+    const made = await generate(attempt, job);
+    await log.flush();
+    await becomeReady(ctx, queued, job, made, signal);
+  } catch (thrown) {
+    if (thrown instanceof BuildFailed) return;
+    // Another attempt, if there is one, begins with sandboxes of its own.
+    await Promise.allSettled([...own].map((id) => ctx.sandboxes.kill(job.org, id)));
+    if (!ended.signal.aborted) throw thrown;
+  } finally {
+    await unlisten();
+    await log.flush();
+  }
+}
+
+async function becomeReady(ctx: BuildContext, held: Held, job: BuildJob, made: Made, signal: AbortSignal) {
+  const ready = await finishReady(ctx, held, job, made);
+  if (ready === undefined) throw new LeaseLost(held);
+  await sleepAfterReady(ctx, ready, signal);
+}
+
+/** Right after ready and never before (R24). One that cannot sleep is ready all the same (R26). */
+async function sleepAfterReady(ctx: BuildContext, job: BuildJob, signal: AbortSignal): Promise<void> {
+  if (job.sandboxId === null || job.sandboxPaused === 1) return;
+  await pauseBuild(ctx, job, signal).catch((thrown: unknown) =>
+    ctx.report('a ready build was not put to sleep', { jobId: job.id, error: thrown }),
+  );
+}
+
+/** Somebody else may have ended the job: a cancel reaches the worker by this, wherever it came in. */
+async function lookForEnd(ctx: BuildContext, { id }: BuildJob, ended: AbortController): Promise<void> {
+  const job = await findJob(ctx.db, id).catch(() => undefined);
+  if (job !== undefined && isBuildOver(job.status)) ended.abort(new Error('the job is over'));
+}
+
+/** The fallback: the worker died too often, or could not even say that the build failed. */
+async function giveUp(ctx: BuildContext, tx: Transaction, queued: Job, error: TorporError): Promise<void> {
+  const debugId = ctx.uuid();
+  const words = friendly(error);
+  await stopJob(ctx, tx, queued.id, {
+    debugId,
+    message: `Build failed. debug_id: ${debugId}. ${words}`,
+    errorMessage: words,
+  });
+}

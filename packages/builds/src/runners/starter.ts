@@ -1,0 +1,74 @@
+/** Small real applications that come with Torpor: they need no network, no key and no model. */
+import { readdir, readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { type GeneratedFile, textFile } from './generated-files.ts';
+import type { Runner } from './runner.ts';
+
+const PLACE = join(import.meta.dirname, '../../starters');
+
+export const STARTERS = ['page', 'api', 'dashboard'] as const;
+export type Starter = (typeof STARTERS)[number];
+
+/** Words that say what is wanted; the first that fits counts, and a page is never wrong. */
+const WORDS: readonly (readonly [Starter, RegExp])[] = [
+  [
+    'dashboard',
+    /\b(dashboards?|live|real[- ]?time|web ?sockets?|charts?|monitor(ing)?|metrics|telemetry)\b/i,
+  ],
+  ['api', /\b(apis?|rest|json|crud|database|backend|endpoints?|notes?|todos?|store)\b/i],
+];
+
+export function chooseStarter(goal: string): Starter {
+  return WORDS.find(([, words]) => words.test(goal))?.[0] ?? 'page';
+}
+
+/** What the application reads its goal from, so that it can say what it was made for. */
+const GOAL_FILE = 'goal.json';
+
+export const starterRunner: Runner = {
+  async run({ goal, previous, output }) {
+    // A change of an application is not another application.
+    const starter = starterOf(previous) ?? chooseStarter(goal);
+    output('starter', `The starter "${starter}".\n`);
+    const files = await readStarter(starter);
+    const goals = [...goalsOf(previous), goal];
+    return [...files, textFile(GOAL_FILE, `${JSON.stringify({ starter, goals }, null, 2)}\n`)];
+  },
+};
+
+interface Goals {
+  readonly starter?: unknown;
+  readonly goals?: unknown;
+}
+
+function goalFile(files: readonly GeneratedFile[]): Goals {
+  const file = files.find(({ path }) => path === GOAL_FILE);
+  if (file === undefined) return {};
+  try {
+    return JSON.parse(new TextDecoder().decode(file.content)) as Goals;
+  } catch {
+    return {};
+  }
+}
+
+function starterOf(previous: readonly GeneratedFile[]): Starter | undefined {
+  return STARTERS.find((name) => name === goalFile(previous).starter);
+}
+
+function goalsOf(previous: readonly GeneratedFile[]): string[] {
+  const { goals } = goalFile(previous);
+  return Array.isArray(goals) ? goals.filter((goal) => typeof goal === 'string') : [];
+}
+
+async function readStarter(starter: Starter): Promise<GeneratedFile[]> {
+  const root = join(PLACE, starter);
+  const entries = await readdir(root, { recursive: true, withFileTypes: true });
+  const paths = entries.filter((entry) => entry.isFile()).map((entry) => join(entry.parentPath, entry.name));
+  return Promise.all(
+    paths.map(async (path) => ({
+      path: path.slice(root.length + 1),
+      content: new Uint8Array(await readFile(path)),
+      executable: false,
+    })),
+  );
+}

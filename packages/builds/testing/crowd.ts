@@ -1,0 +1,77 @@
+/** Many builds at once, of users with different plans, some of which fail: what must hold of them together. */
+import type { DatabaseKind } from '@torpor/engine/testing';
+import { TorporError } from '@torpor/protocol';
+import { expect } from 'vitest';
+import type { BuildJob } from '../src/jobs/job.ts';
+import { DEFAULT_BUILD_SETTINGS } from '../src/settings.ts';
+import { APP, buildWorld } from './build-world.ts';
+
+const USERS = { ann: 'small', bob: 'medium', cid: 'large', dee: 'large' } as const;
+const { plans } = DEFAULT_BUILD_SETTINGS;
+
+/** All end; caps hold, the urgent go first, versions differ, nothing is left. */
+export async function crowd(kind: DatabaseKind, count: number): Promise<void> {
+  /** Half of them are urgent, and twenty of those have slots at once. */
+  const first = Math.min(20, count / 2);
+  const order: string[] = [];
+  const working = { now: 0, most: 0, ofUser: new Map<string, number>(), overCap: [] as string[] };
+  const world = await buildWorld(kind, {
+    working: false,
+    settings: {
+      planOfUser: USERS,
+      plans: Object.fromEntries(
+        Object.entries(plans).map(([name, plan]) => [name, { ...plan, perDay: 1_000 }]),
+      ),
+      workers: 4,
+      maxWaiting: count,
+    },
+    run: async ({ goal }) => {
+      const user = goal.split(' ')[0] as keyof typeof USERS;
+      order.push(user);
+      working.now++;
+      working.most = Math.max(working.most, working.now);
+      const mine = (working.ofUser.get(user) ?? 0) + 1;
+      working.ofUser.set(user, mine);
+      if (mine > (plans[USERS[user]]?.perUser ?? 0)) working.overCap.push(user);
+      await new Promise((resolve) => setTimeout(resolve, 2));
+      working.now--;
+      working.ofUser.set(user, (working.ofUser.get(user) ?? 1) - 1);
+      if (goal.endsWith('fails')) throw new TorporError('timeout', 'The model took too long.');
+      if (goal.endsWith('breaks')) throw new Error('a bug');
+      return APP;
+    },
+  });
+  const users = Object.keys(USERS) as (keyof typeof USERS)[];
+  const jobs = [];
+  for (let i = 0; i < count; i++) {
+    const user = users[i % 4] ?? 'ann';
+    const end = i % 10 === 3 ? 'fails' : i % 10 === 6 ? 'breaks' : 'works';
+    const request = { project_id: `${user}-${i % 8}`, goal: `${user} ${i} ${end}` };
+    jobs.push({ user, end, ...(await world.builds.begin({ org: 'acme', user }, request)) });
+  }
+  await expect(
+    world.builds.begin({ org: 'acme', user: 'ann' }, { project_id: 'p', goal: 'g' }),
+  ).rejects.toMatchObject({ code: 'capacity' });
+  await world.builds.start();
+  const ended: BuildJob[] = [];
+  for (const { job_id } of jobs) ended.push(await world.ended(job_id));
+
+  expect(ended.map(({ status }) => status)).toEqual(
+    jobs.map(({ end }) => (end === 'works' ? 'ready' : 'failed')),
+  );
+  expect(working.most).toBeLessThanOrEqual(4);
+  expect(working.overCap).toEqual([]);
+  // Those with ten slots fill all hands until only the others are left.
+  expect(order.slice(0, first).filter((user) => USERS[user as keyof typeof USERS] === 'large')).toHaveLength(
+    20,
+  );
+  const versions = ended
+    .filter(({ status }) => status === 'ready')
+    .map(({ projectId, buildVersion }) => `${projectId} ${buildVersion}`);
+  expect(new Set(versions).size).toBe(versions.length);
+  const failed = new Set(ended.filter(({ status }) => status === 'failed').map(({ id }) => id));
+  expect(world.provider.live.filter(({ jobId }) => failed.has(jobId))).toEqual([]);
+  const open = await world.db.query(`SELECT id FROM queue_jobs WHERE state IN ('waiting')`);
+  expect(open).toEqual([]);
+  await world.dispose();
+}

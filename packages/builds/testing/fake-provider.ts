@@ -1,0 +1,245 @@
+/**
+ * A provider of sandboxes that a test writes itself: it notes every call with its time, does what it should, and
+ * fails when it is told to, in any shape. Like some real ones it gives a sandbox only five minutes when it is
+ * connected to.
+ */
+
+import { randomBytes } from 'node:crypto';
+import type { Clock } from '@torpor/engine';
+import {
+  type CheckpointId,
+  type JobId,
+  makeId,
+  type SandboxId,
+  type SandboxState,
+  type Service,
+  TorporError,
+} from '@torpor/protocol';
+import type {
+  BuildSandboxes,
+  CommandOrder,
+  NewSandbox,
+  SandboxGlance,
+  Visit,
+} from '../src/ports/sandboxes.ts';
+import type { GeneratedFile } from '../src/runners/generated-files.ts';
+
+export interface FakeSandbox {
+  readonly id: SandboxId;
+  readonly org: string;
+  readonly jobId: JobId;
+  state: SandboxState;
+  files: Map<string, string>;
+  lifetimeSeconds: number;
+  endsAt: number;
+  checkpointId: CheckpointId | null;
+  services: Service[];
+  processes: Map<number, string>;
+  /** Whether the dev server answers by itself after a connect, because memory survived. */
+  keepsMemory: boolean;
+}
+
+export interface Call {
+  readonly call: keyof BuildSandboxes;
+  readonly id: SandboxId | undefined;
+  readonly at: number;
+  readonly detail?: unknown;
+}
+
+/** What happens to a call instead of, or before, what it should do. */
+export type FakeFault = (sandbox: FakeSandbox | undefined) => void | Promise<void>;
+
+const CONNECTED_SECONDS = 300;
+const FIRST_PID = 100;
+
+export class FakeProvider implements BuildSandboxes {
+  readonly sandboxes = new Map<SandboxId, FakeSandbox>();
+  readonly calls: Call[] = [];
+  /** Changes with a move of the provider. */
+  host = 'preview.test';
+  /** What the application answers; by the time since its start. */
+  answer: (sandbox: FakeSandbox, sinceStartMs: number) => Visit = () => ({ status: 200, headers: {} });
+  /** What a command ends with, and says. */
+  command: (order: CommandOrder) => number = () => 0;
+  /** What a runner's program leaves in its workspace. */
+  workspace: readonly GeneratedFile[] = [];
+  private readonly clock: Clock;
+  private readonly faults = new Map<keyof BuildSandboxes, FakeFault[]>();
+  private readonly startedAt = new Map<SandboxId, number>();
+  private nextPid = FIRST_PID;
+
+  constructor(clock: Clock) {
+    this.clock = clock;
+  }
+
+  /** The next calls of this kind meet these, in order; then all is well again. */
+  fail(call: keyof BuildSandboxes, ...faults: FakeFault[]): void {
+    this.faults.set(call, [...(this.faults.get(call) ?? []), ...faults]);
+  }
+
+  /** Sandboxes that run or sleep. */
+  get live(): FakeSandbox[] {
+    return [...this.sandboxes.values()].filter(({ state }) => state === 'running' || state === 'paused');
+  }
+
+  named(...names: (keyof BuildSandboxes)[]): Call[] {
+    return this.calls.filter(({ call }) => names.includes(call));
+  }
+
+  async create({ org, jobId, lifetimeSeconds, from }: NewSandbox, signal: AbortSignal): Promise<SandboxId> {
+    const id = makeId('sbx', randomBytes);
+    await this.note('create', id, lifetimeSeconds);
+    signal.throwIfAborted();
+    const source = from === undefined ? undefined : this.sandboxes.get(from);
+    this.sandboxes.set(id, {
+      id,
+      org,
+      jobId,
+      state: 'running',
+      files: new Map(source?.files),
+      lifetimeSeconds,
+      endsAt: this.clock.now() + lifetimeSeconds * 1_000,
+      checkpointId: null,
+      services: [],
+      processes: new Map(),
+      keepsMemory: false,
+    });
+    return id;
+  }
+
+  async ofJob(org: string, jobId: JobId): Promise<SandboxId[]> {
+    await this.note('ofJob', undefined);
+    return this.live.filter((one) => one.org === org && one.jobId === jobId).map(({ id }) => id);
+  }
+
+  async write(_: string, id: SandboxId, directory: string, files: readonly GeneratedFile[]): Promise<void> {
+    const sandbox = await this.running('write', id);
+    for (const { path, content } of files) {
+      sandbox.files.set(`${directory}/${path}`, Buffer.from(content).toString('utf8'));
+    }
+  }
+
+  async remove(_: string, id: SandboxId, directory: string, paths: readonly string[]): Promise<void> {
+    const sandbox = await this.running('remove', id);
+    for (const path of paths) sandbox.files.delete(`${directory}/${path}`);
+  }
+
+  async read(_: string, id: SandboxId): Promise<GeneratedFile[]> {
+    await this.running('read', id);
+    return [...this.workspace];
+  }
+
+  async run(_: string, id: SandboxId, order: CommandOrder): Promise<{ exitCode: number }> {
+    await this.running('run', id, order.command);
+    return { exitCode: this.command(order) };
+  }
+
+  async publish(
+    order: Omit<NewSandbox, 'from'>,
+    id: SandboxId,
+    service: Service,
+    signal: AbortSignal,
+  ): Promise<SandboxId> {
+    const workbench = await this.running('publish', id, service);
+    signal.throwIfAborted();
+    workbench.services = [service];
+    this.begin(workbench);
+    workbench.endsAt = this.clock.now() + order.lifetimeSeconds * 1_000;
+    return id;
+  }
+
+  async connect(_: string, id: SandboxId): Promise<void> {
+    await this.note('connect', id);
+    const sandbox = this.get(id);
+    if (sandbox.state === 'paused' && !sandbox.keepsMemory) this.startedAt.delete(id);
+    sandbox.state = 'running';
+    sandbox.lifetimeSeconds = CONNECTED_SECONDS;
+    sandbox.endsAt = this.clock.now() + CONNECTED_SECONDS * 1_000;
+  }
+
+  async setLifetime(_: string, id: SandboxId, seconds: number): Promise<void> {
+    const sandbox = await this.running('setLifetime', id, seconds);
+    sandbox.lifetimeSeconds = seconds;
+    sandbox.endsAt = this.clock.now() + seconds * 1_000;
+  }
+
+  async processes(_: string, id: SandboxId): Promise<number[]> {
+    return [...(await this.running('processes', id)).processes.keys()];
+  }
+
+  async endProcess(_: string, id: SandboxId, pid: number): Promise<void> {
+    (await this.running('endProcess', id, pid)).processes.delete(pid);
+  }
+
+  async startServices(_: string, id: SandboxId): Promise<void> {
+    this.begin(await this.running('startServices', id));
+  }
+
+  async pause(_: string, id: SandboxId): Promise<{ checkpointId: CheckpointId | null }> {
+    await this.note('pause', id);
+    const sandbox = this.get(id);
+    sandbox.state = 'paused';
+    sandbox.checkpointId = makeId('ckpt', randomBytes);
+    return { checkpointId: sandbox.checkpointId };
+  }
+
+  async kill(_: string, id: SandboxId): Promise<void> {
+    await this.note('kill', id);
+    const sandbox = this.sandboxes.get(id);
+    if (sandbox !== undefined) sandbox.state = 'killed';
+  }
+
+  async find(_: string, id: SandboxId): Promise<SandboxGlance | undefined> {
+    await this.note('find', id);
+    const sandbox = this.sandboxes.get(id);
+    if (sandbox === undefined) return undefined;
+    const { state, checkpointId, endsAt } = sandbox;
+    return { state, checkpointId, endsAt: state === 'running' ? endsAt : null };
+  }
+
+  urlOf(id: SandboxId, port: number): string {
+    return `https://${port}-${id.slice(4)}.${this.host}`;
+  }
+
+  async visit(id: SandboxId): Promise<Visit> {
+    await this.note('visit', id);
+    const sandbox = this.get(id);
+    const startedAt = this.startedAt.get(id);
+    if (sandbox.state !== 'running' || startedAt === undefined) return { status: 502, headers: {} };
+    return this.answer(sandbox, this.clock.now() - startedAt);
+  }
+
+  /** The dev server is started: a process and the time it began. */
+  private begin(sandbox: FakeSandbox): void {
+    sandbox.processes.set(this.nextPid++, 'dev-server');
+    this.startedAt.set(sandbox.id, this.clock.now());
+  }
+
+  private async running(call: keyof BuildSandboxes, id: SandboxId, detail?: unknown): Promise<FakeSandbox> {
+    await this.note(call, id, detail);
+    const sandbox = this.get(id);
+    if (sandbox.state !== 'running') throw new TorporError('conflict', `The sandbox is ${sandbox.state}.`);
+    return sandbox;
+  }
+
+  private get(id: SandboxId): FakeSandbox {
+    const sandbox = this.sandboxes.get(id);
+    if (sandbox === undefined || sandbox.state === 'killed') {
+      throw new TorporError('not_found', `There is no sandbox ${id}.`, { sandboxId: id });
+    }
+    return sandbox;
+  }
+
+  private async note(call: keyof BuildSandboxes, id: SandboxId | undefined, detail?: unknown): Promise<void> {
+    this.calls.push({ call, id, at: this.clock.now(), ...(detail === undefined ? {} : { detail }) });
+    const fault = this.faults.get(call)?.shift();
+    await fault?.(id === undefined ? undefined : this.sandboxes.get(id));
+  }
+}
+
+/** A fault that throws. */
+export function throwing(error: unknown): FakeFault {
+  return () => {
+    throw error;
+  };
+}

@@ -1,0 +1,4 @@
+export * from './build-world.ts';
+export * from './fake-provider.ts';
+export * from './model-server.ts';
+export * from './ready-build.ts';

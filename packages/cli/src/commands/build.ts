@@ -1,0 +1,235 @@
+/** `torpor build`: a goal in, a preview out; and what there is to do with builds. */
+import {
+  type BuildState,
+  type BuildStatus,
+  isBuildOver,
+  isId,
+  type JobId,
+  RUNNERS,
+  type RunnerName,
+} from '@torpor/protocol';
+import { Option } from 'commander';
+import { teach } from '../build-command.ts';
+import { followBuild } from '../build-progress.ts';
+import type { Cli, Define } from '../cli.ts';
+import { columns } from '../columns.ts';
+import { EXIT } from '../exit-codes.ts';
+import { CliError } from '../failure.ts';
+import { parseNumber, relative } from '../human-units.ts';
+import { given } from '../pairs.ts';
+
+interface StartOptions {
+  project?: string;
+  runner?: RunnerName;
+  port?: number;
+  from?: string;
+  follow?: boolean;
+}
+
+export const define: Define = (command, act) => {
+  command
+    .argument('[goal...]', 'what to build, in your own words')
+    .option('-p, --project <id>', 'the project it is a version of (default: default)')
+    .addOption(new Option('--runner <name>', "what writes it (default: the server's)").choices([...RUNNERS]))
+    .option('--port <port>', 'where it will listen (default: as its files say)', parseNumber)
+    .option('--from <job>', 'go on from this build')
+    .option('--no-follow', 'do not wait for it: answer with the job')
+    .action(act<StartOptions>((cli, words, options) => start(cli, words.join(' '), options)));
+  const job = ['<job>', 'its id, job_…; or "last"'] as const;
+  command
+    .command('ls')
+    .alias('list')
+    .summary('list builds, newest first')
+    .option('-l, --limit <n>', 'how many', parseNumber, 20)
+    .action(act<{ limit: number }>((cli, _, { limit }) => list(cli, limit)));
+  command
+    .command('status')
+    .alias('get')
+    .summary('everything about one build')
+    .argument(...job)
+    .action(act((cli, [id]) => status(cli, id)));
+  command
+    .command('logs')
+    .summary('what a build has said')
+    .argument(...job)
+    .option('-f, --follow', 'go on with what it says next')
+    .option('-l, --limit <n>', 'how many lines of the past', parseNumber, 100)
+    .action(act<{ follow?: boolean; limit: number }>((cli, [id], options) => logs(cli, id, options)));
+  command
+    .command('cancel')
+    .summary('stop a build')
+    .argument(...job)
+    .action(
+      act(async (cli, [id]) => {
+        const { builds } = await cli.torpor();
+        const cancelled = await builds.cancel(await jobOf(cli, id), { signal: cli.signal });
+        cli.answer(cancelled, () => `${cancelled.job_id} is cancelled`);
+      }),
+    );
+  command
+    .command('open')
+    .summary('the address of a preview, awake')
+    .argument(...job)
+    .action(act((cli, [id]) => wake(cli, id)));
+  command
+    .command('resume')
+    .alias('wake')
+    .summary('wake a preview')
+    .argument(...job)
+    .action(act((cli, [id]) => wake(cli, id)));
+  command
+    .command('snapshot')
+    .alias('sleep')
+    .summary('put a preview to sleep')
+    .argument(...job)
+    .action(
+      act(async (cli, [id]) => {
+        const { builds } = await cli.torpor();
+        const answer = await builds.snapshot(await jobOf(cli, id), { signal: cli.signal });
+        const { outcome, error } = answer.snapshot;
+        cli.answer(answer, () =>
+          outcome === 'failed' ? `it is awake: ${error}` : `${answer.job_id} sleeps`,
+        );
+        return outcome === 'failed' ? EXIT.api : EXIT.ok;
+      }),
+    );
+  command
+    .command('rebuild')
+    .summary('build it again, as a new version')
+    .argument(...job)
+    .action(
+      act(async (cli, [id]) => {
+        const { builds } = await cli.torpor();
+        const { job_id } = await builds.rebuild(await jobOf(cli, id), { signal: cli.signal });
+        return finish(cli, job_id);
+      }),
+    );
+  teach(command, {
+    examples: [
+      ['torpor build "a live dashboard"', 'an address that answers, and sleeps until you look'],
+      ['torpor build "make it blue" --from last', 'another version; the one before it stays'],
+      ['torpor build logs last -f', 'what it says'],
+      ['torpor build ls', 'all of them'],
+    ],
+    seeAlso: ['up', 'events', 'get'],
+  });
+};
+
+async function start(cli: Cli, goal: string, options: StartOptions): Promise<number> {
+  if (goal.trim() === '') {
+    throw new CliError('INVALID_ARGUMENT', 'Say what to build.', {
+      hint: 'torpor build "a page about otters"',
+    });
+  }
+  const { builds } = await cli.torpor();
+  const { signal } = cli;
+  const previous = options.from === undefined ? undefined : await jobOf(cli, options.from);
+  const before = previous === undefined ? undefined : await builds.status(previous, { signal });
+  const started = await builds.start(
+    {
+      project_id: options.project ?? before?.project_id ?? 'default',
+      goal,
+      ...given({ runner: options.runner, port: options.port, previous_job_id: previous }),
+    },
+    { signal },
+  );
+  if (options.follow === false) {
+    cli.answer(started, () => started.job_id);
+    return EXIT.ok;
+  }
+  return finish(cli, started.job_id);
+}
+
+/** Shows it to its end, and says how it ended. */
+async function finish(cli: Cli, id: JobId): Promise<number> {
+  const { builds } = await cli.torpor();
+  await followBuild(cli, id);
+  const status = await builds.status(id, { signal: cli.signal });
+  if (status.status === 'ready') {
+    cli.answer(status, () => status.preview_url ?? id);
+    cli.remark(`${status.build_version} of ${status.project_id}, ${id}. It sleeps until somebody looks.`);
+    return EXIT.ok;
+  }
+  cli.answer(status, () => '');
+  if (!cli.json) cli.io.stderr.write(`${failureOf(cli, status)}\n`);
+  return EXIT.buildFailed;
+}
+
+function failureOf({ io: { errorColors } }: Cli, { job_id, error_message, debug_id }: BuildStatus): string {
+  return [
+    `${errorColors.red('build failed:')} ${error_message ?? 'it said nothing'}`,
+    `${errorColors.yellow('        hint:')} torpor build logs ${job_id}`,
+    errorColors.dim(`              debug id ${debug_id}`),
+  ].join('\n');
+}
+
+async function list(cli: Cli, limit: number): Promise<void> {
+  const { builds } = await cli.torpor();
+  const page = await builds.page({ limit, signal: cli.signal });
+  const now = cli.io.now();
+  const rows = page.items.map((one) => [
+    one.job_id,
+    one.project_id,
+    one.build_version ?? '-',
+    stateOf(one),
+    relative(Date.parse(one.created_at), now),
+    one.preview_url ?? one.error_message ?? '',
+  ]);
+  cli.answer(page, () =>
+    columns(['JOB', 'PROJECT', 'VERSION', 'STATE', 'MADE', 'PREVIEW'], rows, cli.io.colors),
+  );
+}
+
+function stateOf({ status, sandbox_paused }: BuildStatus): string {
+  return status === 'ready' ? `ready, ${sandbox_paused ? 'asleep' : 'awake'}` : status;
+}
+
+async function status(cli: Cli, id: string | undefined): Promise<void> {
+  const { builds } = await cli.torpor();
+  const found = await builds.status(await jobOf(cli, id), { signal: cli.signal });
+  const lines = Object.entries(found)
+    .filter(([, value]) => value !== null)
+    .map(([name, value]) => `${cli.io.colors.dim(name.padEnd(20))} ${value}`);
+  cli.answer(found, () => lines.join('\n'));
+}
+
+async function logs(
+  cli: Cli,
+  id: string | undefined,
+  { follow, limit }: { follow?: boolean; limit: number },
+) {
+  const { builds } = await cli.torpor();
+  const job = await jobOf(cli, id);
+  const { signal } = cli;
+  const page = await builds.logs(job, { limit: Math.min(limit, 500), signal });
+  const show = (line: { phase: BuildState; source: string; text: string }) =>
+    cli.answerLine(line, () => `${cli.io.colors.dim(`${line.phase} ${line.source}`)} ${line.text}`);
+  for (const line of page.lines) show(line);
+  const over = isBuildOver((await builds.status(job, { signal })).status);
+  if (!follow || over) return;
+  let last = page.lines.at(-1)?.id ?? 0;
+  for await (const line of builds.followLogs(job, { signal })) {
+    if (line.id <= last) continue;
+    last = line.id;
+    show(line);
+  }
+}
+
+async function wake(cli: Cli, id: string | undefined): Promise<void> {
+  const { builds } = await cli.torpor();
+  const resumed = await cli.during('Waking it…', builds.resume(await jobOf(cli, id), { signal: cli.signal }));
+  cli.answer(resumed, () => resumed.preview_url);
+}
+
+async function jobOf(cli: Cli, text = 'last'): Promise<JobId> {
+  if (isId('job', text)) return text;
+  if (text !== 'last') {
+    throw new CliError('INVALID_ARGUMENT', `${text} is no build.`, {
+      hint: '`torpor build ls` has their ids.',
+    });
+  }
+  const { builds } = await cli.torpor();
+  const [newest] = (await builds.page({ limit: 1, signal: cli.signal })).items;
+  if (newest === undefined) throw new CliError('NOT_FOUND', 'There is no build yet.');
+  return newest.job_id;
+}

@@ -1,0 +1,210 @@
+/**
+ * Builds: the states of a job, which may follow which, and what its faces say.
+ *
+ * The words on this wire have underscores, because programs outside rely on them; everything else of Torpor
+ * writes names as one word.
+ */
+import { z } from 'zod';
+import { idSchema } from './ids.ts';
+
+export const BUILD_STATES = [
+  'queued',
+  'starting',
+  'scaffold',
+  'code',
+  'deps',
+  'checks',
+  'ready',
+  'failed',
+  'scheduled',
+] as const;
+export const buildStateSchema = z.enum(BUILD_STATES);
+export type BuildState = z.infer<typeof buildStateSchema>;
+
+/** Legal changes of state. There is no other way from one to the next. */
+export const NEXT_BUILD_STATES: Readonly<Record<BuildState, readonly BuildState[]>> = {
+  queued: ['starting', 'scheduled', 'failed'],
+  starting: ['scaffold', 'failed'],
+  scaffold: ['code', 'failed'],
+  code: ['deps', 'failed'],
+  deps: ['checks', 'failed'],
+  // Back to the beginning when checks are to be tried again from a clean workspace.
+  checks: ['ready', 'scaffold', 'failed'],
+  ready: [],
+  failed: [],
+  scheduled: ['queued'],
+};
+
+export function mayFollow(from: BuildState, to: BuildState): boolean {
+  return NEXT_BUILD_STATES[from].includes(to);
+}
+
+/** Whether nothing can happen to the job any more. */
+export function isBuildOver(state: BuildState): state is 'ready' | 'failed' {
+  return NEXT_BUILD_STATES[state].length === 0;
+}
+
+/** What people read for a state. */
+export const STAGE_LABELS: Readonly<Record<BuildState, string>> = {
+  queued: 'Queued...',
+  starting: 'Starting...',
+  scaffold: 'Scaffolding workspace...',
+  code: 'Writing code...',
+  deps: 'Installing dependencies...',
+  checks: 'Running checks...',
+  ready: 'Build complete!',
+  failed: 'Build failed',
+  scheduled: 'Scheduled',
+};
+
+export const RUNNERS = ['starter', 'command', 'openai', 'none'] as const;
+export const runnerNameSchema = z.enum(RUNNERS);
+export type RunnerName = z.infer<typeof runnerNameSchema>;
+
+export const projectIdSchema = z
+  .string()
+  .min(1)
+  .max(128)
+  .regex(/^[A-Za-z0-9][A-Za-z0-9._:-]*$/, 'letters, digits, dot, dash, underscore, colon');
+const goalSchema = z.string().min(1).max(20_000);
+const portOptionSchema = z.number().int().min(1).max(65_535);
+
+export const buildRequestSchema = z.strictObject({
+  project_id: projectIdSchema,
+  goal: goalSchema,
+  runner: runnerNameSchema.optional(),
+  /** Where the application listens, when that cannot be told from its files. */
+  port: portOptionSchema.optional(),
+  /** A ready build of the same project that this one goes on from. */
+  previous_job_id: idSchema('job').optional(),
+});
+export type BuildRequest = z.infer<typeof buildRequestSchema>;
+
+export const buildStartedSchema = z.object({
+  job_id: idSchema('job'),
+  status: z.enum(['queued', 'scheduled']),
+  /** What it will be called if no other build of the project is ready before it. */
+  build_version: z.string(),
+});
+export type BuildStarted = z.infer<typeof buildStartedSchema>;
+
+export const buildStatusSchema = z.object({
+  job_id: idSchema('job'),
+  project_id: z.string(),
+  goal: z.string(),
+  runner: runnerNameSchema,
+  status: buildStateSchema,
+  stage_label: z.string(),
+  message: z.string(),
+  sandbox_id: idSchema('sbx').nullable(),
+  workspace_path: z.string().nullable(),
+  preview_url: z.string().nullable(),
+  build_version: z.string().nullable(),
+  error_message: z.string().nullable(),
+  debug_id: z.string().nullable(),
+  /** Null while it sleeps: what sleeps does not run out. */
+  sandbox_expires_at: z.string().nullable(),
+  sandbox_paused: z.boolean(),
+  snapshot_url: z.string().nullable(),
+  docs_ready: z.boolean(),
+  created_at: z.string(),
+  updated_at: z.string(),
+});
+export type BuildStatus = z.infer<typeof buildStatusSchema>;
+
+export const buildPageSchema = z.object({
+  items: z.array(buildStatusSchema),
+  nextCursor: z.string().nullable(),
+});
+
+export const buildCancelledSchema = z.object({
+  job_id: idSchema('job'),
+  status: z.literal('cancelled'),
+  message: z.string(),
+});
+export type BuildCancelled = z.infer<typeof buildCancelledSchema>;
+
+export const buildResumedSchema = z.object({ preview_url: z.string(), sandbox_id: idSchema('sbx') });
+export type BuildResumed = z.infer<typeof buildResumedSchema>;
+
+/** What really came of a snapshot, beside the reply that is always the same (R41, R42). */
+export const snapshotOutcomeSchema = z.object({
+  outcome: z.enum(['paused', 'already_paused', 'failed']),
+  checkpoint_id: idSchema('ckpt').optional(),
+  error: z.string().optional(),
+});
+export type SnapshotOutcome = z.infer<typeof snapshotOutcomeSchema>;
+
+export const buildSnapshotSchema = z.object({
+  job_id: idSchema('job'),
+  paused: z.literal(true),
+  snapshot: snapshotOutcomeSchema,
+});
+export type BuildSnapshot = z.infer<typeof buildSnapshotSchema>;
+
+export const previewCheckSchema = z.object({
+  embeddable: z.boolean(),
+  preview_url: z.string(),
+  reason: z.string().nullable(),
+});
+export type PreviewCheck = z.infer<typeof previewCheckSchema>;
+
+export const BUILD_EVENTS = ['build.stage.started', 'snapshot.updated', 'documentation.updated'] as const;
+
+export const buildEventSchema = z.object({
+  type: z.enum(BUILD_EVENTS),
+  job_id: idSchema('job'),
+  status: buildStateSchema,
+  stage: buildStateSchema,
+  stage_label: z.string(),
+  /** For people; of `ready` it is JSON with the preview's address, for those who only read the stream (R13). */
+  message: z.string(),
+  timestamp: z.string(),
+  debug_id: z.string().optional(),
+});
+export type BuildEvent = z.infer<typeof buildEventSchema>;
+
+export const buildLogLineSchema = z.object({
+  id: z.number().int(),
+  ts: z.string(),
+  source: z.string(),
+  text: z.string(),
+  phase: buildStateSchema,
+});
+export type BuildLogLine = z.infer<typeof buildLogLineSchema>;
+
+export const buildLogPageSchema = z.object({
+  /** Oldest first. */
+  lines: z.array(buildLogLineSchema),
+  has_more: z.boolean(),
+  oldest_id: z.number().int().nullable(),
+});
+export type BuildLogPage = z.infer<typeof buildLogPageSchema>;
+
+export const buildUsageSchema = z.object({
+  jobs_used: z.number().int(),
+  jobs_remaining: z.number().int(),
+  iterations_used: z.number().int(),
+  iterations_remaining: z.number().int(),
+  daily_limit_resets_at: z.string(),
+});
+export type BuildUsage = z.infer<typeof buildUsageSchema>;
+
+export const waitEstimateSchema = z.object({
+  seconds: z.number().int(),
+  low_seconds: z.number().int(),
+  high_seconds: z.number().int(),
+  confidence: z.enum(['medium', 'low']),
+});
+export type WaitEstimate = z.infer<typeof waitEstimateSchema>;
+
+export const jobViewSchema = z.object({
+  job_id: idSchema('job'),
+  status: buildStateSchema,
+  /** Counted from 1; 0 when it does not wait in line. */
+  position: z.number().int(),
+  estimated_wait: waitEstimateSchema.nullable().optional(),
+  usage: buildUsageSchema,
+  message: z.string(),
+});
+export type JobView = z.infer<typeof jobViewSchema>;

@@ -1,0 +1,97 @@
+import type { BuildEvent, BuildState } from '@torpor/protocol';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { type ApiServer, apiServer } from '../testing/api-server.ts';
+import { recordedPace } from '../testing/recorded-pace.ts';
+import { Torpor } from './client.ts';
+import {
+  ConflictError,
+  ExpiredError,
+  InvalidRequestError,
+  NotFoundError,
+  UnreachableError,
+} from './errors.ts';
+
+const JOB = 'job_aaaaaaaaaaaaaaaaaaaa';
+
+describe('builds', () => {
+  let server: ApiServer;
+  let torpor: Torpor;
+  beforeEach(async () => {
+    server = await apiServer();
+    torpor = new Torpor({ url: server.url, apiKey: 'key', pace: recordedPace() });
+  });
+  afterEach(() => server.close());
+
+  const event = (status: BuildState): BuildEvent => ({
+    type: 'build.stage.started',
+    job_id: JOB,
+    status,
+    stage: status,
+    stage_label: status,
+    message: '',
+    timestamp: '2026-01-01T00:00:00.000Z',
+  });
+  const frame = (id: number, name: string, data: unknown) =>
+    `id: ${id}\nevent: ${name}\ndata: ${JSON.stringify(data)}\n\n`;
+
+  it('starts one', async () => {
+    const started = { job_id: JOB, status: 'queued', build_version: 'build_v0_1' } as const;
+    server.answer('POST /api/generation/start', () => ({ status: 201, json: started }));
+    expect(await torpor.builds.start({ project_id: 'p', goal: 'g' })).toEqual(started);
+    expect(server.requests[0]?.body).toBe('{"project_id":"p","goal":"g"}');
+  });
+
+  it.each([
+    [404, 'Job not found', NotFoundError],
+    [409, 'over', ConflictError],
+    [422, 'not valid', InvalidRequestError],
+    [503, { message: 'gone', error_type: 'sandbox_expired' }, ExpiredError],
+    [503, { message: 'away', error_type: 'sandbox_unreachable' }, UnreachableError],
+  ])('throws what a %i with %j means', async (status, detail, kind) => {
+    server.answer(`POST /api/generation/${JOB}/resume`, () => ({
+      status,
+      json: { detail, debug_id: 'd-1' },
+    }));
+    const failed = await torpor.builds.resume(JOB).catch((thrown: unknown) => thrown);
+    expect(failed).toBeInstanceOf(kind);
+    expect(failed).toMatchObject({
+      message: typeof detail === 'string' ? detail : detail.message,
+      details: { debug_id: 'd-1' },
+    });
+    expect(server.requests).toHaveLength(1);
+  });
+
+  it('follows one to its end, over connections that break', async () => {
+    const asked: (string | undefined)[] = [];
+    server.answer(`GET /api/jobs/${JOB}/events/stream`, ({ headers }) => ({
+      raw: (response) => {
+        asked.push(headers['last-event-id'] as string | undefined);
+        response.writeHead(200, { 'content-type': 'text/event-stream' });
+        if (asked.length === 1) {
+          response.write(frame(1, 'build.stage.started', event('queued')));
+          response.write(frame(2, 'build.stage.started', event('starting')), () => response.destroy());
+          return;
+        }
+        response.write('event: heartbeat\ndata: {}\n\n');
+        response.end(frame(3, 'build.stage.started', event('ready')));
+      },
+    }));
+    const states: string[] = [];
+    for await (const { status } of torpor.builds.events(JOB)) states.push(status);
+    expect(states).toEqual(['queued', 'starting', 'ready']);
+    expect(asked).toEqual(['0', '2']);
+  });
+
+  it('reads the log as it comes', async () => {
+    const line = { id: 7, ts: 't', source: 'stdout', text: 'hello', phase: 'deps' };
+    server.answer(`GET /api/jobs/${JOB}/logs/stream`, () => ({
+      raw: (response) => {
+        response.writeHead(200, { 'content-type': 'text/event-stream' });
+        response.end(frame(7, 'log', line) + frame(8, 'done', { status: 'ready' }));
+      },
+    }));
+    const lines = [];
+    for await (const one of torpor.builds.followLogs(JOB)) lines.push(one);
+    expect(lines).toEqual([line]);
+  });
+});

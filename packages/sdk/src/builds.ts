@@ -1,0 +1,158 @@
+/**
+ * Builds: from a goal to a live preview that sleeps.
+ *
+ * ```ts
+ * const { job_id } = await torpor.builds.start({ project_id: 'site', goal: 'a page about otters' });
+ * for await (const { stage_label } of torpor.builds.events(job_id)) console.log(stage_label);
+ * const { preview_url } = await torpor.builds.status(job_id);
+ * ```
+ */
+import {
+  type BuildCancelled,
+  type BuildEvent,
+  type BuildLogLine,
+  type BuildLogPage,
+  type BuildRequest,
+  type BuildResumed,
+  type BuildSnapshot,
+  type BuildStarted,
+  type BuildStatus,
+  buildCancelledSchema,
+  buildEventSchema,
+  buildLogLineSchema,
+  buildLogPageSchema,
+  buildPageSchema,
+  buildResumedSchema,
+  buildSnapshotSchema,
+  buildStartedSchema,
+  buildStatusSchema,
+  isBuildOver,
+  type JobId,
+} from '@torpor/protocol';
+import { errorInside, InternalError } from './errors.ts';
+import type { JsonCalls, MutationOptions, ReadOptions } from './json-calls.ts';
+import { everyItem, type Page, type PageOptions } from './pages.ts';
+import { restless } from './restless.ts';
+import { backoffMs, budgetOf } from './retry.ts';
+import { type ServerSentEvent, serverSentEvents } from './server-sent-events.ts';
+import { isTransportFault } from './transport-fault.ts';
+import { answeredBy, checked } from './validate.ts';
+
+export interface LogPageOptions extends ReadOptions {
+  /** Only lines before this one. */
+  readonly beforeId?: number | undefined;
+  readonly limit?: number | undefined;
+}
+
+export class Builds {
+  private readonly calls: JsonCalls;
+
+  constructor(calls: JsonCalls) {
+    this.calls = calls;
+  }
+
+  start(request: BuildRequest, options: MutationOptions = {}): Promise<BuildStarted> {
+    return this.calls.post('/api/generation/start', buildStartedSchema, request, options);
+  }
+
+  status(id: JobId, options: ReadOptions = {}): Promise<BuildStatus> {
+    return this.calls.get(at(id, 'status'), buildStatusSchema, options);
+  }
+
+  /** Newest first. */
+  page({ limit, cursor, ...options }: PageOptions = {}): Promise<Page<BuildStatus>> {
+    return this.calls.get('/api/jobs', buildPageSchema, { query: { limit, cursor }, ...options });
+  }
+
+  list(options: PageOptions = {}): AsyncGenerator<BuildStatus, void> {
+    return everyItem((cursor = options.cursor) => this.page({ ...options, cursor }));
+  }
+
+  cancel(id: JobId, options: MutationOptions = {}): Promise<BuildCancelled> {
+    return this.calls.post(at(id, 'cancel'), buildCancelledSchema, {}, options);
+  }
+
+  /** Wakes the preview. `ExpiredError` means that only a rebuild helps; `UnreachableError` may pass. */
+  resume(id: JobId, options: MutationOptions = {}): Promise<BuildResumed> {
+    return this.calls.post(at(id, 'resume'), buildResumedSchema, {}, options);
+  }
+
+  /** Puts the preview to sleep. Never fails for that; `snapshot.outcome` says what came of it. */
+  snapshot(id: JobId, options: MutationOptions = {}): Promise<BuildSnapshot> {
+    return this.calls.post(at(id, 'snapshot'), buildSnapshotSchema, {}, options);
+  }
+
+  /** A new build from the goal and the files of this one. */
+  rebuild(id: JobId, options: MutationOptions = {}): Promise<BuildStarted> {
+    return this.calls.post(at(id, 'rebuild'), buildStartedSchema, {}, options);
+  }
+
+  logs(id: JobId, { beforeId, limit, ...options }: LogPageOptions = {}): Promise<BuildLogPage> {
+    const query = { before_id: beforeId, limit };
+    return this.calls.get(`/api/jobs/${encodeURIComponent(id)}/logs`, buildLogPageSchema, {
+      query,
+      ...options,
+    });
+  }
+
+  /** Every step of a build, from the first, up to the one that ends it. A broken connection is taken up again. */
+  async *events(id: JobId, options: ReadOptions = {}): AsyncGenerator<BuildEvent, void> {
+    const path = `/api/jobs/${encodeURIComponent(id)}/events/stream`;
+    for await (const { event, data } of this.frames(path, options)) {
+      if (event === 'heartbeat') continue;
+      const step = checked(data, buildEventSchema, NOWHERE);
+      yield step;
+      if (isBuildOver(step.status)) return;
+    }
+  }
+
+  /** What a build says from now on, until it is over. */
+  async *followLogs(id: JobId, options: ReadOptions = {}): AsyncGenerator<BuildLogLine, void> {
+    const path = `/api/jobs/${encodeURIComponent(id)}/logs/stream`;
+    for await (const { event, data } of this.frames(path, options)) {
+      if (event === 'done') return;
+      if (event === 'log') yield checked(data, buildLogLineSchema, NOWHERE);
+    }
+  }
+
+  /** Frames of a stream that ends only by a word of its own; until then it is asked for again after the last one. */
+  private async *frames(path: string, { signal, ...options }: ReadOptions): AsyncGenerator<ServerSentEvent> {
+    const { transport } = this.calls;
+    const retries = budgetOf(options.retries, transport.retries);
+    let last = '0';
+    let fruitless = 0;
+    for (;;) {
+      const headers = { accept: 'text/event-stream', 'last-event-id': last };
+      const response = await transport.ask({ method: 'GET', path, headers, signal, retries });
+      fruitless++;
+      let fault: unknown = new InternalError(
+        'The server ends the stream each time.',
+        {},
+        answeredBy(response),
+      );
+      try {
+        const body = response.body ?? new ReadableStream<Uint8Array>({ start: (to) => to.close() });
+        for await (const frame of serverSentEvents(restless(body, transport.silenceMs))) {
+          fruitless = 0;
+          if (frame.event === 'error') {
+            throw errorInside(answeredBy(response).requestId, { error: JSON.parse(frame.data) });
+          }
+          last = frame.id ?? last;
+          yield frame;
+        }
+      } catch (thrown) {
+        if (signal?.aborted || !isTransportFault(thrown)) throw thrown;
+        fault = thrown;
+      }
+      if (fruitless > retries) throw fault;
+      await transport.pace.sleep(backoffMs(fruitless + 1, transport.pace.random, transport.backoff), signal);
+    }
+  }
+}
+
+/** Frames of a stream have no status of their own. */
+const NOWHERE = { status: 200, requestId: null };
+
+function at(id: JobId, verb: string): string {
+  return `/api/generation/${encodeURIComponent(id)}/${verb}`;
+}

@@ -1,0 +1,70 @@
+/** Builds as part of the server: with the engine's sandboxes, and the runners that the operator configured. */
+import { randomUUID } from 'node:crypto';
+import {
+  type BuildContext,
+  type BuildSandboxes,
+  type BuildSettings,
+  Builds,
+  DEFAULT_BUILD_SETTINGS,
+  hostCommandRunner,
+  openaiRunner,
+  type Runner,
+  sandboxCommandRunner,
+  starterRunner,
+} from '@torpor/builds';
+import type { Clock, Database, Ids, Report } from '@torpor/engine';
+import type { RunnerName } from '@torpor/protocol';
+import type { ServerConfig } from '../config.ts';
+
+export interface OpenBuildsParts {
+  readonly db: Database;
+  readonly clock: Clock;
+  readonly ids: Ids;
+  readonly sandboxes: BuildSandboxes;
+  readonly report: Report;
+  readonly serverId: string;
+  readonly alone: boolean;
+  readonly settings?: Partial<BuildSettings>;
+}
+
+type RunnerConfig = Pick<
+  ServerConfig,
+  'runner' | 'runnerCommand' | 'runnerPlace' | 'runnerEnv' | 'openaiUrl' | 'openaiModel' | 'openaiKey'
+>;
+
+const MAX_STEPS = 60;
+const MAX_TOKENS = 1_000_000;
+const RETRIES = 2;
+
+export function openBuilds({ settings: more, ...parts }: OpenBuildsParts, config: RunnerConfig): Builds {
+  const settings = { ...DEFAULT_BUILD_SETTINGS, ...more };
+  const { openaiKey, runnerEnv = {} } = config;
+  const context: BuildContext = {
+    ...parts,
+    uuid: randomUUID,
+    settings,
+    runners: runnersOf(config, parts.sandboxes, settings),
+    secrets: [...Object.values(runnerEnv), ...(openaiKey === undefined ? [] : [openaiKey])].filter(isSecret),
+  };
+  return new Builds(context, { defaultRunner: config.runner });
+}
+
+/** Short values of an environment are words, and words are not hidden. */
+function isSecret(value: string): boolean {
+  return value.length >= 12;
+}
+
+function runnersOf(config: RunnerConfig, sandboxes: BuildSandboxes, { files, runnerMs }: BuildSettings) {
+  const runners = new Map<RunnerName, Runner>([['starter', starterRunner]]);
+  const { runnerCommand: command, openaiUrl: baseUrl, openaiModel: model, openaiKey: apiKey } = config;
+  if (command !== undefined) {
+    const options = { command, timeoutMs: runnerMs, env: config.runnerEnv ?? {}, limits: files };
+    const onHost = config.runnerPlace === 'host';
+    runners.set('command', onHost ? hostCommandRunner(options) : sandboxCommandRunner(sandboxes, options));
+  }
+  if (baseUrl !== undefined && model !== undefined) {
+    const budget = { maxSteps: MAX_STEPS, maxTokens: MAX_TOKENS, retries: RETRIES };
+    runners.set('openai', openaiRunner({ baseUrl, model, apiKey, limits: files, ...budget }));
+  }
+  return runners;
+}

@@ -1,0 +1,303 @@
+import { randomUUID } from 'node:crypto';
+import { Builds, DEFAULT_BUILD_SETTINGS, type Runner } from '@torpor/builds';
+import { APP, FakeProvider, throwing } from '@torpor/builds/testing';
+import { systemClock } from '@torpor/engine';
+import { type BuildEvent, type JobId, type RunnerName, TorporError } from '@torpor/protocol';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { framesOf } from '../../testing/event-frames.ts';
+import { type TestServer, testServer } from '../../testing/test-server.ts';
+
+const ALL = ['queued', 'starting', 'scaffold', 'code', 'deps', 'checks', 'ready'];
+
+describe('the face of the builds', () => {
+  let server: TestServer;
+  let provider: FakeProvider;
+  let builds: Builds;
+  let url: string;
+  let run: Runner['run'] = async () => APP;
+  beforeAll(async () => {
+    provider = new FakeProvider(systemClock);
+    server = await testServer({
+      wrapApp: (parts) => {
+        const { db, clock, ids } = parts;
+        const runner: Runner = { run: (order, signal) => run(order, signal) };
+        builds = new Builds(
+          {
+            db,
+            clock,
+            ids,
+            uuid: randomUUID,
+            sandboxes: provider,
+            runners: new Map<RunnerName, Runner>([['starter', runner]]),
+            settings: {
+              ...DEFAULT_BUILD_SETTINGS,
+              firstLookMs: 1,
+              longestLookMs: 5,
+              resumeGapMs: 10,
+              maxWaiting: 3,
+            },
+            secrets: [],
+            report: () => {},
+            serverId: 'test',
+            alone: true,
+          },
+          { defaultRunner: 'starter' },
+        );
+        return { builds };
+      },
+    });
+    await builds.start();
+    url = await server.listen();
+  });
+  afterAll(async () => {
+    await builds.stop();
+    await server.dispose();
+  });
+
+  const headers = () => ({ authorization: `Bearer ${server.keys.default}` });
+  const begin = async (body: object = {}) => {
+    const answer = await server.ask('POST', '/api/generation/start', {
+      body: { project_id: 'site', goal: 'a site', ...body },
+    });
+    expect(answer.statusCode).toBe(201);
+    return answer.json<{ job_id: JobId }>().job_id;
+  };
+  const stream = async (path: string, more: Record<string, string> = {}) => {
+    const response = await fetch(`${url}${path}`, { headers: { ...headers(), ...more } });
+    const frames = [];
+    for await (const frame of framesOf(response)) if (frame.comment === undefined) frames.push(frame);
+    return { response, frames };
+  };
+  const ready = async () => {
+    const id = await begin();
+    await stream(`/api/jobs/${id}/stream`);
+    await expect
+      .poll(async () => (await server.ask('GET', `/api/generation/${id}/status`)).json().sandbox_paused)
+      .toBe(true);
+    return id;
+  };
+  const detailOf = (answer: { json(): unknown }) => answer.json() as { detail: unknown; debug_id: string };
+
+  it('starts a build and shows every step of it (R1, R13, R22)', async () => {
+    const held = Promise.withResolvers<void>();
+    run = () => held.promise.then(() => APP);
+    const answer = await server.ask('POST', '/api/generation/start', {
+      body: { project_id: 'first', goal: 'g' },
+    });
+    expect(answer.json()).toEqual({
+      job_id: expect.stringMatching(/^job_/),
+      status: 'queued',
+      build_version: 'build_v0_1',
+    });
+    const { job_id } = answer.json<{ job_id: JobId }>();
+    const following = stream(`/api/jobs/${job_id}/events/stream`);
+    await expect
+      .poll(() => server.parts.metrics.streams.get().then(({ values }) => values[0]?.value))
+      .toBe(1);
+    held.resolve();
+    const { response, frames } = await following;
+    expect(response.headers.get('content-type')).toContain('text/event-stream');
+    expect(response.headers.get('cache-control')).toBe('no-cache');
+    expect(response.headers.get('x-accel-buffering')).toBe('no');
+    const events = frames.map(({ data }) => data as BuildEvent);
+    expect(events.map(({ status }) => status)).toEqual(ALL);
+    expect(frames[0]?.event).toBe('build.stage.started');
+    expect(JSON.parse(events.at(-1)?.message ?? '')).toMatchObject({
+      preview_url: expect.stringContaining('https://'),
+    });
+    run = async () => APP;
+    const missed = await stream(`/api/jobs/${job_id}/events/stream`, { 'last-event-id': '4' });
+    expect(missed.frames.map(({ data }) => (data as BuildEvent).status)).toEqual(['deps', 'checks', 'ready']);
+    // It is over: one frame, and the end.
+    const late = await stream(`/api/jobs/${job_id}/events/stream`);
+    expect(late.frames.map(({ data }) => (data as BuildEvent).status)).toEqual(['ready']);
+    const status = await stream(`/api/jobs/${job_id}/stream`);
+    expect(status.frames.map(({ data }) => (data as BuildEvent).status)).toEqual(['ready']);
+  });
+
+  it('shows the log as it comes and in pages (R22)', async () => {
+    run = async ({ output }) => {
+      output('stdout', 'hello\nand token=abcdefghijkl\n');
+      return APP;
+    };
+    const id = await begin();
+    const { frames } = await stream(`/api/jobs/${id}/logs/stream`);
+    run = async () => APP;
+    expect(frames.at(-1)).toMatchObject({ event: 'done', data: { status: 'ready' } });
+    const page = (await server.ask('GET', `/api/jobs/${id}/logs?limit=2`)).json();
+    expect(page).toMatchObject({
+      has_more: true,
+      lines: [{ source: expect.any(String), phase: expect.any(String) }, {}],
+    });
+    const whole = (await server.ask('GET', `/api/jobs/${id}/logs?before_id=1000`)).json<{
+      lines: { text: string }[];
+    }>();
+    expect(whole.lines.map(({ text }) => text)).toEqual(
+      expect.arrayContaining(['hello', 'and token=[redacted]']),
+    );
+    for (const limit of [0, 501, 'x']) {
+      expect((await server.ask('GET', `/api/jobs/${id}/logs?limit=${limit}`)).statusCode).toBe(422);
+    }
+  });
+
+  it('answers with the words of the facts (R10, R25, R27, R41)', async () => {
+    const id = await ready();
+    const at = (path: string) => `/api/generation/${id}${path}`;
+    const status = (await server.ask('GET', at('/status'))).json();
+    expect(status).toMatchObject({
+      job_id: id,
+      status: 'ready',
+      stage_label: 'Build complete!',
+      sandbox_paused: true,
+      sandbox_expires_at: null,
+      snapshot_url: null,
+      docs_ready: false,
+    });
+    expect((await server.ask('POST', at('/resume'))).json()).toEqual({
+      preview_url: status.preview_url,
+      sandbox_id: status.sandbox_id,
+    });
+    for (let i = 0; i < 10; i++) {
+      const answer = await server.ask('POST', at('/snapshot'));
+      expect(answer.statusCode).toBe(200);
+      expect(answer.json()).toMatchObject({ job_id: id, paused: true });
+    }
+    expect((await server.ask('GET', at('/preview-check'))).json()).toMatchObject({
+      preview_url: status.preview_url,
+    });
+    expect((await server.ask('POST', at('/preview-viewed'))).json()).toEqual({
+      gate_id: null,
+      status: 'gate_created',
+    });
+    expect((await server.ask('POST', at('/preview-viewed'))).json()).toMatchObject({
+      status: 'gate_already_created',
+    });
+    expect(Object.keys((await server.ask('GET', at('/docs'))).json())).toHaveLength(5);
+    expect((await server.ask('POST', at('/rebuild'))).json()).toMatchObject({ status: 'queued' });
+    expect((await server.ask('GET', `/api/jobs/${id}`)).json()).toMatchObject({
+      job_id: id,
+      status: 'ready',
+      position: 0,
+    });
+    expect((await server.ask('POST', `/api/jobs/${id}/confirm`)).statusCode).toBe(400);
+    const list = (await server.ask('GET', '/api/jobs?limit=2')).json();
+    expect(list.items).toHaveLength(2);
+    expect(list.items.map((item: { job_id: string }) => item.job_id)).toContain(id);
+    const more = (await server.ask('GET', `/api/jobs?limit=100&cursor=${list.nextCursor}`)).json();
+    expect(more.items.length).toBeGreaterThan(0);
+  });
+
+  it('tells expired from unreachable (R34, R35, R36)', async () => {
+    const id = await ready();
+    const away = throwing(new TorporError('unreachable', 'away'));
+    provider.fail('connect', away, away);
+    const unreachable = await server.ask('POST', `/api/generation/${id}/resume`);
+    expect(unreachable.statusCode).toBe(503);
+    expect(detailOf(unreachable)).toEqual({
+      detail: { message: expect.any(String), error_type: 'sandbox_unreachable' },
+      debug_id: expect.any(String),
+    });
+    provider.fail('connect', throwing(new TorporError('not_found', 'gone')));
+    const expired = await server.ask('POST', `/api/generation/${id}/resume`);
+    expect(expired.statusCode).toBe(503);
+    expect(detailOf(expired).detail).toMatchObject({ error_type: 'sandbox_expired' });
+  });
+
+  it('refuses with {detail, debug_id} and the right status (R44)', async () => {
+    const id = await ready();
+    const held = Promise.withResolvers<void>();
+    run = async () => {
+      await held.promise;
+      return APP;
+    };
+    const working = await begin();
+    await expect
+      .poll(async () => (await server.ask('GET', `/api/jobs/${working}`)).json().status)
+      .toBe('code');
+    const unknown = 'job_00000000000000000000';
+    const cases: readonly (readonly ['GET' | 'POST', string, number, object?])[] = [
+      ['POST', '/api/generation/start', 422, { body: { goal: 'g' } }],
+      ['POST', '/api/generation/start', 422, { body: { project_id: '', goal: 'g' } }],
+      ['POST', '/api/generation/start', 422, { body: { project_id: 'p', goal: '' } }],
+      ['POST', '/api/generation/start', 422, { body: { project_id: 'p', goal: 'g', runner: 'openai' } }],
+      ['POST', '/api/generation/start', 401, { body: { project_id: 'p', goal: 'g' }, key: null }],
+      ['GET', `/api/generation/${unknown}/status`, 404],
+      ['GET', '/api/generation/nonsense/status', 404],
+      ['POST', `/api/generation/${unknown}/resume`, 404],
+      ['POST', `/api/generation/${unknown}/snapshot`, 404],
+      ['POST', `/api/generation/${id}/resume`, 404, { key: server.keys.other }],
+      ['POST', `/api/generation/${id}/snapshot`, 404, { key: server.keys.other }],
+      ['POST', `/api/generation/${id}/resume`, 404, { key: server.keys.user }],
+      ['GET', `/api/generation/${id}/status`, 404, { headers: { 'torpor-user': 'bob' } }],
+      ['POST', `/api/generation/${id}/resume`, 401, { key: null }],
+      ['POST', `/api/generation/${id}/snapshot`, 401, { key: null }],
+      ['POST', `/api/generation/${working}/snapshot`, 422],
+      ['POST', `/api/generation/${working}/resume`, 404],
+      ['GET', `/api/generation/${working}/preview-check`, 404],
+      ['POST', `/api/generation/${working}/preview-viewed`, 422],
+      ['POST', `/api/generation/${id}/cancel`, 409],
+      ['GET', `/api/jobs/${unknown}/stream`, 404],
+      ['GET', `/api/jobs/${unknown}/logs/stream`, 404],
+    ];
+    for (const [method, path, status, options] of cases) {
+      const answer = await server.ask(method, path, options);
+      expect(answer.statusCode, `${method} ${path}`).toBe(status);
+      expect(detailOf(answer), path).toEqual({ detail: expect.any(String), debug_id: expect.any(String) });
+    }
+    expect((await server.ask('POST', `/api/generation/${working}/cancel`)).json()).toEqual({
+      job_id: working,
+      status: 'cancelled',
+      message: 'Build cancelled',
+    });
+    held.resolve();
+    run = async () => APP;
+  });
+
+  it('says that it is busy when too many wait (R21)', async () => {
+    const held = Promise.withResolvers<void>();
+    run = async () => {
+      await held.promise;
+      return APP;
+    };
+    const answers = [];
+    for (let i = 0; i < 12; i++) {
+      answers.push(await server.ask('POST', '/api/jobs', { body: { project_id: `busy-${i}`, goal: 'g' } }));
+    }
+    held.resolve();
+    run = async () => APP;
+    expect(answers[0]?.json()).toMatchObject({ status: 'queued', usage: { jobs_used: expect.any(Number) } });
+    const busy = answers.find(({ statusCode }) => statusCode === 503);
+    expect(detailOf(busy ?? { json: () => ({}) }).detail).toMatch(
+      /^System busy\. Try again in \d+ minutes\.$/,
+    );
+    expect(Number(busy?.headers['retry-after'])).toBeGreaterThanOrEqual(60);
+  });
+
+  it('makes one build of two requests with one key', async () => {
+    await expect
+      .poll(async () =>
+        (await builds.list({ org: 'default', user: 'default' }, 1e9, 50)).items.every(
+          ({ status }) => status === 'ready' || status === 'failed',
+        ),
+      )
+      .toBe(true);
+    const ask = () =>
+      server.ask('POST', '/api/generation/start', {
+        body: { project_id: 'once', goal: 'g' },
+        headers: { 'idempotency-key': 'k-1' },
+      });
+    const [first, second] = await Promise.all([ask(), ask()]);
+    expect(first?.json()).toEqual(second?.json());
+  });
+
+  it('shows nobody what is inside (R114)', async () => {
+    provider.fail('find', throwing(new Error('password=hunter2 at /srv/secret')));
+    const id = await ready().catch(() => undefined);
+    provider.fail('find', throwing(new Error('password=hunter2 at /srv/secret')));
+    const answer = await server.ask('GET', `/api/generation/${id}/status`);
+    expect(answer.statusCode).toBe(500);
+    expect(detailOf(answer).detail).toBe('Internal server error');
+    const line = server.log.find((one) => one.includes(detailOf(answer).debug_id));
+    expect(line).toBeDefined();
+  });
+});

@@ -1,0 +1,103 @@
+/** The streams of a build: typed events and lines of log, each with a sign of life and an end. */
+import type { Clock } from '@torpor/engine';
+import { isBuildOver } from '@torpor/protocol';
+import type { FastifyReply, FastifyRequest } from 'fastify';
+import { type Frame, sendEvents } from '../http/sse.ts';
+import type { RouteParts } from '../parts.ts';
+
+const EVENTS_BEAT_MS = 15_000;
+const LOGS_BEAT_MS = 20_000;
+
+type Owned = { readonly org: string; readonly user: string };
+
+/**
+ * Whoever comes when it is over gets the last event and is let go; one that was cut off says what it has last, and
+ * gets all that it missed.
+ */
+export async function streamEvents(
+  parts: RouteParts,
+  request: FastifyRequest,
+  reply: FastifyReply,
+  owner: Owned,
+  id: string,
+  form: 'status' | 'typed',
+): Promise<FastifyReply> {
+  const { builds } = parts;
+  if (builds === undefined) throw new Error('There are no builds.');
+  const signal = untilLeft(parts, request);
+  const current = await request.bound.run(() => builds.lastStep(owner, id));
+  const heard = /^\d{1,9}$/.exec(String(request.headers['last-event-id'] ?? ''))?.[0];
+  const onlyLast = form === 'status' || (heard === undefined && isBuildOver(current.event.status));
+  const after = onlyLast ? current.seq - 1 : Number(heard ?? 0);
+  const events = await builds.followEvents(owner, id, after, signal);
+  const frames = async function* (): AsyncGenerator<Frame> {
+    for await (const { seq, event } of events) {
+      if (form === 'status' && event.type !== 'build.stage.started') continue;
+      yield { id: String(seq), event: form === 'typed' ? event.type : 'message', data: event };
+    }
+  };
+  return send(parts, request, reply, withBeats(frames(), parts.clock, EVENTS_BEAT_MS));
+}
+
+export async function streamLogs(
+  parts: RouteParts,
+  request: FastifyRequest,
+  reply: FastifyReply,
+  owner: Owned,
+  id: string,
+): Promise<FastifyReply> {
+  const { builds } = parts;
+  if (builds === undefined) throw new Error('There are no builds.');
+  const items = await request.bound.run(() => builds.followLogs(owner, id, untilLeft(parts, request)));
+  const frames = async function* (): AsyncGenerator<Frame> {
+    for await (const item of items) {
+      yield item.is === 'line'
+        ? { id: String(item.line.id), event: 'log', data: item.line }
+        : { event: 'done', data: { status: item.status } };
+    }
+  };
+  return send(parts, request, reply, withBeats(frames(), parts.clock, LOGS_BEAT_MS));
+}
+
+function untilLeft({ stopping }: RouteParts, request: FastifyRequest): AbortSignal {
+  return AbortSignal.any([request.bound.signal, stopping]);
+}
+
+function send(
+  parts: RouteParts,
+  request: FastifyRequest,
+  reply: FastifyReply,
+  frames: AsyncGenerator<Frame>,
+) {
+  reply.header('cache-control', 'no-cache');
+  return sendEvents(parts, request, reply, frames);
+}
+
+async function* withBeats(
+  frames: AsyncGenerator<Frame>,
+  clock: Clock,
+  everyMs: number,
+): AsyncGenerator<Frame> {
+  let next = frames.next();
+  try {
+    for (;;) {
+      const timer = new AbortController();
+      const beat = clock.sleep(everyMs, timer.signal).then(
+        () => 'beat' as const,
+        () => 'beat' as const,
+      );
+      const first = await Promise.race([next, beat]);
+      timer.abort();
+      if (first === 'beat') {
+        yield { event: 'heartbeat', data: {} };
+        continue;
+      }
+      if (first.done) return;
+      yield first.value;
+      next = frames.next();
+    }
+  } finally {
+    next.catch(() => {});
+    void frames.return(undefined).catch(() => {});
+  }
+}

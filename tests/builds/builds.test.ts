@@ -1,0 +1,55 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { makeDataDir, startTorpor, type TorporProcess } from '../crash/torpor-process.ts';
+import { ALL, follow, GOALS, sandboxOf, untilAsleep, visit } from './whole-build.ts';
+
+describe('a whole build', { timeout: 120_000 }, () => {
+  let dataDir: Awaited<ReturnType<typeof makeDataDir>>;
+  let server: TorporProcess;
+  beforeAll(async () => {
+    dataDir = await makeDataDir();
+    const env = {
+      TORPOR_LOG_LEVEL: 'error',
+      TORPOR_RUNNER_COMMAND: `cat > page.txt && printf '{"scripts":{"start":"node s.js"}}' > package.json &&
+        printf 'require("http").createServer((q, r) => r.end(require("fs").readFileSync("page.txt"))).listen(process.env.PORT)' > s.js`,
+    };
+    server = await startTorpor(dataDir.path, env);
+  }, 120_000);
+  afterAll(async () => {
+    await server?.end();
+    await dataDir?.remove();
+  });
+
+  it('goes from a goal to a preview that sleeps, wakes for a visitor, and can be iterated (R1, R7, R24, R27)', async () => {
+    const { builds, sandboxes } = server.torpor;
+    const started = await builds.start({ project_id: 'notes', goal: GOALS.api });
+    expect(await follow(server, started.job_id)).toEqual(ALL);
+    const asleep = await untilAsleep(server, started.job_id);
+    const url = asleep.preview_url ?? '';
+    expect((await sandboxes.get(sandboxOf(asleep))).state).toBe('paused');
+    const added = await visit(server, url, '/notes', { method: 'POST', body: { text: 'remember' } });
+    expect(added).toMatchObject({ status: 201 });
+    expect(await builds.resume(started.job_id)).toEqual({ preview_url: url, sandbox_id: asleep.sandbox_id });
+
+    const second = await builds.start({ project_id: 'notes', goal: 'more', previous_job_id: started.job_id });
+    expect((await follow(server, second.job_id)).at(-1)).toBe('ready');
+    const next = await untilAsleep(server, second.job_id);
+    expect(next.build_version).toBe('build_v0_2');
+    // The files that the first one wrote while it ran came along; the two go their own ways from here.
+    expect((await visit(server, next.preview_url ?? '', '/notes')).text).toContain('remember');
+    await visit(server, next.preview_url ?? '', '/notes/1', { method: 'DELETE' });
+    expect((await visit(server, url, '/notes')).text).toContain('remember');
+  });
+
+  it('runs any program as a runner, in a sandbox that is gone afterwards (R5, R6)', async () => {
+    const { builds, sandboxes } = server.torpor;
+    const { job_id } = await builds.start({ project_id: 'any', goal: 'hello otters', runner: 'command' });
+    expect((await follow(server, job_id)).at(-1)).toBe('ready');
+    const status = await untilAsleep(server, job_id);
+    expect((await visit(server, status.preview_url ?? '')).text).toBe('hello otters');
+    const left: string[] = [];
+    for await (const one of sandboxes.list({ metadata: { 'torpor.build': job_id } })) {
+      if (one.state !== 'killed') left.push(one.id);
+    }
+    expect(left).toEqual([status.sandbox_id]);
+  });
+});
