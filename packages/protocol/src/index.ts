@@ -10,6 +10,7 @@ export * from './ports.ts';
 export * from './processes.ts';
 export * from './replies.ts';
 export * from './requests.ts';
+export * from './sessions.ts';
 export * from './states.ts';
 export * from './templates.ts';
 export * from './terminal.ts';

@@ -8,15 +8,17 @@ export class Notices implements Growth {
   private readonly clock: Clock;
   /** A notice may get lost with a connection; readers look again after this long without one. */
   private readonly atLeastEveryMs: number;
+  private readonly channel: string;
   private unlisten: (() => Promise<void>) | undefined;
 
-  constructor(clock: Clock, atLeastEveryMs: number) {
+  constructor(clock: Clock, atLeastEveryMs: number, channel = 'ledger') {
     this.clock = clock;
     this.atLeastEveryMs = atLeastEveryMs;
+    this.channel = channel;
   }
 
   async start(db: Database): Promise<void> {
-    this.unlisten = await db.listen('ledger', () => this.wakeAll());
+    this.unlisten = await db.listen(this.channel, () => this.wakeAll());
   }
 
   async stop(): Promise<void> {
