@@ -27,6 +27,7 @@ import { Keys } from './keys.ts';
 import { Operations } from './operations.ts';
 import type { Page, PageOptions } from './pages.ts';
 import { Sandboxes } from './sandboxes.ts';
+import { Sessions } from './sessions.ts';
 import { Templates } from './templates.ts';
 import { Transport, type TransportOptions } from './transport.ts';
 
@@ -39,6 +40,7 @@ const eventPage = pageSchema(eventViewSchema);
 
 export class Torpor {
   readonly sandboxes: Sandboxes;
+  readonly sessions: Sessions;
   readonly checkpoints: Checkpoints;
   readonly operations: Operations;
   readonly templates: Templates;
@@ -48,6 +50,7 @@ export class Torpor {
   constructor(options: TransportOptions = {}) {
     this.calls = new JsonCalls(new Transport(options));
     this.sandboxes = new Sandboxes(this.calls);
+    this.sessions = new Sessions(this.calls);
     this.checkpoints = new Checkpoints(this.calls);
     this.operations = new Operations(this.calls);
     this.templates = new Templates(this.calls);
