@@ -97,15 +97,33 @@ async function attempt(ctx: Context, session: Session, act: 'resume' | 'repair',
       if (state === 'running') await ctx.clock.sleep(ctx.settings.lookAgainMs, signal);
       return undefined;
     }
-    const { lost, resumed } = await ctx.engine.resume({ org, signal }, sandboxId, {
-      fallback: [...FALLBACK],
-    });
+    const { lost, resumed } = await resumeSurely(ctx, org, sandboxId, signal);
     if (resumed) await ctx.db.transaction((tx) => noteResumed(tx, session, resumedWith(ctx, lost)));
     return undefined;
   } catch (thrown) {
     signal.throwIfAborted();
     return { of: sandboxId, error: TorporError.from(thrown) };
   }
+}
+
+/** A resume that did nothing may have been an accident; one that does nothing twice does not work (R70). */
+async function resumeSurely({ engine }: Context, org: string, id: SandboxId, signal: AbortSignal) {
+  const resume = () => engine.resume({ org, signal }, id, { fallback: [...FALLBACK] });
+  try {
+    return await resume();
+  } catch (thrown) {
+    if (!didNothing(thrown)) throw thrown;
+  }
+  try {
+    return await resume();
+  } catch (thrown) {
+    if (!didNothing(thrown)) throw thrown;
+    throw new TorporError(thrown.code, thrown.message, { sandboxId: id, retryable: false, cause: thrown });
+  }
+}
+
+function didNothing(thrown: unknown): thrown is TorporError {
+  return thrown instanceof TorporError && thrown.toBody().details?.['seen'] === 'gone';
 }
 
 function resumedWith({ clock }: Context, lost: Loss[]): SessionChange {

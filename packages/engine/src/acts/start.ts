@@ -169,8 +169,8 @@ async function launch(ctx: Context, held: Held, sandbox: Sandbox, source: Source
     const why = 'why' in observed ? `: ${observed.why}` : '';
     throw new TorporError('unreachable', `The sandbox was started but is seen ${observed.is}${why}.`, {
       sandboxId: sandbox.id,
-      // A start that does nothing will do nothing again: whoever waits for it must not go on waiting.
-      retryable: observed.is !== 'gone',
+      // For those who have to tell a start that did nothing from a runtime that could not be asked.
+      details: { seen: observed.is },
     });
   }
   await pass(ctx, operation, 'start-observed');

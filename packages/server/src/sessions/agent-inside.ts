@@ -18,7 +18,7 @@ export function agentInside(engine: Pick<Engine, 'agent'>): Inside {
       try {
         return await deliver(agent, order, signal);
       } catch (thrown) {
-        throw fromAgent(thrown, id);
+        throw deliverFailure(thrown, id);
       } finally {
         agent.close();
       }
@@ -79,6 +79,13 @@ async function* listen(
     const skipped = Math.max(0, from - begins);
     yield { is: 'output', channel, position: begins + skipped, bytes: bytes.subarray(skipped) };
   }
+}
+
+/** An agent that is not ours does not know what a turn is. */
+function deliverFailure(thrown: unknown, sandboxId: SandboxId): TorporError {
+  if (agentError(thrown).code !== 'not_found') return fromAgent(thrown, sandboxId);
+  const message = 'The agent of this sandbox keeps no record of turns, so none can be delivered once.';
+  return new TorporError('capability_unsupported', message, { sandboxId });
 }
 
 /** That the process is gone is the only thing that an agent can say for good here. */
