@@ -4,8 +4,8 @@ import { LINE_PROGRAM } from './line-program.ts';
 
 const program = { command: LINE_PROGRAM, mode: 'service' } as const;
 
-/** Places at which the server is killed for real: before and after a sandbox is bound, and around the delivery. */
-const DEATHS = ['session.spawned', 'session.bound', 'session.delivered'];
+/** The tightest place at which the server is killed for real; `npm run test:sessions` has them all. */
+const DEATHS = ['session.delivered'];
 
 describe('a session with a real program', () => {
   let data: Awaited<ReturnType<typeof makeDataDir>>;

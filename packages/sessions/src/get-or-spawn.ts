@@ -140,12 +140,13 @@ async function plan(
   failure: TorporError | undefined,
 ): Promise<void> {
   const formerId = session.sandboxId ?? session.formerId;
-  const from = await lastFiles(ctx, session.org, formerId);
   const healed = found === 'first' ? session.change : null;
+  const isEmpty = healed?.did === 'healed' && !healed.threadKept;
+  const from = isEmpty ? null : await lastFiles(ctx, session.org, formerId);
   const why = healed?.why ?? found;
   const message = failure?.message ?? healed?.message ?? null;
   // What can perhaps still be started is not ended because we could not start it.
-  const retire = formerId !== null && (from !== null || failure === undefined);
+  const retire = formerId !== null && !isEmpty && (from !== null || failure === undefined);
   const decided: Plan = { at: ctx.clock.now(), from, why, message, formerId, retire };
   await ctx.db.transaction((tx) => writePlan(tx, session, decided));
   await ctx.pass('session.planned');

@@ -96,6 +96,11 @@ describe.each(testedDatabases)('healing on %s', (kind) => {
     await here.sessions.heal();
     expect(await here.sessions.get(ORG, id)).toMatchObject({ sandboxId: null, change: { did: 'healed' } });
     expect(await here.sessions.get(ORG, well.id)).toMatchObject({ sandboxId: well.sandboxId });
+    const made = await sandboxesMade(here.world);
+    const { session } = await here.sessions.getOrSpawn(caller, id);
+    expect(session.change).toMatchObject({ did: 'spawned', why: 'checkpoint_missing', from: null });
+    expect(await sandboxesMade(here.world)).toBe(made + 1);
+    await here.sessions.heal();
     expect(await here.world.engine.get(ORG, sandboxId)).toMatchObject({ state: 'paused' });
   });
 

@@ -35,7 +35,8 @@ describe.each(databaseKinds)('the life of a session on %s', (kind) => {
       world.runtime.vanish(sandboxId as never, true);
       expect(await answer('four')).toMatchObject({ state: 'done', output: 'echo four\n' });
       const { change } = await sessions.get(ORG, id);
-      expect(change).toMatchObject({ did: 'spawned', formerSandboxId: sandboxId });
+      // What it had written is gone; it goes on from where it last slept, and is told what was said since.
+      expect(change).toMatchObject({ did: 'resumed', lost: ['files'], threadKept: false });
       expect(inside.stdin.map(({ order }) => order.input)).toEqual(['one', 'two', 'three', 'four']);
       expect(inside.stdin.at(-1)?.order.history).toHaveLength(3);
       await sessions.end(ORG, id);
