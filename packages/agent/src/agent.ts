@@ -17,6 +17,7 @@ import { Paths } from './paths.ts';
 import { PortForwarders } from './port-forwarders.ts';
 import { listeningPorts, listeningSockets } from './ports.ts';
 import { ProcessLimit } from './process-limit.ts';
+import { launch } from './process-service.ts';
 import { killQuietly, ProcessTable } from './process-table.ts';
 import { routes } from './routes.ts';
 import type { ProcessScope } from './sandbox-processes.ts';
@@ -26,6 +27,8 @@ import { serveCaller } from './sudo/caller.ts';
 import { SudoDoor } from './sudo/door.ts';
 import { loadTerminals } from './terminal.ts';
 import { tidyMemory } from './tidy-memory.ts';
+import { TurnRecords } from './turns/turn-records.ts';
+import { Turns } from './turns/turns.ts';
 import { ownUser, type User, Users } from './users.ts';
 
 export interface RunningAgent {
@@ -59,12 +62,17 @@ export async function startAgent(options: AgentOptions, script: string): Promise
   const scope = (): ProcessScope => ({
     shared: root === undefined ? undefined : { sandboxId: identity.sandboxId, agentPid: process.pid },
   });
+  const processes = { table, users, identity, paths, pipes, env: process.env };
   const server = createServer(
     // An upload or a stream of input takes as long as it takes.
     { requestTimeout: 0, keepAliveTimeout: 75_000, keepAlive: true },
     routes({
       identity,
-      processes: { table, users, identity, paths, pipes, env: process.env },
+      processes,
+      turns: new Turns({
+        records: new TurnRecords(join(stateDir, 'turns')),
+        launch: (order) => launch(processes, order, {}),
+      }),
       files: fileDispatch({
         users,
         identity,

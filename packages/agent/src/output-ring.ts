@@ -52,6 +52,11 @@ export class OutputRing {
     this.flow = flow;
   }
 
+  /** Everything that was ever written, kept or not. */
+  get writtenBytes(): number {
+    return this.written;
+  }
+
   get keptBytes(): number {
     return this.written - this.keptFrom;
   }

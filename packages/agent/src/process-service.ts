@@ -87,14 +87,23 @@ export function processService(parts: ProcessServiceParts): ServiceImpl<typeof P
   };
 }
 
-async function start(
-  { table, users, identity, paths, env, pipes }: ProcessServiceParts,
+function start(
+  parts: ProcessServiceParts,
   request: StartRequest,
   context: HandlerContext,
 ): Promise<TrackedProcess> {
+  const user = userOfAuthorization(context.requestHeader.get('authorization'));
+  return launch(parts, request, { user, timeoutMs: context.timeoutMs() });
+}
+
+/** Starts a process for whoever asks; the default user's unless another is named. */
+export async function launch(
+  { table, users, identity, paths, env, pipes }: ProcessServiceParts,
+  request: Pick<StartRequest, 'process' | 'pty' | 'stdin' | 'tag'>,
+  { user: name, timeoutMs }: { readonly user?: string | undefined; readonly timeoutMs?: number | undefined },
+): Promise<TrackedProcess> {
   const config = request.process;
   if (!config?.cmd) throw new TorporError('invalid_request', 'The command is missing.');
-  const name = userOfAuthorization(context.requestHeader.get('authorization'));
   const user = await users.resolve(name, identity.defaultUser);
   const usual = identity.defaultWorkdir ?? user.home;
   const asked = config.cwd ? paths.absolute(config.cwd, { user, workdir: usual }) : undefined;
@@ -113,7 +122,7 @@ async function start(
   return table.add(
     started,
     { cmd, args, envs, ...(cwd === undefined ? {} : { cwd }) },
-    { tag: request.tag, timeoutMs: context.timeoutMs() },
+    { tag: request.tag, timeoutMs },
   );
 }
 

@@ -32,6 +32,7 @@ import type { MetricsSource } from './metrics.ts';
 import type { OpenPort } from './ports.ts';
 import { type ProcessServiceParts, processService } from './process-service.ts';
 import { RPC_OPTIONS, safeForConnect } from './rpc-options.ts';
+import type { Turns } from './turns/turns.ts';
 
 export interface RouteParts {
   readonly identity: SandboxIdentity;
@@ -49,6 +50,7 @@ export interface RouteParts {
   /** What to dial from outside for a port; undefined when nobody listens. */
   readonly forward: (port: number) => Promise<number | undefined>;
   readonly warmUp: () => Promise<void>;
+  readonly turns: Turns;
 }
 
 const PROCESS_PREFIX = `/${Process.typeName}/`;
@@ -145,6 +147,8 @@ async function plain(
     case 'POST /warm-up':
       await parts.warmUp();
       return void response.writeHead(204).end();
+    case 'POST /turns':
+      return answerJson(response, 200, await parts.turns.take(parseJson(await readBody(request))));
     case 'POST /forward': {
       const { port } = await readMessage(request, ForwardRequestSchema);
       const reached = create(ForwardResponseSchema, { port: (await parts.forward(port)) ?? 0 });

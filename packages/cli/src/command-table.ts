@@ -147,6 +147,13 @@ export const COMMANDS: readonly CommandEntry[] = [
     load: () => import('./commands/ports.ts'),
   },
   {
+    name: 'session',
+    aliases: ['sessions'],
+    group: WORK,
+    summary: 'talk to a program in a sandbox that sleeps in between (ls, send, log, rebind, end)',
+    load: () => import('./commands/session.ts'),
+  },
+  {
     name: 'events',
     group: HISTORY,
     summary: 'what happened, from the ledger',

@@ -27,6 +27,7 @@ import type {
 } from '@torpor/protocol';
 import { TorporError } from '@torpor/protocol';
 import { observe } from './acts/observe.ts';
+import { hasUsableCheckpoint } from './acts/start.ts';
 import { Background } from './background.ts';
 import {
   type Checkpoint,
@@ -71,7 +72,7 @@ import { BUILT_IN, refuseTakenTemplateName } from './templates/taken-name.ts';
 import { getTemplate, listTemplates } from './templates/template.ts';
 import { audit, type Disagreement } from './upkeep/audit.ts';
 import { collect, scrub } from './upkeep/collector.ts';
-import { type Round, reconcile } from './upkeep/reconciler.ts';
+import { compare, type Round, reconcile } from './upkeep/reconciler.ts';
 import { RefusalLines } from './upkeep/refusals.ts';
 import { buryOthers, claimHome, forgetDeadServers, heartbeat, sayGoodbye } from './upkeep/servers.ts';
 import { Sweeper } from './upkeep/sweeper.ts';
@@ -393,6 +394,19 @@ export class Engine {
     await ctx.db.transaction((tx) => forgetExpiredKeys(tx, ctx.clock.now()));
     await forgetDeadServers(ctx);
     return round;
+  }
+
+  /** The same for one sandbox, for whoever cannot wait for the round. */
+  async compareOne(org: string, id: SandboxId): Promise<SandboxView> {
+    const round: Round = { takenUp: 0, repaired: 0, unknown: 0, failed: 0, did: [] };
+    const sandbox = await getSandbox(this.ctx.db, id, org);
+    if (sandbox.state === 'running') await compare(this.ctx, this.desk, sandbox, round);
+    return this.view(id, org);
+  }
+
+  /** Whether anything of its own is left that the sandbox could be started from. Doubt counts as yes. */
+  async isStartable(org: string, id: SandboxId): Promise<boolean> {
+    return hasUsableCheckpoint(this.ctx, await getSandbox(this.ctx.db, id, org));
   }
 
   /** Everything that the ledger and the rows do not agree on; nothing, unless something is badly wrong. */

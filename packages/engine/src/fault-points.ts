@@ -40,7 +40,8 @@ export const FAULT_POINTS: readonly FaultPoint[] = Object.entries(PLACES).flatMa
 );
 
 export interface FaultPoints {
-  pass(point: FaultPoint): Promise<void> | void;
+  /** Those who build on the engine have places of their own. */
+  pass(point: FaultPoint | `session.${string}`): Promise<void> | void;
 }
 
 export const noFaults: FaultPoints = { pass: () => {} };

@@ -30,6 +30,7 @@ import {
 } from './gen/torpor/agent_pb.js';
 import { leavable } from './leavable-streams.ts';
 import { type AgentAddress, exchange, exchangeJson, exchangeMessage } from './plain-http.ts';
+import { type TurnOrder, type TurnReceipt, turnReceipt } from './turns.ts';
 import { ACCESS_TOKEN_HEADER, CREDENTIAL_HEADER, METADATA_HEADER_PREFIX } from './wire-names.ts';
 
 export type ConnectAgentOptions = { readonly accessToken?: string | undefined } & (
@@ -78,6 +79,8 @@ export interface AgentClient {
    * only; null when nobody listens. May be asked again and again.
    */
   forward(port: number, options?: CallOptions): Promise<number | null>;
+  /** Gives a turn of a session to its program, once: a repetition is told what was written down of the first. */
+  deliverTurn(order: TurnOrder, options?: CallOptions): Promise<TurnReceipt>;
   /** Has everything started that the first calls would otherwise wait for. */
   warmUp(options?: CallOptions): Promise<void>;
   /**
@@ -187,6 +190,12 @@ function plainCalls(address: AgentAddress, authorization: Readonly<Record<string
       const { port: reached } = await exchangeMessage(address, call, ForwardResponseSchema);
       if (reached > MAX_PORT) throw new TorporError('internal', 'The agent named a port that cannot be.');
       return reached || null;
+    },
+
+    async deliverTurn(order: TurnOrder, { signal }: CallOptions = {}): Promise<TurnReceipt> {
+      const headers = { ...authorization, 'content-type': 'application/json' };
+      const call = { method: 'POST', path: '/turns', headers, body: JSON.stringify(order), signal } as const;
+      return turnReceipt(await exchangeJson(address, call));
     },
 
     async warmUp({ signal }: CallOptions = {}): Promise<void> {

@@ -4,7 +4,7 @@
  */
 import { z } from 'zod';
 
-const KINDS = ['sbx', 'ckpt', 'job', 'op', 'evt', 'ses', 'req'] as const;
+const KINDS = ['sbx', 'ckpt', 'job', 'op', 'evt', 'ses', 'turn', 'req'] as const;
 export type IdKind = (typeof KINDS)[number];
 
 /** An id of one kind. The compiler keeps a checkpoint's id out of a sandbox's place. */
@@ -14,6 +14,8 @@ export type CheckpointId = Id<'ckpt'>;
 export type OperationId = Id<'op'>;
 export type EventId = Id<'evt'>;
 export type JobId = Id<'job'>;
+export type SessionId = Id<'ses'>;
+export type TurnId = Id<'turn'>;
 export type RequestId = Id<'req'>;
 
 const LENGTH = 20;

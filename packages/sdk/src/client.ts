@@ -28,6 +28,7 @@ import { Keys } from './keys.ts';
 import { Operations } from './operations.ts';
 import type { Page, PageOptions } from './pages.ts';
 import { Sandboxes } from './sandboxes.ts';
+import { Sessions } from './sessions.ts';
 import { Templates } from './templates.ts';
 import { Transport, type TransportOptions } from './transport.ts';
 
@@ -41,6 +42,7 @@ const eventPage = pageSchema(eventViewSchema);
 export class Torpor {
   readonly sandboxes: Sandboxes;
   readonly builds: Builds;
+  readonly sessions: Sessions;
   readonly checkpoints: Checkpoints;
   readonly operations: Operations;
   readonly templates: Templates;
@@ -51,6 +53,7 @@ export class Torpor {
     this.calls = new JsonCalls(new Transport(options));
     this.sandboxes = new Sandboxes(this.calls);
     this.builds = new Builds(this.calls);
+    this.sessions = new Sessions(this.calls);
     this.checkpoints = new Checkpoints(this.calls);
     this.operations = new Operations(this.calls);
     this.templates = new Templates(this.calls);

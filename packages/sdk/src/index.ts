@@ -39,8 +39,15 @@ export {
   type SandboxState,
   type SandboxView,
   type Service,
+  type SessionChange,
+  type SessionId,
+  type SessionView,
   type SnapshotRequest,
   TorporError,
+  type TurnId,
+  type TurnReply,
+  type TurnState,
+  type TurnView,
   type WrittenFile,
 } from '@torpor/protocol';
 export type { Builds, LogPageOptions } from './builds.ts';
@@ -61,6 +68,8 @@ export { PartialForkError } from './sandbox/partial-fork-error.ts';
 export { type ConnectOptions, Sandbox } from './sandbox/sandbox.ts';
 export type { ServiceView } from './sandbox/services.ts';
 export type { PauseReply, ResumeReply, SandboxFilter } from './sandboxes.ts';
+export type { Session, SessionFilter, SessionOptions } from './sessions.ts';
 export type { ArchiveTemplateRequest } from './templates.ts';
 export { DEFAULT_URL, type TransportOptions } from './transport.ts';
 export { isTransportFault } from './transport-fault.ts';
+export type { TurnEvent } from './turn-stream.ts';

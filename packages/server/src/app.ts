@@ -29,7 +29,9 @@ import { operationRoutes } from './routes/operations.ts';
 import { previewLinkRoutes } from './routes/preview-links.ts';
 import { processRoutes } from './routes/processes.ts';
 import { sandboxRoutes } from './routes/sandboxes.ts';
+import { sessionRoutes } from './routes/sessions.ts';
 import { templateRoutes } from './routes/templates.ts';
+import { turnRoutes } from './routes/turns.ts';
 import { attachTerminal } from './terminal.ts';
 
 const ROUTES = [
@@ -46,6 +48,8 @@ const ROUTES = [
   operationRoutes,
   catalogueRoutes,
   templateRoutes,
+  sessionRoutes,
+  turnRoutes,
   keyRoutes,
   healthRoutes,
   fsckRoutes,

@@ -2,6 +2,7 @@
 import type { Builds } from '@torpor/builds';
 import type { Clock, Database, Engine, Ids } from '@torpor/engine';
 import type { Gateway } from '@torpor/gateway';
+import type { Sessions } from '@torpor/sessions';
 import type { KeyWatch } from './http/key-watch.ts';
 import type { Replays } from './http/replays.ts';
 import type { Log } from './observe/log.ts';
@@ -13,6 +14,7 @@ import type { Uploads } from './uploads.ts';
 /** What a server is put together from. */
 export interface AppParts {
   readonly engine: Engine;
+  readonly sessions: Sessions;
   readonly db: Database;
   readonly clock: Clock;
   readonly ids: Ids;

@@ -6,6 +6,7 @@ import type { CheckpointStore, Clock, Report, Runtime } from '@torpor/engine';
 import { TorporError } from '@torpor/protocol';
 import { gvisorRuntime, PROCESS_LIMITS, probeGvisor, processRuntime } from '@torpor/runtimes';
 import type { ServerConfig } from './config.ts';
+import { openE2b } from './e2b-choice.ts';
 import { isLoopbackHost } from './http/loopback.ts';
 
 export interface ChosenRuntime {
@@ -33,11 +34,15 @@ export async function chooseRuntime(
     case 'gvisor':
     case 'auto':
       return chooseGvisor(config, store, clock, report);
+    case 'e2b': {
+      const runtime = await openE2b(config.dataDir, clock, report, process.env);
+      return { runtime, limits: [], close: () => runtime.close() };
+    }
     default:
       throw new TorporError(
         'capability_unsupported',
         `This version of Torpor has no runtime "${config.runtime}".`,
-        { hint: 'Use --runtime gvisor or --runtime process, or leave it out.' },
+        { hint: 'Use --runtime gvisor, process or e2b, or leave it out.' },
       );
   }
 }

@@ -16,6 +16,7 @@ import {
 } from '@torpor/engine';
 import { type LocalCertificate, localCertificate } from '@torpor/gateway';
 import { type Capabilities, TorporError } from '@torpor/protocol';
+import { DEFAULT_SESSION_SETTINGS, Sessions } from '@torpor/sessions';
 import manifest from '../package.json' with { type: 'json' };
 import { leaveAddress } from './address-file.ts';
 import { type App, buildApp } from './app.ts';
@@ -32,6 +33,7 @@ import { OperationTrace } from './observe/operation-trace.ts';
 import { reportTo } from './observe/report.ts';
 import { openGateway } from './preview/open-gateway.ts';
 import { type ChosenRuntime, chooseRuntime } from './runtime-choice.ts';
+import { agentInside } from './sessions/agent-inside.ts';
 import { DEFAULT_SERVER_SETTINGS } from './settings.ts';
 import { openUploads } from './uploads.ts';
 
@@ -96,6 +98,18 @@ export async function startServer(config: ServerConfig, options: StartOptions): 
   begun.defer(await watchLedger({ db, serverId, log: options.log, metrics }));
   begun.defer(() => stopEngine(engine, options.log));
   await engine.start();
+  const sessions = new Sessions({
+    engine,
+    db,
+    clock: systemClock,
+    ids: randomIds,
+    inside: agentInside(engine),
+    settings: DEFAULT_SESSION_SETTINGS,
+    report,
+    pass: (point) => options.faults.pass(point),
+  });
+  begun.defer(() => sessions.stop());
+  await sessions.start();
   const key = await ensureFirstKey({ db, clock: systemClock, randomBytes }, dataDir, config.apiKey);
   const certificate = config.tls ? await certificateFor(config) : undefined;
   const door = new OwnDoor();
@@ -106,6 +120,7 @@ export async function startServer(config: ServerConfig, options: StartOptions): 
   const app = await buildApp({
     ...shared,
     engine,
+    sessions,
     ids: randomIds,
     operations,
     uploads: await openUploads(join(dataDir, 'uploads')),

@@ -12,6 +12,7 @@ import {
   type World,
 } from '@torpor/engine/testing';
 import type { ErrorBody, SandboxId } from '@torpor/protocol';
+import { DEFAULT_SESSION_SETTINGS, Sessions } from '@torpor/sessions';
 import type { InjectOptions, LightMyRequestResponse } from 'fastify';
 import { type App, buildApp } from '../src/app.ts';
 import { createKey } from '../src/keys/manage.ts';
@@ -20,6 +21,7 @@ import { Metrics } from '../src/observe/metrics.ts';
 import { OperationTrace } from '../src/observe/operation-trace.ts';
 import { reportTo } from '../src/observe/report.ts';
 import type { AppParts } from '../src/parts.ts';
+import { agentInside } from '../src/sessions/agent-inside.ts';
 import { DEFAULT_SERVER_SETTINGS, type ServerSettings } from '../src/settings.ts';
 import { openUploads } from '../src/uploads.ts';
 import { AgentRuntime } from './agent-runtime.ts';
@@ -31,6 +33,8 @@ export interface TestServerOptions {
   readonly engineSettings?: Partial<Settings>;
   /** Puts something between the engine and its runtime or database. */
   readonly wrap?: (parts: EngineParts, runtime: AgentRuntime) => Partial<EngineParts>;
+  /** Whether turns that have to wait are tried again, and dead sessions heal, by themselves. */
+  readonly sessionRounds?: boolean;
   readonly wrapApp?: (parts: AppParts) => Partial<AppParts>;
 }
 
@@ -84,8 +88,20 @@ export async function testServer(options: TestServerOptions = {}): Promise<TestS
   });
   const settings = { ...DEFAULT_SERVER_SETTINGS, ...options.settings };
   const uploadsDir = await mkdtemp(join(tmpdir(), 'torpor-uploads-'));
+  const sessions = new Sessions({
+    engine: world.engine,
+    db: world.db,
+    clock: systemClock,
+    ids: randomIds,
+    inside: agentInside(world.engine),
+    settings: DEFAULT_SESSION_SETTINGS,
+    report: reportTo(logger, metrics),
+    pass: () => {},
+  });
+  await sessions.start({ rounds: options.sessionRounds ?? false });
   const plain: AppParts = {
     engine: world.engine,
+    sessions,
     db: world.db,
     clock: systemClock,
     ids: randomIds,
@@ -129,6 +145,7 @@ export async function testServer(options: TestServerOptions = {}): Promise<TestS
     listen: () => app.server.listen({ host: '127.0.0.1', port: 0 }),
     dispose: async () => {
       await app.stop();
+      await sessions.stop();
       await world.dispose();
       await runtime?.dispose();
       await rm(uploadsDir, { recursive: true });

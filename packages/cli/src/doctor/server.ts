@@ -3,6 +3,7 @@ import { Torpor, TorporError } from '@torpor/sdk';
 import manifest from '../../package.json' with { type: 'json' };
 import { type Connection, canConnect, portOf } from '../connection.ts';
 import type { Check } from './check.ts';
+import { checkSessions } from './sessions.ts';
 
 const KEPT = {
   memory: 'memory and files survive a pause',
@@ -43,7 +44,8 @@ async function checkKey(torpor: Torpor, apiKey: string | undefined, dataDir: str
   }
   try {
     const runtimes = await torpor.runtimes();
-    return [{ is: 'good', what, detail: 'opens the server' }, ...runtimes.map(runtimeCheck)];
+    const rest = [...runtimes.map(runtimeCheck), ...(await checkSessions(torpor))];
+    return [{ is: 'good', what, detail: 'opens the server' }, ...rest];
   } catch (thrown) {
     const todo = thrown instanceof TorporError ? thrown.hint : 'Try again.';
     return [{ is: 'wrong', what, detail: reason(thrown), todo }];

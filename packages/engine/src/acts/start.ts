@@ -169,6 +169,8 @@ async function launch(ctx: Context, held: Held, sandbox: Sandbox, source: Source
     const why = 'why' in observed ? `: ${observed.why}` : '';
     throw new TorporError('unreachable', `The sandbox was started but is seen ${observed.is}${why}.`, {
       sandboxId: sandbox.id,
+      // For those who have to tell a start that did nothing from a runtime that could not be asked.
+      details: { seen: observed.is },
     });
   }
   await pass(ctx, operation, 'start-observed');
@@ -297,7 +299,7 @@ async function giveUp(
 }
 
 /** Whether anything of the sandbox's own could still be started, by whatever policy. Doubt counts as yes. */
-async function hasUsableCheckpoint(ctx: Context, sandbox: Sandbox): Promise<boolean> {
+export async function hasUsableCheckpoint(ctx: Context, sandbox: Sandbox): Promise<boolean> {
   const own = await listCheckpoints(ctx.db, sandbox.id, null, 64);
   const attached =
     sandbox.checkpointId === null ? undefined : await findCheckpoint(ctx.db, sandbox.checkpointId);

@@ -78,7 +78,7 @@ async function compareSandboxes(ctx: Context, desk: Desk, round: Round): Promise
   );
 }
 
-async function compare(ctx: Context, desk: Desk, sandbox: Sandbox, round: Round): Promise<void> {
+export async function compare(ctx: Context, desk: Desk, sandbox: Sandbox, round: Round): Promise<void> {
   if ((await findOpenOperation(ctx.db, sandbox.id)) !== undefined) return;
   if (sandbox.state === 'killing') {
     await kill(ctx, desk, { org: sandbox.org }, sandbox.id, 'reconcile');

@@ -26,6 +26,7 @@ import {
   type SandboxId,
   TorporError,
 } from '@torpor/protocol';
+import { refuseRestrictions } from '../refuse-restrictions.ts';
 import { errnoOf, writing } from '../storage-failure.ts';
 import { Turns } from '../turns.ts';
 import { dropBaseline, noticesWrites, readBaseline, writeBaseline } from './baseline.ts';
@@ -35,7 +36,7 @@ import { agentState, crowdOf, crowdUpTo, type Ground, liveInstance } from './gro
 import { readInstanceRecord } from './instance-record.ts';
 import { OwnedPorts } from './owned-ports.ts';
 import { killAll, stopAll } from './process-signals.ts';
-import { refuseRestrictions, startInstance } from './start.ts';
+import { startInstance } from './start.ts';
 import { capture, syncFileSystem } from './workspace.ts';
 
 const CAPABILITIES: Capabilities = {
@@ -66,11 +67,11 @@ export class ProcessRuntime implements Runtime {
   }
 
   checkNetwork(network: Network): void {
-    refuseRestrictions(network);
+    refuseRestrictions(this.name, network);
   }
 
   async setNetwork(_: Instance, network: Network): Promise<void> {
-    refuseRestrictions(network);
+    refuseRestrictions(this.name, network);
   }
 
   async prepareTemplate({ name, root }: TemplateOrder, staging: Staging): Promise<Captured> {

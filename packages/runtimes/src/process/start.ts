@@ -2,7 +2,8 @@
 import { randomBytes } from 'node:crypto';
 import { chmod, chown, mkdir, rename } from 'node:fs/promises';
 import type { Address, Instance, SealedCheckpoint, Started, StartSpec } from '@torpor/engine';
-import { type Network, type Service, TorporError } from '@torpor/protocol';
+import type { Service } from '@torpor/protocol';
+import { refuseRestrictions } from '../refuse-restrictions.ts';
 import { startServices } from '../services.ts';
 import { writing } from '../storage-failure.ts';
 import type { Turns } from '../turns.ts';
@@ -37,7 +38,8 @@ export async function startInstance(
   spec: StartSpec,
   signal: AbortSignal,
 ): Promise<Started> {
-  refuseRestrictions(spec.network);
+  // It shares the network of the host, and cannot be kept from any part of it.
+  refuseRestrictions('process', spec.network);
   await openContent(from);
   await killAll(await crowdUpTo(ground, instance), signal);
   const record = await reserving.take('reserve', () => reserve(ground, instance, spec), signal);
@@ -59,15 +61,6 @@ export async function startInstance(
     agent.close();
   }
   return { kind: 'files', lost: isTemplate(from) ? [] : ['processes'] };
-}
-
-/** A sandbox that shares the network of the host cannot be kept from any part of it. */
-export function refuseRestrictions({ mode, allow, deny }: Network): void {
-  if (mode !== 'none' && (allow ?? []).length === 0 && (deny ?? []).length === 0) return;
-  throw new TorporError(
-    'capability_unsupported',
-    'The process runtime cannot restrict the network of a sandbox.',
-  );
 }
 
 /** The directory is made first: from here on the instance is found by whoever looks for what is left over. */

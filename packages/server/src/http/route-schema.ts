@@ -25,7 +25,7 @@ const MAX_PAGE = 1_000;
 export const limitQuery = z.coerce.number().int().min(1).max(MAX_PAGE).default(100);
 
 /** For lists whose `nextCursor` is an id that starts so. Those who send a cursor always leave the first empty. */
-export function pageQuery(prefix: 'sbx' | 'key') {
+export function pageQuery(prefix: 'sbx' | 'ses' | 'key') {
   return { limit: limitQuery, cursor: cursorLike(new RegExp(`^(?:${prefix}_[a-z0-9]{20})?$`)) };
 }
 

@@ -1,0 +1,163 @@
+/** `torpor session` with `ls`, `send`, `log`, `rebind` and `end`. */
+import type { SandboxId, SessionId, SessionView, TurnReply } from '@torpor/protocol';
+import type { Session } from '@torpor/sdk';
+import { teach } from '../build-command.ts';
+import type { Cli, Define } from '../cli.ts';
+import { columns } from '../columns.ts';
+import { confirm } from '../confirm.ts';
+import { EXIT } from '../exit-codes.ts';
+import { CliError } from '../failure.ts';
+import { relative } from '../human-units.ts';
+import { given } from '../pairs.ts';
+import { sandboxOf } from '../sandbox-argument.ts';
+
+interface SendOptions {
+  command?: string;
+  service?: boolean;
+  template?: string;
+}
+
+const WHICH = 'its key or id, ses_…';
+
+export const define: Define = (command, act) => {
+  command
+    .command('ls', { isDefault: true })
+    .alias('list')
+    .summary('list sessions')
+    .option('-a, --all', 'also those that are ended')
+    .action(act<{ all?: boolean }>((cli, _, { all }) => list(cli, all ?? false)));
+  command
+    .command('send')
+    .summary('say something and wait for the answer')
+    .argument('<session>', WHICH)
+    .argument('<words...>', 'what to say')
+    .option('--command <command>', 'the program, for a session that is not there yet')
+    .option('--service', 'it stays between turns (default: run for each turn)')
+    .option('--template <name>', 'what its sandbox is made from')
+    .action(
+      act<SendOptions>((cli, [name = '', ...words], options) => send(cli, name, words.join(' '), options)),
+    );
+  command
+    .command('log')
+    .summary('what was said and answered')
+    .argument('<session>', WHICH)
+    .action(act(async (cli, [name = '']) => log(cli, await sessionOf(cli, name))));
+  command
+    .command('rebind')
+    .summary('give it a new sandbox, or one that you name')
+    .argument('<session>', WHICH)
+    .argument('[sandbox]', 'its id or name (default: a new one from its last files)')
+    .action(act((cli, [name = '', sandbox]) => rebind(cli, name, sandbox)));
+  command
+    .command('end')
+    .alias('rm')
+    .summary('end it, and its sandbox')
+    .argument('<session>', WHICH)
+    .option('-y, --yes', 'do not ask')
+    .action(
+      act<{ yes?: boolean }>(async (cli, [name = ''], { yes }) => {
+        const session = await sessionOf(cli, name);
+        if (!yes) await confirm(cli, `End session ${name}? Its sandbox goes with it.`);
+        const ended = await session.end({ signal: cli.signal });
+        cli.answer(ended, () => `${name} is ended`);
+      }),
+    );
+  teach(command, {
+    examples: [
+      ["torpor session send chat-1 --command 'my-agent' hello", 'opens it the first time'],
+      ['torpor session send chat-1 and now\\?', 'wakes its sandbox, or replaces a dead one'],
+      ['torpor session log chat-1', 'everything so far'],
+    ],
+    seeAlso: ['create', 'exec', 'events'],
+  });
+};
+
+async function list(cli: Cli, ended: boolean): Promise<void> {
+  const { sessions } = await cli.torpor();
+  const items: SessionView[] = [];
+  for await (const session of sessions.list({ ended, signal: cli.signal })) items.push(session);
+  const now = cli.io.now();
+  const rows = items.map((one) => [
+    one.id,
+    one.key,
+    one.sandboxId ?? '-',
+    statusOf(one),
+    relative(one.createdAt, now),
+  ]);
+  cli.answer({ items, nextCursor: null }, () =>
+    columns(['ID', 'KEY', 'SANDBOX', 'STATUS', 'MADE'], rows, cli.io.colors),
+  );
+}
+
+function statusOf({ endedAt, error, change }: SessionView): string {
+  if (endedAt !== null) return 'ended';
+  if (error !== null) return `${error.code}: ${error.message}`;
+  if (change === null) return 'new';
+  return change.why === null ? change.did : `${change.did} (${change.why})`;
+}
+
+async function find(cli: Cli, name: string): Promise<Session | undefined> {
+  const { sessions } = await cli.torpor();
+  const { signal } = cli;
+  if (/^ses_[a-z0-9]{20}$/.test(name)) return sessions.get(name as SessionId, { signal });
+  const { items } = await sessions.page({ key: name, limit: 1, signal });
+  return items[0] === undefined ? undefined : sessions.get(items[0].id, { signal });
+}
+
+async function sessionOf(cli: Cli, name: string): Promise<Session> {
+  const session = await find(cli, name);
+  if (session !== undefined) return session;
+  throw new CliError('NOT_FOUND', `There is no session ${name}.`, {
+    hint: 'torpor session ls lists them; torpor session send … --command opens one.',
+  });
+}
+
+async function send(cli: Cli, name: string, input: string, options: SendOptions): Promise<number> {
+  const session = (await find(cli, name)) ?? (await open(cli, name, options));
+  const { signal } = cli;
+  const { id } = await session.post(input, { signal });
+  let told = '';
+  for await (const event of session.follow(id, { signal })) {
+    if (cli.json) continue;
+    if (event.type === 'stdout') cli.io.stdout.write(event.data);
+    if (event.type === 'stderr') cli.io.stderr.write(event.data);
+    if (event.type !== 'turn' || event.turn.error === null || event.turn.error.message === told) continue;
+    told = event.turn.error.message;
+    cli.remark(event.turn.endedAt === null ? `It is kept and waits: ${told}` : told);
+  }
+  const turn = await session.turn(id, { signal });
+  if (cli.json) cli.answer(turn, () => '');
+  return turn.state === 'done' ? EXIT.ok : EXIT.general;
+}
+
+async function open(cli: Cli, key: string, options: SendOptions): Promise<Session> {
+  const { command, service, template } = options;
+  if (command === undefined) {
+    throw new CliError('NOT_FOUND', `There is no session ${key}.`, {
+      hint: 'Give its program to open one: --command.',
+    });
+  }
+  const program = { command, mode: service ? 'service' : 'turn' } as const;
+  const request = { program, sandbox: given({ template }), spawn: false };
+  return (await cli.torpor()).sessions.getOrSpawn(key, request, { signal: cli.signal });
+}
+
+async function log(cli: Cli, session: Session): Promise<void> {
+  const items: TurnReply[] = [];
+  for await (const turn of session.turns({ signal: cli.signal })) items.push(turn);
+  cli.answer({ items, nextCursor: null }, () => items.map((turn) => turnText(cli, turn)).join('\n'));
+}
+
+function turnText(cli: Cli, { seq, input, output, state, error }: TurnReply): string {
+  const { colors } = cli.io;
+  const end =
+    state === 'done' ? '' : colors.yellow(`[${state}${error === null ? '' : `: ${error.message}`}]`);
+  return [colors.dim(`#${seq} > ${input}`), output.trimEnd(), end].filter((line) => line !== '').join('\n');
+}
+
+async function rebind(cli: Cli, name: string, sandbox: string | undefined): Promise<void> {
+  const session = await sessionOf(cli, name);
+  const sandboxId: SandboxId | undefined = sandbox === undefined ? undefined : await sandboxOf(cli, sandbox);
+  const bound = await cli.during('Binding…', session.rebind(given({ sandboxId }), { signal: cli.signal }));
+  cli.answer(bound.view, () => `${name} is bound to ${bound.view.sandboxId}`);
+}

@@ -1,0 +1,161 @@
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { systemClock } from '@torpor/engine';
+import { makeWorld, type World } from '@torpor/engine/testing';
+import type { SandboxId } from '@torpor/protocol';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { type FaultProvider, faultProvider } from '../../testing/fault-provider.ts';
+import { e2bRuntime, type OpenedE2bRuntime } from './open-e2b-runtime.ts';
+
+const caller = { org: 'org' };
+
+describe('the e2b runtime with a provider that misbehaves', () => {
+  let provider: FaultProvider;
+  let dataDir: string;
+  let runtime: OpenedE2bRuntime;
+  let world: World;
+  beforeAll(async () => {
+    provider = await faultProvider();
+    dataDir = await mkdtemp(join(tmpdir(), 'torpor-e2b-test-'));
+  });
+  afterAll(async () => {
+    await provider.dispose();
+    await rm(dataDir, { recursive: true });
+  });
+  beforeEach(async () => {
+    runtime = await opened();
+    world = await makeWorld('sqlite', {
+      settings: { callMs: 2_500, observeMs: 1_500, operationMs: 3_000, serverLeaseMs: 1_000 },
+      runtimes: () => [runtime],
+      parts: () => ({ clock: systemClock }),
+    });
+  });
+  afterEach(async () => {
+    provider.fault = () => undefined;
+    for (const { id } of (await world.engine.list({ org: 'org' }, '', 100)).items) {
+      await world.engine.kill(caller, id).catch(() => {});
+    }
+    await world.dispose();
+    await runtime.close();
+    provider.sandboxes.clear();
+    provider.calls.length = 0;
+  });
+
+  const opened = () =>
+    e2bRuntime({
+      apiKey: 'e2b_00',
+      apiUrl: provider.url,
+      sandboxUrl: provider.url,
+      dataDir,
+      clock: systemClock,
+      report: () => {},
+      requestMs: 1_500,
+    });
+  const create = () => world.engine.create(caller, { runtime: 'e2b' });
+  const afterARound = (id: SandboxId) => async () => {
+    await world.engine.reconcile();
+    return (await world.engine.get('org', id)).state;
+  };
+  const only = () => [...provider.sandboxes.values()][0];
+
+  it('finds out by trying what the provider keeps', async () => {
+    expect(runtime.capabilities()).toMatchObject({ pause: 'memory', replayable: false, fork: false });
+    expect(provider.sandboxes.size).toBe(0);
+  });
+
+  it('is resumed as the same sandbox of the provider, with the lifetime set again after the connect (R29)', async () => {
+    const { id } = await create();
+    const before = only()?.id;
+    const { checkpoint } = await world.engine.pause(caller, id);
+    expect(checkpoint).toMatchObject({
+      external: true,
+      replayable: false,
+      location: `e2b:sandbox/${before}`,
+    });
+    expect(only()).toMatchObject({ state: 'paused' });
+    const { source, lost } = await world.engine.resume(caller, id);
+    expect({ kind: source.kind, lost }).toEqual({ kind: 'memory', lost: [] });
+    expect(only()).toMatchObject({ id: before, state: 'running', lifetime: 3_600 });
+    const connect = provider.calls.lastIndexOf('POST /sandboxes/:id/connect');
+    expect(provider.calls[connect + 1]).toBe('POST /sandboxes/:id/timeout');
+  });
+
+  it('does not believe a pause that the provider does not show, and runs on', async () => {
+    const { id } = await create();
+    provider.fault = (call) => (call.endsWith('/pause') ? 'lie' : undefined);
+    await expect(world.engine.pause(caller, id)).rejects.toMatchObject({ retryable: true });
+    expect(await world.engine.get('org', id)).toMatchObject({ state: 'running', checkpointId: null });
+  });
+
+  it('asks once, and changes nothing while the provider answers 502 or hangs (R77)', async () => {
+    const { id } = await create();
+    await world.engine.pause(caller, id);
+    for (const fault of [{ status: 502, body: '<html>Bad Gateway</html>' }, 'hang'] as const) {
+      provider.calls.length = 0;
+      provider.fault = (call) => (call.endsWith('/connect') ? fault : undefined);
+      await world.engine.resume(caller, id).catch(() => {});
+      expect(provider.calls.filter((call) => call.endsWith('/connect'))).toHaveLength(1);
+      provider.fault = () => undefined;
+      // Whether the sandbox was woken could not be known; it is looked at again, and goes on.
+      await expect.poll(afterARound(id), { timeout: 20_000, interval: 500 }).toBe('running');
+      expect(provider.sandboxes.size).toBe(1);
+      await world.engine.pause(caller, id);
+    }
+  });
+
+  it('is unknown, and not gone, while the provider cannot be asked', async () => {
+    const { id } = await create();
+    provider.fault = () => ({ status: 502 });
+    expect(await world.engine.get('org', id)).toMatchObject({ state: 'running', evidence: 'unknown' });
+    await world.engine.reconcile();
+    provider.fault = () => undefined;
+    expect(await world.engine.get('org', id)).toMatchObject({ state: 'running', evidence: 'running' });
+  });
+
+  it('is lost when the provider has lost it, and only then', async () => {
+    const { id } = await create();
+    await world.engine.pause(caller, id);
+    provider.sandboxes.clear();
+    await expect(world.engine.resume(caller, id)).rejects.toMatchObject({ code: 'lost' });
+    expect(await world.engine.get('org', id)).toMatchObject({ state: 'lost' });
+  });
+
+  it('that the provider put to sleep by itself is found, and comes back', async () => {
+    const { id } = await create();
+    const sandbox = only();
+    if (sandbox !== undefined) sandbox.state = 'paused';
+    await world.engine.reconcile();
+    expect(await world.engine.get('org', id)).toMatchObject({
+      state: 'paused',
+      lost: ['processes', 'connections'],
+    });
+    expect((await world.engine.resume(caller, id)).sandbox.state).toBe('running');
+    expect(provider.sandboxes.size).toBe(1);
+  });
+
+  it('starts a service, and does not take its words for the provider’s (R35)', async () => {
+    const failing = { name: 'app', command: 'serve-nothing', port: 45_678, ready: { timeoutSeconds: 5 } };
+    const error = await world.engine
+      .create(caller, { runtime: 'e2b', services: [failing] })
+      .catch((thrown: unknown) => thrown);
+    expect(error).toMatchObject({ code: 'conflict' });
+    expect(String((error as Error).message)).toContain('not found');
+    expect(provider.sandboxes.size).toBe(0);
+  });
+
+  it('is found again by a server that was restarted, and leaves nothing when it is killed', async () => {
+    const { id } = await create();
+    const again = await opened();
+    expect(await again.observe({ sandboxId: id, generation: 1 }, AbortSignal.timeout(5_000))).toEqual({
+      is: 'running',
+    });
+    const { address } = await again.agent({ sandboxId: id, generation: 1 }, AbortSignal.timeout(5_000));
+    expect(address).toHaveProperty('socketPath');
+    await again.close();
+    await world.engine.pause(caller, id);
+    await world.engine.kill(caller, id);
+    await world.engine.reconcile();
+    expect(provider.sandboxes.size).toBe(0);
+  });
+});

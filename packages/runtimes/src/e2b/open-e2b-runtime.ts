@@ -1,0 +1,139 @@
+/** Opens the runtime for a provider: finds out what it can do, once, and keeps what runs there alive. */
+import { createHash } from 'node:crypto';
+import { mkdir, readFile, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import type { Clock, Report } from '@torpor/engine';
+import { AGENT_PORT, connectAgent } from '@torpor/envd';
+import { type Capabilities, capabilitiesSchema } from '@torpor/protocol';
+import { E2bRuntime } from './e2b-runtime.ts';
+import { type ProbeInside, probeProvider } from './probe.ts';
+import { Provider, type ProviderOptions, type Reached } from './provider.ts';
+import { Records } from './records.ts';
+import { openRelay } from './relay.ts';
+
+export interface E2bRuntimeOptions extends Partial<Omit<ProviderOptions, 'apiKey'>> {
+  readonly apiKey: string;
+  readonly dataDir: string;
+  readonly clock: Clock;
+  readonly report: Report;
+  /** The provider's template that stands for `base`. */
+  readonly template?: string | undefined;
+}
+
+export interface OpenedE2bRuntime extends E2bRuntime {
+  close(): Promise<void>;
+}
+
+const LIFETIME_MS = 3_600_000;
+const REQUEST_MS = 60_000;
+
+export async function e2bRuntime(options: E2bRuntimeOptions): Promise<OpenedE2bRuntime> {
+  const { dataDir, clock, report, template = 'base' } = options;
+  const provider = new Provider({ lifetimeMs: LIFETIME_MS, requestMs: REQUEST_MS, ...options });
+  const directory = join(dataDir, 'e2b');
+  await mkdir(directory, { recursive: true, mode: 0o700 });
+  const home = await homeOf(directory);
+  // A socket's path is short, and a data directory's may not be.
+  const socketDir = join(tmpdir(), `torpor-e2b-${home.slice(0, 8)}`);
+  const stopping = new AbortController();
+  const capabilities = await known(directory, provider, template, () =>
+    probeProvider(
+      provider,
+      template,
+      clock,
+      (reached) => insideOf(reached, provider, socketDir),
+      stopping.signal,
+    ),
+  );
+  const records = new Records(directory);
+  const runtime = new E2bRuntime({
+    provider,
+    records,
+    clock,
+    report,
+    capabilities,
+    template,
+    home,
+    socketDir,
+  });
+  const renewing = renewForEver(runtime, clock, provider.options.lifetimeMs / 3, stopping.signal);
+  const close = runtime.close.bind(runtime);
+  return Object.assign(runtime, {
+    close: async () => {
+      stopping.abort();
+      await renewing;
+      await close();
+    },
+  });
+}
+
+async function renewForEver(
+  runtime: E2bRuntime,
+  clock: Clock,
+  everyMs: number,
+  signal: AbortSignal,
+): Promise<void> {
+  while (!signal.aborted) {
+    await clock.sleep(everyMs, signal).catch(() => {});
+    if (!signal.aborted) await runtime.renewAll(signal);
+  }
+}
+
+/** Marks what this data directory has at the provider, so that two of them never end each other's. */
+async function homeOf(directory: string): Promise<string> {
+  const path = join(directory, 'home');
+  const fresh = createHash('sha256')
+    .update(`${path}${Date.now()}${Math.random()}`)
+    .digest('hex')
+    .slice(0, 20);
+  await writeFile(path, fresh, { flag: 'wx', mode: 0o600 }).catch(() => {});
+  return readFile(path, 'utf8');
+}
+
+/** What was found out is kept for as long as provider and template are the same. */
+async function known(
+  directory: string,
+  { options }: Provider,
+  template: string,
+  probe: () => Promise<Capabilities>,
+): Promise<Capabilities> {
+  const of = createHash('sha256')
+    .update(JSON.stringify([options.apiUrl, options.domain, template]))
+    .digest('hex');
+  const path = join(directory, `capabilities-${of.slice(0, 16)}.json`);
+  const text = await readFile(path, 'utf8').catch(() => undefined);
+  const before = text === undefined ? undefined : capabilitiesSchema.safeParse(JSON.parse(text));
+  if (before?.success) return before.data;
+  const found = await probe();
+  await writeFile(path, JSON.stringify(found), { mode: 0o600 });
+  return found;
+}
+
+const PROBE = 'torpor-probe';
+
+/** A process that sleeps: it is there afterwards only when the memory is. */
+async function insideOf(reached: Reached, provider: Provider, socketDir: string): Promise<ProbeInside> {
+  const { sandboxUrl } = provider.options;
+  const ask = async <T>(work: (agent: ReturnType<typeof connectAgent>) => Promise<T>): Promise<T> => {
+    const socketPath = join(socketDir, 'probe.sock');
+    const token = PROBE;
+    const relay = await openRelay({ socketPath, reached, port: AGENT_PORT, sandboxUrl, token });
+    const agent = connectAgent({ socketPath, accessToken: token });
+    try {
+      return await work(agent);
+    } finally {
+      agent.close();
+      relay.close();
+    }
+  };
+  return {
+    begin: () =>
+      ask(async (agent) => {
+        const process = { cmd: '/bin/sleep', args: ['3600'], envs: {} };
+        for await (const _ of agent.process.start({ process, tag: PROBE, stdin: false })) return;
+      }),
+    lives: () =>
+      ask(async (agent) => (await agent.process.list({})).processes.some(({ tag }) => tag === PROBE)),
+  };
+}

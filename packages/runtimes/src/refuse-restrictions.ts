@@ -1,0 +1,10 @@
+/** For runtimes that do not decide what their sandboxes reach: they keep no policy but the one that allows all. */
+import { type Network, TorporError } from '@torpor/protocol';
+
+export function refuseRestrictions(runtime: string, { mode, allow, deny }: Network): void {
+  if (mode !== 'none' && (allow ?? []).length === 0 && (deny ?? []).length === 0) return;
+  throw new TorporError(
+    'capability_unsupported',
+    `The ${runtime} runtime cannot restrict the network of a sandbox.`,
+  );
+}

@@ -1,0 +1,31 @@
+/** The runtime at a provider, from what its operator has set in the environment; E2B's own names count too. */
+import type { Clock, Report } from '@torpor/engine';
+import { TorporError } from '@torpor/protocol';
+import type { OpenedE2bRuntime } from '@torpor/runtimes/e2b';
+
+export async function openE2b(
+  dataDir: string,
+  clock: Clock,
+  report: Report,
+  env: NodeJS.ProcessEnv,
+): Promise<OpenedE2bRuntime> {
+  const of = (name: string) => env[`TORPOR_${name}`] || env[name] || undefined;
+  const apiKey = of('E2B_API_KEY');
+  if (apiKey === undefined) {
+    throw new TorporError('invalid_request', 'The runtime "e2b" needs the key of its provider.', {
+      hint: 'Set TORPOR_E2B_API_KEY, and TORPOR_E2B_API_URL or TORPOR_E2B_DOMAIN to where the provider is.',
+    });
+  }
+  // Heavy, and of no use to anybody else.
+  const { e2bRuntime } = await import('@torpor/runtimes/e2b');
+  return e2bRuntime({
+    apiKey,
+    apiUrl: of('E2B_API_URL'),
+    sandboxUrl: of('E2B_SANDBOX_URL'),
+    domain: of('E2B_DOMAIN'),
+    template: of('E2B_TEMPLATE'),
+    dataDir,
+    clock,
+    report,
+  });
+}

@@ -1,0 +1,79 @@
+import {
+  ERROR_CODES,
+  type Evidence,
+  factsOf,
+  SANDBOX_STATES,
+  type SandboxState,
+  TorporError,
+} from '@torpor/protocol';
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { decide, type Found } from './decide.ts';
+
+const EVIDENCE: readonly Evidence[] = ['running', 'frozen', 'gone', 'unknown', 'ledger'];
+
+const sandbox = (state: SandboxState, evidence: Evidence = 'ledger'): Found => ({
+  is: 'sandbox',
+  state,
+  evidence,
+});
+const failed = (code: (typeof ERROR_CODES)[number]) => new TorporError(code, 'It did not work.');
+
+describe('decide', () => {
+  it.each<[string, Found, TorporError | undefined, string]>([
+    ['none yet', { is: 'none' }, undefined, 'spawn first'],
+    ['bound to one that nobody knows', { is: 'absent' }, undefined, 'spawn not_found'],
+    ['running', sandbox('running', 'running'), undefined, 'use'],
+    ['running, seen frozen', sandbox('running', 'frozen'), undefined, 'repair'],
+    ['running, seen gone', sandbox('running', 'gone'), undefined, 'repair'],
+    ['running, cannot be asked', sandbox('running', 'unknown'), undefined, 'tell'],
+    ['creating', sandbox('creating'), undefined, 'wait'],
+    ['pausing', sandbox('pausing'), undefined, 'wait'],
+    ['resuming', sandbox('resuming'), undefined, 'wait'],
+    ['paused', sandbox('paused'), undefined, 'resume'],
+    ['paused, resume in the way of another', sandbox('paused'), failed('transitioning'), 'wait'],
+    ['paused, platform away', sandbox('paused'), failed('unreachable'), 'tell'],
+    ['paused, machine full', sandbox('paused'), failed('capacity'), 'tell'],
+    ['paused, store away', sandbox('paused'), failed('checkpoint_unreadable'), 'tell'],
+    ['paused, data directory read-only', sandbox('paused'), failed('storage_readonly'), 'tell'],
+    [
+      'paused, checkpoint missing',
+      sandbox('paused'),
+      failed('checkpoint_missing'),
+      'spawn checkpoint_missing',
+    ],
+    [
+      'paused, cannot be resumed',
+      sandbox('paused'),
+      failed('capability_unsupported'),
+      'spawn capability_unsupported',
+    ],
+    ['paused, its services do not start', sandbox('paused'), failed('conflict'), 'spawn conflict'],
+    ['lost by the resume', sandbox('lost'), failed('lost'), 'spawn lost'],
+    ['killing', sandbox('killing'), undefined, 'spawn killed'],
+    ['killed', sandbox('killed'), undefined, 'spawn killed'],
+    ['failed', sandbox('failed'), undefined, 'spawn failed'],
+    ['lost', sandbox('lost'), undefined, 'spawn lost'],
+  ])('%s', (_, found, failure, expected) => {
+    const act = decide(found, failure);
+    expect('why' in act ? `${act.act} ${act.why}` : act.act).toBe(expected);
+  });
+
+  it('replaces nothing because of a failure that passes (R77)', () => {
+    const anything = fc
+      .constantFrom(...SANDBOX_STATES)
+      .chain((state) => fc.constantFrom(...EVIDENCE).map((evidence) => sandbox(state, evidence)));
+    const passing = fc.constantFrom(...ERROR_CODES.filter((code) => factsOf(code).retryable));
+    fc.assert(
+      fc.property(anything, passing, (found, code) => {
+        expect(['tell', 'wait']).toContain(decide(found, failed(code)).act);
+      }),
+    );
+  });
+
+  it('never leaves a dead sandbox in the way (R75)', () => {
+    for (const state of ['killed', 'failed', 'lost'] as const) {
+      for (const evidence of EVIDENCE) expect(decide(sandbox(state, evidence)).act).toBe('spawn');
+    }
+  });
+});

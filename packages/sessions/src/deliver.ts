@@ -1,0 +1,143 @@
+/**
+ * One turn from the database into the program and its answer back. The order of the steps is what makes delivery
+ * happen once: where it goes is written before it is sent, the agent writes down its id before the program gets
+ * it, and whoever asks again with the same id is told what was written down.
+ */
+import { within } from '@torpor/engine';
+import { isTerminal, type SandboxView, TorporError } from '@torpor/protocol';
+import type { Context } from './context.ts';
+import { isPassing } from './decide.ts';
+import { type Bound, spawnWithin } from './get-or-spawn.ts';
+import type { TurnOrder } from './inside.ts';
+import { keptItsFiles } from './lineage.ts';
+import { listenTo } from './listen.ts';
+import { historyBefore } from './output.ts';
+import { findSession, type Session } from './session.ts';
+import { claim, endTurn, markAnswering, putOff, type Turn, type TurnEnd } from './turn.ts';
+
+/** A paused sandbox is not woken only because somebody put it to sleep while it answered. */
+const ASLEEP_MS = 30_000;
+
+/** Takes the turn as far as it goes. Whether to look at once for what comes next. */
+export async function advance(ctx: Context, turn: Turn, urged: boolean): Promise<boolean> {
+  try {
+    if (turn.state === 'answering') return await goOnListening(ctx, turn, urged);
+    const bound = await spawnWithin(ctx, turn.sessionId);
+    const letGo = ctx.engine.leases.hold(bound.sandbox.id);
+    try {
+      return await deliver(ctx, bound, turn);
+    } finally {
+      letGo();
+    }
+  } catch (thrown) {
+    // The next start takes it up.
+    if (ctx.stopping.aborted) return false;
+    return await tryLater(ctx, turn, TorporError.from(thrown));
+  }
+}
+
+async function deliver(ctx: Context, { session, sandbox }: Bound, turn: Turn): Promise<boolean> {
+  if (turn.state === 'delivering' && !(await isSamePlace(ctx, turn, sandbox))) {
+    await end(ctx, turn, unknown('It was being delivered to what has been replaced or rolled back since.'));
+    return true;
+  }
+  await ctx.db.transaction((tx) => claim(tx, turn.id, sandbox.id, sandbox.generation));
+  await ctx.pass('session.claimed');
+  const order = await orderOf(ctx, session, turn);
+  const receipt = await within(
+    ctx.clock,
+    ctx.settings.deliverMs,
+    'Delivering',
+    (signal) => ctx.inside.deliver(session.org, sandbox.id, order, signal),
+    ctx.stopping,
+  ).catch((thrown: unknown) => {
+    const error = TorporError.from(thrown);
+    if (isPassing(error) || error.code === 'internal') throw error;
+    return { is: 'refused' as const, error };
+  });
+  await ctx.pass('session.delivered');
+  if (receipt.is === 'refused') {
+    await end(ctx, turn, { state: 'failed', exitCode: null, error: receipt.error.toBody() });
+    return true;
+  }
+  if (receipt.is === 'unknown') {
+    await end(ctx, turn, unknown(receipt.why));
+    return true;
+  }
+  const { tag, offset } = receipt;
+  await ctx.db.transaction((tx) => markAnswering(tx, turn, tag, offset, ctx.clock.now()));
+  await ctx.pass('session.written');
+  await listenTo(ctx, session, { ...turn, sandboxId: sandbox.id, tag, outputEnd: offset });
+  return true;
+}
+
+async function isSamePlace(ctx: Context, turn: Turn, sandbox: SandboxView): Promise<boolean> {
+  if (turn.sandboxId !== sandbox.id) return false;
+  return keptItsFiles(ctx, sandbox, turn.generation ?? 0);
+}
+
+async function orderOf(ctx: Context, session: Session, turn: Turn): Promise<TurnOrder> {
+  const most = { turns: ctx.settings.historyTurns, bytes: ctx.settings.historyBytes };
+  return {
+    id: turn.id,
+    sessionKey: session.key,
+    program: session.spec.program,
+    input: turn.input,
+    agentThreadId: session.agentThreadId,
+    history: session.historyDue ? await historyBefore(ctx.db, session.id, turn.seq, most) : null,
+  };
+}
+
+async function goOnListening(ctx: Context, turn: Turn, urged: boolean): Promise<boolean> {
+  const session = await findSession(ctx.db, turn.sessionId);
+  const { sandboxId } = turn;
+  if (session === undefined || sandboxId === null) return false;
+  const sandbox = await ctx.engine.get(session.org, sandboxId).catch((thrown: unknown) => {
+    if (thrown instanceof TorporError && thrown.code === 'not_found') return undefined;
+    throw thrown;
+  });
+  if (sandbox === undefined || isTerminal(sandbox.state) || session.sandboxId !== sandboxId) {
+    const error = new TorporError('lost', 'The sandbox ended before the turn was answered.', { sandboxId });
+    await end(ctx, turn, { state: 'failed', exitCode: null, error: error.toBody() });
+    return true;
+  }
+  if (sandbox.state !== 'running') {
+    if (!urged) {
+      await ctx.db.transaction((tx) => putOff(tx, turn.id, null, ctx.clock.now() + ASLEEP_MS));
+      return false;
+    }
+    await spawnWithin(ctx, session.id);
+  }
+  const letGo = ctx.engine.leases.hold(sandboxId);
+  try {
+    await listenTo(ctx, session, turn);
+  } finally {
+    letGo();
+  }
+  return true;
+}
+
+async function tryLater(ctx: Context, turn: Turn, error: TorporError): Promise<boolean> {
+  const { clock, settings } = ctx;
+  if (clock.now() - turn.createdAt > settings.giveUpMs && turn.state !== 'answering') {
+    const state = turn.state === 'delivering' ? 'unknown' : 'failed';
+    await end(ctx, turn, { state, exitCode: null, error: error.toBody() });
+    return true;
+  }
+  const wait = Math.min(settings.firstRetryMs * 2 ** Math.min(turn.tries, 20), settings.longestRetryMs);
+  await ctx.db.transaction((tx) => putOff(tx, turn.id, error.toBody(), clock.now() + wait));
+  ctx.report('a turn has to wait', { sessionId: turn.sessionId, turnId: turn.id, error });
+  return false;
+}
+
+function unknown(why: string): TurnEnd {
+  const error = new TorporError('no_answer', `Whether the program got this turn cannot be known: ${why}`, {
+    retryable: false,
+    hint: 'Look at what the program has done, and send it again if it has not.',
+  });
+  return { state: 'unknown', exitCode: null, error: error.toBody() };
+}
+
+async function end(ctx: Context, turn: Turn, how: TurnEnd): Promise<void> {
+  await ctx.db.transaction((tx) => endTurn(tx, turn.id, how, ctx.clock.now()));
+}

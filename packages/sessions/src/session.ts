@@ -1,0 +1,240 @@
+/** A session as the database has it. */
+import type { Queryable, Row, Transaction } from '@torpor/engine';
+import {
+  type CheckpointId,
+  type ErrorBody,
+  type SandboxId,
+  type SessionChange,
+  type SessionId,
+  type SessionSpec,
+  type SessionView,
+  TorporError,
+} from '@torpor/protocol';
+import { CHANNEL } from './context.ts';
+
+/** A sandbox that was decided on and is not yet bound. */
+export interface Plan {
+  readonly at: number;
+  /** The files it starts from; null is the template. */
+  readonly from: CheckpointId | null;
+  readonly why: string;
+  readonly message: string | null;
+  readonly formerId: SandboxId | null;
+  /** Whether the former one is ended once this one is bound. What may still have files of its own is not. */
+  readonly retire: boolean;
+}
+
+export interface Session {
+  readonly id: SessionId;
+  readonly org: string;
+  readonly key: string;
+  readonly spec: SessionSpec;
+  readonly sandboxId: SandboxId | null;
+  readonly formerId: SandboxId | null;
+  readonly agentThreadId: string | null;
+  readonly spawns: number;
+  readonly plan: Plan | null;
+  readonly historyDue: boolean;
+  readonly change: SessionChange | null;
+  readonly error: ErrorBody | null;
+  readonly createdAt: number;
+  readonly endedAt: number | null;
+}
+
+const NAMES = `id, org, key, spec, sandbox_id, former_id, agent_thread_id, spawns, plan, history_due, change, error,
+  created_at, ended_at`;
+/** For statements that join: every column of the table `s`. */
+export const SESSION_COLUMNS = NAMES.split(',')
+  .map((name) => `s.${name.trim()}`)
+  .join(', ');
+
+export function toSession(row: Row): Session {
+  const parsed = (column: string) =>
+    row[column] === null ? null : (JSON.parse(String(row[column])) as unknown);
+  return {
+    id: row['id'],
+    org: row['org'],
+    key: row['key'],
+    spec: parsed('spec'),
+    sandboxId: row['sandbox_id'],
+    formerId: row['former_id'],
+    agentThreadId: row['agent_thread_id'],
+    spawns: row['spawns'],
+    plan: parsed('plan'),
+    historyDue: row['history_due'] === 1,
+    change: parsed('change'),
+    error: parsed('error'),
+    createdAt: row['created_at'],
+    endedAt: row['ended_at'],
+  } as unknown as Session;
+}
+
+export function noSuchSession(id: string): TorporError {
+  return new TorporError('not_found', `There is no session ${id}.`);
+}
+
+export function sessionEnded({ id }: Pick<Session, 'id'>): TorporError {
+  return new TorporError('conflict', `The session ${id} is ended.`, {
+    hint: 'Open a new one; it may have the same key.',
+  });
+}
+
+export async function findSession(db: Queryable, id: SessionId): Promise<Session | undefined> {
+  const [row] = await db.query(`SELECT ${SESSION_COLUMNS} FROM sessions s WHERE s.id = $1`, [id]);
+  return row === undefined ? undefined : toSession(row);
+}
+
+/** What belongs to another organisation is not there (R104). */
+export async function getSession(db: Queryable, org: string, id: SessionId): Promise<Session> {
+  const session = await findSession(db, id);
+  if (session === undefined || session.org !== org) throw noSuchSession(id);
+  return session;
+}
+
+export async function findByKey(db: Queryable, org: string, key: string): Promise<Session | undefined> {
+  const [row] = await db.query(
+    `SELECT ${SESSION_COLUMNS} FROM sessions s WHERE s.org = $1 AND s.key = $2 AND s.ended_at IS NULL`,
+    [org, key],
+  );
+  return row === undefined ? undefined : toSession(row);
+}
+
+export interface SessionFilter {
+  readonly org: string;
+  readonly key?: string | undefined;
+  readonly ended?: boolean | undefined;
+}
+
+/** One page in the order of ids, which is stable while sessions come and go. */
+export async function listSessions(
+  db: Queryable,
+  { org, key, ended }: SessionFilter,
+  after: string,
+  limit: number,
+): Promise<Session[]> {
+  const params: (string | number)[] = [org, after, limit];
+  const conditions = ['s.org = $1', 's.id > $2'];
+  if (key !== undefined) conditions.push(`s.key = $${params.push(key)}`);
+  if (ended !== true) conditions.push('s.ended_at IS NULL');
+  const rows = await db.query(
+    `SELECT ${SESSION_COLUMNS} FROM sessions s WHERE ${conditions.join(' AND ')} ORDER BY s.id LIMIT $3`,
+    params,
+  );
+  return rows.map(toSession);
+}
+
+/** The first of those who come at once with one key makes it; the others get nothing, and look again. */
+export async function insertSession(tx: Transaction, session: Session): Promise<void> {
+  await tx.query(
+    `INSERT INTO sessions (id, org, key, spec, sandbox_id, former_id, agent_thread_id, spawns, plan, history_due,
+       change, error, created_at, ended_at)
+     VALUES ($1, $2, $3, $4, NULL, NULL, NULL, 1, NULL, 0, NULL, NULL, $5, NULL)
+     ON CONFLICT (org, key) WHERE ended_at IS NULL DO NOTHING`,
+    [session.id, session.org, session.key, JSON.stringify(session.spec), session.createdAt],
+  );
+}
+
+/**
+ * Writes a decision unless another was written first. The number of spawns is the fence: whoever read an older
+ * one decided on what is no longer so.
+ */
+export async function writePlan(tx: Transaction, { id, spawns }: Session, plan: Plan): Promise<void> {
+  await tx.query(
+    'UPDATE sessions SET plan = $3 WHERE id = $1 AND spawns = $2 AND plan IS NULL AND ended_at IS NULL',
+    [id, spawns, JSON.stringify(plan)],
+  );
+}
+
+/** The planned sandbox could not be made; the next has another name, and perhaps another plan. */
+export async function replacePlan(
+  tx: Transaction,
+  { id, spawns }: Session,
+  next: Plan | null,
+): Promise<void> {
+  await tx.query('UPDATE sessions SET plan = $3, spawns = spawns + 1 WHERE id = $1 AND spawns = $2', [
+    id,
+    spawns,
+    next === null ? null : JSON.stringify(next),
+  ]);
+}
+
+export interface Binding {
+  readonly sandboxId: SandboxId;
+  readonly change: SessionChange;
+  readonly historyDue: boolean;
+}
+
+/** False when somebody else bound one, or the session was ended, since it was read. */
+export async function bind(tx: Transaction, session: Session, binding: Binding): Promise<boolean> {
+  const { sandboxId, change, historyDue } = binding;
+  const rows = await tx.query(
+    `UPDATE sessions SET sandbox_id = $3, former_id = NULL, plan = NULL, spawns = spawns + 1, change = $4, error = NULL,
+       agent_thread_id = CASE WHEN $5 = 1 THEN agent_thread_id END,
+       history_due = CASE WHEN $6 = 1 THEN 1 ELSE history_due END
+     WHERE id = $1 AND spawns = $2 AND ended_at IS NULL RETURNING id`,
+    [
+      session.id,
+      session.spawns,
+      sandboxId,
+      JSON.stringify(change),
+      change.threadKept ? 1 : 0,
+      historyDue ? 1 : 0,
+    ],
+  );
+  tx.notify(CHANNEL);
+  return rows.length > 0;
+}
+
+/** The same sandbox runs again; the binding stays, and what was lost is written down. */
+export async function noteResumed(
+  tx: Transaction,
+  { id, spawns }: Session,
+  change: SessionChange,
+): Promise<void> {
+  await tx.query(
+    `UPDATE sessions SET change = $3, agent_thread_id = CASE WHEN $4 = 1 THEN agent_thread_id END,
+       history_due = CASE WHEN $4 = 1 THEN history_due ELSE 1 END
+     WHERE id = $1 AND spawns = $2`,
+    [id, spawns, JSON.stringify(change), change.threadKept ? 1 : 0],
+  );
+}
+
+/** Lets go of a sandbox that is dead, unless the session has moved on since. */
+export async function unbind(tx: Transaction, session: Session, change: SessionChange): Promise<boolean> {
+  const rows = await tx.query(
+    `UPDATE sessions SET sandbox_id = NULL, former_id = $3, change = $4,
+       agent_thread_id = CASE WHEN $5 = 1 THEN agent_thread_id END,
+       history_due = CASE WHEN $5 = 1 THEN history_due ELSE 1 END
+     WHERE id = $1 AND spawns = $2 AND sandbox_id = $3 AND ended_at IS NULL RETURNING id`,
+    [session.id, session.spawns, session.sandboxId, JSON.stringify(change), change.threadKept ? 1 : 0],
+  );
+  return rows.length > 0;
+}
+
+/** What is in the way of a session, or nothing any more. Only news is written. */
+export async function setError(tx: Transaction, id: SessionId, error: ErrorBody | null): Promise<void> {
+  const text = error === null ? null : JSON.stringify(error);
+  await tx.query('UPDATE sessions SET error = $2 WHERE id = $1 AND COALESCE(error, $3) <> COALESCE($2, $3)', [
+    id,
+    text,
+    '',
+  ]);
+  tx.notify(CHANNEL);
+}
+
+export async function setThread(tx: Transaction, id: SessionId, thread: string): Promise<void> {
+  await tx.query('UPDATE sessions SET agent_thread_id = $2 WHERE id = $1', [id, thread]);
+}
+
+export async function addLeftover(tx: Transaction, session: Session, sandboxId: SandboxId): Promise<void> {
+  await tx.query(
+    `INSERT INTO session_leftovers (sandbox_id, org, session_id) VALUES ($1, $2, $3)
+     ON CONFLICT (sandbox_id) DO NOTHING`,
+    [sandboxId, session.org, session.id],
+  );
+}
+
+export function viewSession(session: Session): SessionView {
+  const { id, key, spec, sandboxId, agentThreadId, change, error, createdAt, endedAt } = session;
+  return { id, key, ...spec, sandboxId, agentThreadId, change, error, createdAt, endedAt };
+}

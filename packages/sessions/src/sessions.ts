@@ -1,0 +1,218 @@
+/**
+ * Sessions as a face asks for them: conversations with a program in a sandbox that sleeps, is replaced or dies,
+ * and of which the next message is always answered. Start reading at `decide.ts`, then `get-or-spawn.ts` and
+ * `deliver.ts`.
+ */
+import { type Caller, Notices, type Page } from '@torpor/engine';
+import {
+  type Healing,
+  type RebindRequest,
+  type SandboxView,
+  type SessionId,
+  type SessionSpec,
+  type SessionView,
+  TorporError,
+  type TurnId,
+  type TurnReply,
+  type TurnView,
+} from '@torpor/protocol';
+import { CHANNEL, type Context } from './context.ts';
+import { Deliverer } from './deliverer.ts';
+import { spawnWithin } from './get-or-spawn.ts';
+import { Healer } from './healer.ts';
+import { readOutput, type StoredPiece, wholeOutput } from './output.ts';
+import { end, rebindTo, spawnAnew } from './rebind.ts';
+import {
+  findByKey,
+  getSession,
+  insertSession,
+  listSessions,
+  type Session,
+  type SessionFilter,
+  sessionEnded,
+  viewSession,
+} from './session.ts';
+import { findTurnByKey, getTurn, insertTurn, listTurns, viewTurn } from './turn.ts';
+
+export interface SessionReply {
+  readonly session: SessionView;
+  readonly sandbox: SandboxView | null;
+}
+
+export type SessionsParts = Omit<Context, 'stopping'>;
+
+const PAGE = 500;
+
+export class Sessions {
+  private readonly ctx: Context;
+  private readonly notices: Notices;
+  private readonly deliverer: Deliverer;
+  private readonly healer: Healer;
+  private readonly stopping = new AbortController();
+  private readonly rounds: Promise<void>[] = [];
+
+  constructor(parts: SessionsParts) {
+    this.ctx = { ...parts, stopping: this.stopping.signal };
+    this.notices = new Notices(parts.clock, parts.settings.noticeAtLeastEveryMs, CHANNEL);
+    this.deliverer = new Deliverer(this.ctx);
+    this.healer = new Healer(this.ctx);
+  }
+
+  async start(options: { readonly rounds: boolean } = { rounds: true }): Promise<void> {
+    const { deliverEveryMs, healEveryMs } = this.ctx.settings;
+    await this.notices.start(this.ctx.db);
+    if (!options.rounds) return;
+    this.every(deliverEveryMs, 'delivering', () => this.deliverer.round());
+    this.every(healEveryMs, 'healing', () => this.healer.round());
+  }
+
+  /** What is under way is let go of, and taken up by the next start. */
+  async stop(): Promise<void> {
+    this.stopping.abort();
+    await Promise.all(this.rounds);
+    await this.deliverer.idle();
+    await this.notices.stop();
+  }
+
+  /** The session of that key, or a new one. What it is made with counts when it is made. */
+  async open(org: string, key: string, spec: SessionSpec): Promise<SessionView> {
+    const { db, ids, clock } = this.ctx;
+    const known = await findByKey(db, org, key);
+    if (known !== undefined) return viewSession(known);
+    const fresh = { id: ids.next('ses'), org, key, spec, createdAt: clock.now() } as Session;
+    const opened = await db.transaction(async (tx) => {
+      await insertSession(tx, fresh);
+      return findByKey(tx, org, key);
+    });
+    if (opened === undefined) throw new TorporError('conflict', 'The session was ended as it was opened.');
+    return viewSession(opened);
+  }
+
+  /** A sandbox that runs, whatever became of the one it had; `change` of the session says what was done. */
+  async getOrSpawn(caller: Pick<Caller, 'org' | 'signal'>, id: SessionId): Promise<SessionReply> {
+    await getSession(this.ctx.db, caller.org, id);
+    const { session, sandbox } = await spawnWithin(this.ctx, id, caller.signal);
+    this.deliverer.kick(id);
+    return { session: viewSession(session), sandbox };
+  }
+
+  async get(org: string, id: SessionId): Promise<SessionView> {
+    return viewSession(await getSession(this.ctx.db, org, id));
+  }
+
+  async list(filter: SessionFilter, cursor: string, limit: number): Promise<Page<SessionView>> {
+    const items = (await listSessions(this.ctx.db, filter, cursor, limit)).map(viewSession);
+    return { items, nextCursor: items.length < limit ? null : (items.at(-1)?.id ?? null) };
+  }
+
+  /** Kept from here on, and delivered once, now or as soon as it can be. */
+  async send(caller: Caller, id: SessionId, input: string): Promise<TurnView> {
+    const { db, ids, clock } = this.ctx;
+    const { org, idempotencyKey: key = null } = caller;
+    const turnId = ids.next('turn');
+    const turn = await db.transaction(async (tx) => {
+      // Held until the commit, so that turns are numbered one after the other and none joins an ended session.
+      await tx.query('SELECT id FROM sessions WHERE id = $1 {FOR UPDATE}', [id]);
+      const session = await getSession(tx, org, id);
+      const known = key === null ? undefined : await findTurnByKey(tx, id, key);
+      if (known !== undefined) {
+        if (known.input === input) return known;
+        throw new TorporError('idempotency_mismatch', `The key "${key}" was used with another input.`);
+      }
+      if (session.endedAt !== null) throw sessionEnded(session);
+      await insertTurn(tx, { id: turnId, sessionId: id, key, input, createdAt: clock.now() });
+      return getTurn(tx, id, turnId);
+    });
+    this.deliverer.kick(id);
+    return viewTurn(turn);
+  }
+
+  async turn(org: string, id: SessionId, turnId: TurnId): Promise<TurnReply> {
+    await getSession(this.ctx.db, org, id);
+    const turn = await getTurn(this.ctx.db, id, turnId);
+    return { ...viewTurn(turn), output: await wholeOutput(this.ctx.db, turnId) };
+  }
+
+  /** Oldest first; cursors are `seq`. */
+  async turns(org: string, id: SessionId, afterSeq: number, limit: number): Promise<Page<TurnReply>> {
+    await getSession(this.ctx.db, org, id);
+    const turns = await listTurns(this.ctx.db, id, afterSeq, limit);
+    const items = await Promise.all(
+      turns.map(async (turn) => ({ ...viewTurn(turn), output: await wholeOutput(this.ctx.db, turn.id) })),
+    );
+    return { items, nextCursor: items.length < limit ? null : String(items.at(-1)?.seq) };
+  }
+
+  /** Everything stored of a turn after a position, then what comes, and its state whenever that changes. */
+  async *follow(
+    org: string,
+    id: SessionId,
+    turnId: TurnId,
+    after: number,
+    signal: AbortSignal,
+  ): AsyncGenerator<{ readonly piece: StoredPiece } | { readonly turn: TurnView }> {
+    await getSession(this.ctx.db, org, id);
+    const ended = AbortSignal.any([signal, this.stopping.signal]);
+    let last = after;
+    let shown = '';
+    while (!ended.aborted) {
+      const changed = this.notices.next(ended);
+      // Read before the output: what had ended then has all its output stored.
+      const turn = viewTurn(await getTurn(this.ctx.db, id, turnId));
+      for (let pieces = await this.piecesAfter(turnId, last); pieces.length > 0; ) {
+        for (const piece of pieces) yield { piece };
+        last = pieces.at(-1)?.position ?? last;
+        pieces = pieces.length < PAGE ? [] : await this.piecesAfter(turnId, last);
+      }
+      const state = JSON.stringify([turn.state, turn.error]);
+      if (state !== shown) yield { turn };
+      shown = state;
+      if (turn.endedAt !== null) return;
+      await changed;
+    }
+  }
+
+  /** To a sandbox that the caller names, or to a new one; the way out when the program itself is stuck. */
+  async rebind(caller: Caller, id: SessionId, { sandboxId }: RebindRequest): Promise<SessionReply> {
+    const session = await getSession(this.ctx.db, caller.org, id);
+    if (sandboxId === undefined) await spawnAnew(this.ctx, session);
+    else await rebindTo(this.ctx, session, sandboxId);
+    return this.getOrSpawn(caller, id);
+  }
+
+  /** Turns that wait are not delivered any more, and its sandbox is ended. */
+  async end(org: string, id: SessionId): Promise<SessionView> {
+    await end(this.ctx, await getSession(this.ctx.db, org, id));
+    return this.get(org, id);
+  }
+
+  healing(): Promise<Healing> {
+    return this.healer.report();
+  }
+
+  /** One round of each, for those who do not wait for the clock. */
+  async heal(): Promise<void> {
+    await this.healer.round();
+  }
+
+  async deliver(): Promise<void> {
+    await this.deliverer.round();
+    await this.deliverer.idle();
+  }
+
+  private piecesAfter(turnId: TurnId, position: number): Promise<StoredPiece[]> {
+    return readOutput(this.ctx.db, turnId, position, PAGE);
+  }
+
+  private every(ms: number, what: string, work: () => Promise<void>): void {
+    const { clock, report } = this.ctx;
+    const { signal } = this.stopping;
+    const loop = async () => {
+      while (!signal.aborted) {
+        await work().catch((error: unknown) => report(`${what} failed`, { error }));
+        await clock.sleep(ms, signal).catch(() => {});
+      }
+    };
+    this.rounds.push(loop());
+  }
+}

@@ -1,0 +1,202 @@
+/** A turn as the database has it, and every step it can take. Each step names the state it leaves. */
+import type { Queryable, Row, Transaction } from '@torpor/engine';
+import {
+  type ErrorBody,
+  type SandboxId,
+  type SessionId,
+  TorporError,
+  type TurnId,
+  type TurnState,
+  type TurnView,
+} from '@torpor/protocol';
+import { CHANNEL } from './context.ts';
+
+export interface Turn {
+  readonly id: TurnId;
+  readonly sessionId: SessionId;
+  readonly seq: number;
+  readonly key: string | null;
+  readonly input: string;
+  readonly state: TurnState;
+  readonly sandboxId: SandboxId | null;
+  readonly generation: number | null;
+  readonly tag: string | null;
+  readonly outputEnd: number;
+  readonly exitCode: number | null;
+  readonly error: ErrorBody | null;
+  readonly tries: number;
+  readonly tryAt: number;
+  readonly createdAt: number;
+  readonly deliveredAt: number | null;
+  readonly endedAt: number | null;
+}
+
+const COLUMNS = `id, session_id, seq, key, input, state, sandbox_id, generation, tag, output_end, exit_code, error, tries,
+  try_at, created_at, delivered_at, ended_at`;
+
+function toTurn(row: Row): Turn {
+  return {
+    id: row['id'],
+    sessionId: row['session_id'],
+    seq: row['seq'],
+    key: row['key'],
+    input: row['input'],
+    state: row['state'],
+    sandboxId: row['sandbox_id'],
+    generation: row['generation'],
+    tag: row['tag'],
+    outputEnd: row['output_end'],
+    exitCode: row['exit_code'],
+    error: row['error'] === null ? null : JSON.parse(String(row['error'])),
+    tries: row['tries'],
+    tryAt: row['try_at'],
+    createdAt: row['created_at'],
+    deliveredAt: row['delivered_at'],
+    endedAt: row['ended_at'],
+  } as unknown as Turn;
+}
+
+async function findTurn(db: Queryable, id: TurnId): Promise<Turn | undefined> {
+  const [row] = await db.query(`SELECT ${COLUMNS} FROM session_turns WHERE id = $1`, [id]);
+  return row === undefined ? undefined : toTurn(row);
+}
+
+export async function getTurn(db: Queryable, sessionId: SessionId, id: TurnId): Promise<Turn> {
+  const turn = await findTurn(db, id);
+  if (turn?.sessionId === sessionId) return turn;
+  throw new TorporError('not_found', `There is no turn ${id} of session ${sessionId}.`);
+}
+
+export async function findTurnByKey(
+  db: Queryable,
+  sessionId: SessionId,
+  key: string,
+): Promise<Turn | undefined> {
+  const [row] = await db.query(`SELECT ${COLUMNS} FROM session_turns WHERE session_id = $1 AND key = $2`, [
+    sessionId,
+    key,
+  ]);
+  return row === undefined ? undefined : toTurn(row);
+}
+
+/** Oldest first. */
+export async function listTurns(
+  db: Queryable,
+  sessionId: SessionId,
+  afterSeq: number,
+  limit: number,
+): Promise<Turn[]> {
+  const rows = await db.query(
+    `SELECT ${COLUMNS} FROM session_turns WHERE session_id = $1 AND seq > $2 ORDER BY seq LIMIT $3`,
+    [sessionId, afterSeq, limit],
+  );
+  return rows.map(toTurn);
+}
+
+/** The turn whose turn it is: turns of a session go one after the other. */
+export async function firstOpen(db: Queryable, sessionId: SessionId): Promise<Turn | undefined> {
+  const [row] = await db.query(
+    `SELECT ${COLUMNS} FROM session_turns WHERE session_id = $1 AND ended_at IS NULL ORDER BY seq LIMIT 1`,
+    [sessionId],
+  );
+  return row === undefined ? undefined : toTurn(row);
+}
+
+/** Sessions with a turn that may be tried now. */
+export async function sessionsWithWork(db: Queryable, now: number, limit: number): Promise<SessionId[]> {
+  const rows = await db.query<{ session_id: SessionId }>(
+    `SELECT session_id FROM session_turns WHERE ended_at IS NULL AND try_at <= $1
+     GROUP BY session_id ORDER BY MIN(try_at) LIMIT $2`,
+    [now, limit],
+  );
+  return rows.map((row) => row.session_id);
+}
+
+/** The caller holds the session's row, so that two turns never get one number. */
+export async function insertTurn(
+  tx: Transaction,
+  turn: Pick<Turn, 'id' | 'sessionId' | 'key' | 'input' | 'createdAt'>,
+): Promise<void> {
+  await tx.query(
+    `INSERT INTO session_turns (id, session_id, seq, key, input, state, output_end, tries, try_at, created_at)
+     SELECT $1, $2, COALESCE(MAX(seq), 0) + 1, $3, $4, 'waiting', 0, 0, CAST($5 AS {integer}), CAST($5 AS {integer})
+     FROM session_turns WHERE session_id = $2`,
+    [turn.id, turn.sessionId, turn.key, turn.input, turn.createdAt],
+  );
+  tx.notify(CHANNEL);
+}
+
+/** Before anything is sent, so that after a crash it is known where it may have arrived. */
+export async function claim(tx: Transaction, id: TurnId, sandboxId: SandboxId, generation: number) {
+  await tx.query(
+    `UPDATE session_turns SET state = 'delivering', sandbox_id = $2, generation = $3
+     WHERE id = $1 AND state = 'waiting'`,
+    [id, sandboxId, generation],
+  );
+}
+
+export async function markAnswering(
+  tx: Transaction,
+  { id, sessionId }: Turn,
+  tag: string,
+  offset: number,
+  now: number,
+): Promise<void> {
+  await tx.query(
+    `UPDATE session_turns SET state = 'answering', tag = $2, output_end = $3, delivered_at = $4, error = NULL, tries = 0
+     WHERE id = $1 AND state = 'delivering'`,
+    [id, tag, offset, now],
+  );
+  await tx.query('UPDATE sessions SET history_due = 0 WHERE id = $1', [sessionId]);
+  tx.notify(CHANNEL);
+}
+
+export interface TurnEnd {
+  readonly state: 'done' | 'failed' | 'unknown';
+  readonly exitCode: number | null;
+  readonly error: ErrorBody | null;
+}
+
+/** The first end stays. */
+export async function endTurn(tx: Transaction, id: TurnId, end: TurnEnd, now: number): Promise<void> {
+  await tx.query(
+    `UPDATE session_turns SET state = $2, exit_code = $3, error = $4, ended_at = $5
+     WHERE id = $1 AND ended_at IS NULL`,
+    [id, end.state, end.exitCode, end.error === null ? null : JSON.stringify(end.error), now],
+  );
+  tx.notify(CHANNEL);
+}
+
+export async function endOpenTurns(
+  tx: Transaction,
+  sessionId: SessionId,
+  error: ErrorBody,
+  now: number,
+): Promise<void> {
+  await tx.query(
+    `UPDATE session_turns SET state = CASE WHEN state = 'delivering' THEN 'unknown' ELSE 'failed' END,
+       error = $2, ended_at = $3 WHERE session_id = $1 AND ended_at IS NULL`,
+    [sessionId, JSON.stringify(error), now],
+  );
+  tx.notify(CHANNEL);
+}
+
+/** It is tried again later; what is in its way is there to be seen until then. */
+export async function putOff(
+  tx: Transaction,
+  id: TurnId,
+  error: ErrorBody | null,
+  tryAt: number,
+): Promise<void> {
+  await tx.query(
+    `UPDATE session_turns SET error = $2, tries = tries + 1, try_at = $3 WHERE id = $1 AND ended_at IS NULL`,
+    [id, error === null ? null : JSON.stringify(error), tryAt],
+  );
+  tx.notify(CHANNEL);
+}
+
+export function viewTurn(turn: Turn): TurnView {
+  const { id, sessionId, seq, state, input, sandboxId, exitCode, error, createdAt, deliveredAt, endedAt } =
+    turn;
+  return { id, sessionId, seq, state, input, sandboxId, exitCode, error, createdAt, deliveredAt, endedAt };
+}

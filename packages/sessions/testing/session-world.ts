@@ -1,0 +1,128 @@
+/**
+ * Sessions on a real engine and database, with sandboxes that are maps in memory. The program inside is an echo;
+ * its agent writes each turn into a file of the sandbox before the program gets it, so that what happens to the
+ * files happens to the record too.
+ */
+import { randomIds } from '@torpor/engine';
+import {
+  type DatabaseKind,
+  databaseKinds,
+  makeWorld,
+  type World,
+  type WorldOptions,
+} from '@torpor/engine/testing';
+import { type SandboxId, type SessionSpec, TorporError, type TurnId } from '@torpor/protocol';
+import type { Inside, Receipt, Said, TurnOrder } from '../src/inside.ts';
+import { Sessions, type SessionsParts } from '../src/sessions.ts';
+import { DEFAULT_SESSION_SETTINGS } from '../src/settings.ts';
+
+/** TORPOR_DATABASES=all runs everything on PostgreSQL too; without, one whole life of a session does. */
+export const testedDatabases: readonly DatabaseKind[] =
+  process.env['TORPOR_DATABASES'] === 'all' ? databaseKinds : ['sqlite'];
+
+export const ORG = 'org';
+export const caller = { org: ORG };
+
+export const SPEC: SessionSpec = { program: { command: 'echo', mode: 'turn' }, sandbox: {} };
+
+interface Written {
+  readonly sandboxId: SandboxId;
+  readonly order: TurnOrder;
+}
+
+class EchoInside implements Inside {
+  /** Every turn that a program got, in order: its stdin log. */
+  readonly stdin: Written[] = [];
+  /** What goes wrong; asked before and after the effect. */
+  fault: (when: 'before' | 'recorded' | 'after' | 'listen', turn: TurnId) => void | Promise<void> = () => {};
+  /** What the program says to a turn. */
+  says: (order: TurnOrder) => readonly Said[] = (order) => [
+    output(0, `echo ${order.input}\n`),
+    { is: 'end', exitCode: 0, signal: null },
+  ];
+  private readonly runtime: World['runtime'];
+
+  constructor(runtime: World['runtime']) {
+    this.runtime = runtime;
+  }
+
+  async deliver(_: string, sandboxId: SandboxId, order: TurnOrder): Promise<Receipt> {
+    await this.fault('before', order.id);
+    const path = `/turns/${order.id}`;
+    const record = this.runtime.look(sandboxId)?.files[path];
+    if (record === 'recorded') return { is: 'unknown', why: 'it was interrupted' };
+    if (record === undefined) {
+      if (!this.runtime.work(sandboxId, path, 'recorded')) throw unreachable();
+      await this.fault('recorded', order.id);
+      this.stdin.push({ sandboxId, order });
+      this.runtime.work(sandboxId, path, 'written');
+    }
+    await this.fault('after', order.id);
+    return { is: 'written', tag: order.id, offset: 0 };
+  }
+
+  async *listen(_: string, sandboxId: SandboxId, tag: string, from: number): AsyncGenerator<Said> {
+    await this.fault('listen', tag as TurnId);
+    const written = this.stdin.find(({ order }) => order.id === tag);
+    if (written?.sandboxId !== sandboxId) throw new TorporError('not_found', 'There is no such process.');
+    for (const said of this.says(written.order)) {
+      if (said.is === 'end' || said.position >= from) yield said;
+    }
+  }
+}
+
+export function output(position: number, text: string): Said {
+  return { is: 'output', channel: 'stdout', position, bytes: Buffer.from(text) };
+}
+
+export function unreachable(): TorporError {
+  return new TorporError('unreachable', 'The provider is away.');
+}
+
+export interface SessionWorld {
+  readonly world: World;
+  readonly inside: EchoInside;
+  readonly sessions: Sessions;
+  /** Another server's, or those of this one after a restart. */
+  another(parts?: Partial<SessionsParts>): Promise<Sessions>;
+  dispose(): Promise<void>;
+}
+
+export async function sessionWorld(kind: DatabaseKind, options: WorldOptions = {}): Promise<SessionWorld> {
+  const world = await makeWorld(kind, options);
+  const inside = new EchoInside(world.runtime);
+  const opened: Sessions[] = [];
+  const another = async (more: Partial<SessionsParts> = {}) => {
+    const sessions = new Sessions({
+      engine: world.engine,
+      db: world.db,
+      clock: world.clock,
+      ids: randomIds,
+      inside,
+      settings: DEFAULT_SESSION_SETTINGS,
+      report: (what, facts) => world.reported.push({ what, facts }),
+      pass: () => {},
+      ...more,
+    });
+    await sessions.start({ rounds: false });
+    opened.push(sessions);
+    return sessions;
+  };
+  const sessions = await another();
+  return {
+    world,
+    inside,
+    sessions,
+    another,
+    dispose: async () => {
+      await Promise.all(opened.map((one) => one.stop()));
+      await world.dispose();
+    },
+  };
+}
+
+/** How many sandboxes were ever made. */
+export async function sandboxesMade({ db }: World): Promise<number> {
+  const [row] = await db.query<{ count: number }>('SELECT COUNT(*) AS count FROM sandboxes');
+  return Number(row?.count);
+}

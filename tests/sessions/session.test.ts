@@ -1,0 +1,61 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { makeDataDir, startTorpor, type TorporProcess } from '../crash/torpor-process.ts';
+import { LINE_PROGRAM } from './line-program.ts';
+
+const program = { command: LINE_PROGRAM, mode: 'service' } as const;
+
+/** The tightest place at which the server is killed for real; `npm run test:sessions` has them all. */
+const DEATHS = ['session.delivered'];
+
+describe('a session with a real program', () => {
+  let data: Awaited<ReturnType<typeof makeDataDir>>;
+  let server: TorporProcess;
+  beforeAll(async () => {
+    data = await makeDataDir();
+    server = await startTorpor(data.path);
+  }, 120_000);
+  afterAll(async () => {
+    await server.end();
+    await data.remove();
+  }, 120_000);
+
+  it('restarts with its files where memory does not survive', { timeout: 120_000 }, async () => {
+    const session = await server.torpor.sessions.getOrSpawn('sleeper', { program });
+    const sandboxId = session.view.sandboxId;
+    expect(await session.send('one')).toMatchObject({ state: 'done', output: 'remembered 1, written 1\n' });
+    expect((await session.send('two')).output).toBe('remembered 2, written 2\n');
+    await server.torpor.sandboxes.pause(sandboxId as never);
+    expect(await session.send('three')).toMatchObject({ state: 'done', output: 'remembered 1, written 3\n' });
+    const after = (await server.torpor.sessions.get(session.id)).view;
+    expect(after).toMatchObject({
+      sandboxId,
+      agentThreadId: 'thread-of-sleeper',
+      change: { did: 'resumed' },
+    });
+    await session.end();
+  });
+
+  it('loses no prompt and delivers none twice when the server is killed', { timeout: 240_000 }, async () => {
+    for (const [index, point] of DEATHS.entries()) {
+      await server.kill('SIGTERM');
+      server = await startTorpor(data.path, { TORPOR_FAULTS: '1', TORPOR_FAULT: point });
+      const key = `killed-${index}`;
+      const dying = await server.torpor.sessions.getOrSpawn(key, { program, spawn: false });
+      await dying.post('hello', { idempotencyKey: key }).catch(() => {});
+      expect(await server.ended, point).toBe('SIGKILL');
+
+      server = await startTorpor(data.path);
+      const session = await server.torpor.sessions.getOrSpawn(key, { program });
+      // Kept from before; asking again under the same key is the same turn.
+      expect(await session.send('hello', { idempotencyKey: key }), point).toMatchObject({
+        state: 'done',
+        output: 'remembered 1, written 1\n',
+      });
+      const sandboxes = [];
+      const filter = { metadata: { 'torpor.session': session.id } };
+      for await (const { id } of server.torpor.sandboxes.list(filter)) sandboxes.push(id);
+      expect(sandboxes, point).toEqual([session.view.sandboxId]);
+      await session.end();
+    }
+  });
+});
