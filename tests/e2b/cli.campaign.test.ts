@@ -9,7 +9,8 @@ import { type E2bServer, e2bServer } from './e2b-server.ts';
 
 const run = promisify(execFile);
 const noGvisor = await whyNoGvisor();
-const CLI = join(import.meta.dirname, '../../node_modules/@e2b/cli/dist/index.js');
+/** Fetched when it is needed: with all it brings along it is too much for everybody who only wants to start. */
+const CLI = '@e2b/cli@2.19.0';
 
 describe.skipIf(noGvisor !== null)('E2B’s command line, in gVisor', () => {
   let world: E2bServer;
@@ -19,6 +20,9 @@ describe.skipIf(noGvisor !== null)('E2B’s command line, in gVisor', () => {
   beforeAll(async () => {
     world = await e2bServer('http', 'gvisor');
     home = await mkdtemp(join(tmpdir(), 'torpor-e2b-home-'));
+    await run('npm', ['install', '--no-save', '--no-audit', '--no-fund', '--prefix', home, CLI], {
+      timeout: 200_000,
+    });
     id = (await e2b('sandbox', 'create', 'base', '--detach')).trim();
   }, 300_000);
   afterAll(async () => {
@@ -28,7 +32,10 @@ describe.skipIf(noGvisor !== null)('E2B’s command line, in gVisor', () => {
 
   const e2b = async (...args: string[]) => {
     const env = { PATH: process.env['PATH'], HOME: home, ...world.env };
-    const going = run(process.execPath, [CLI, ...args], { env, timeout: 120_000 });
+    const going = run(process.execPath, [join(home, 'node_modules/@e2b/cli/dist/index.js'), ...args], {
+      env,
+      timeout: 120_000,
+    });
     // It waits for the end of its input before it ends.
     going.child.stdin?.end();
     return (await going).stdout;

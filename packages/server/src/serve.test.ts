@@ -233,7 +233,6 @@ function recordingHost() {
 describe('what cannot be started', () => {
   it.each([
     [['--host', '0.0.0.0'], {}, 10, 'TORPOR_API_KEY'],
-    [['--runtime', 'e2b'], {}, 14, 'has no runtime "e2b"'],
     [['--nonsense'], {}, 10, '--nonsense'],
     [['--database', 'postgres://127.0.0.1:1/none'], {}, 14, ''],
   ])('is refused with a code and a sentence: %j', async (argv, env, code, sentence) => {
