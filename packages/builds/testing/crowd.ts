@@ -63,7 +63,7 @@ export async function crowd(kind: DatabaseKind, count: number): Promise<void> {
   expect(working.overCap).toEqual([]);
   // Those with ten slots fill all hands until only the others are left.
   expect(order.slice(0, first).filter((user) => USERS[user as keyof typeof USERS] === 'large')).toHaveLength(
-    20,
+    first,
   );
   const versions = ended
     .filter(({ status }) => status === 'ready')
