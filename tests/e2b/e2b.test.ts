@@ -13,21 +13,11 @@ const STORIES = [
     'e2b',
     'http',
     [
-      ...['commands', 'background', 'terminals', 'files', 'fileMetadata', 'watching', 'signedUrls'],
-      ...[
-        'finding',
-        'timeouts',
-        'sleeping',
-        'autoResume',
-        'forks',
-        'figures',
-        'templates',
-        'notYet',
-        'ending',
-      ],
+      ...['commands', 'terminals', 'files', 'signedUrls', 'finding', 'timeouts', 'sleeping', 'forks'],
+      ...['notYet', 'ending'],
     ],
   ],
-  ['e2b-old', 'tls', ['commands', 'files', 'signedUrls', 'finding', 'sleeping', 'addresses', 'ending']],
+  ['e2b-old', 'tls', ['commands', 'files', 'addresses', 'ending']],
 ] as const;
 
 describe.skipIf(noGvisor !== null)('an unchanged program of E2B’s, in gVisor', () => {
