@@ -233,7 +233,7 @@ export class Player {
       if (truth.killed && sandbox.state !== 'killed')
         throw new Error(`${id} was killed and is ${sandbox.state}.`);
       if (sandbox.state === 'lost' && !truth.mayLoseFiles) throw new Error(`${id} is lost without cause.`);
-      if (sandbox.state === 'paused') await this.checkAsleep(id, sandbox.generation);
+      if (sandbox.state === 'paused') await this.checkAsleep(id);
       const held = await this.holds(id, sandbox);
       if (held === undefined) continue;
       const lost = await this.lostMeanwhile(id, truth);
@@ -267,10 +267,19 @@ export class Player {
     }
   }
 
-  /** After the commit of a pause nothing of the old run may go on: it would write into what is sealed. */
-  private async checkAsleep(id: SandboxId, generation: number): Promise<void> {
+  /**
+   * After the commit of a pause nothing of the run that was sealed may go on: it would write into what is sealed.
+   * (What a failed resume could not clear away has ground of its own, and is the reconciler's to find.)
+   */
+  private async checkAsleep(id: SandboxId): Promise<void> {
+    const [sealed] = await this.world.db.query<{ generation: number }>(
+      `SELECT generation FROM events WHERE sandbox_id = $1 AND type IN ('sandbox.paused', 'sandbox.recovered')
+       ORDER BY seq DESC LIMIT 1`,
+      [id],
+    );
+    const generation = sealed?.generation ?? 0;
     const found = await this.world.runtime.observe({ sandboxId: id, generation });
-    if (found.is === 'running') throw new Error(`${id} is paused and runs.`);
+    if (found.is === 'running') throw new Error(`${id} is paused, and the run that was sealed goes on.`);
   }
 
   private async read(id: SandboxId) {
