@@ -18,6 +18,9 @@ describe.skipIf(noGvisor !== null)('through E2B’s package, in gVisor', () => {
 
   it('ten cycles keep every change (E2B#884, #736, #582)', () => complaints.manyCycles(optionsOf(world), 10));
 
+  it('an automatic pause keeps the last write, what runs, and itself (E2B#1104, #1031, #875, mastra#24621)', () =>
+    complaints.automaticPause(optionsOf(world)));
+
   it('an automatic pause without memory keeps the files (Dormice#74)', () =>
     complaints.automaticPauseWithoutMemory(optionsOf(world)));
 

@@ -19,9 +19,6 @@ describe.skipIf(noGvisor !== null)('through E2B’s package, in gVisor', { timeo
 
   it('two cycles keep every change (E2B#884, #736, #582)', () => complaints.manyCycles(optionsOf(world), 2));
 
-  it('an automatic pause keeps the last write, what runs, and itself (E2B#1104, #1031, #875, mastra#24621)', () =>
-    complaints.automaticPause(optionsOf(world)));
-
   it('a command is found again by its number (E2B#1074)', () =>
     complaints.lateReconnect(optionsOf(world), 100));
 

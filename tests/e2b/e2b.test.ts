@@ -17,7 +17,7 @@ const STORIES = [
       ...['notYet', 'ending'],
     ],
   ],
-  ['e2b-old', 'tls', ['commands', 'files', 'addresses', 'ending']],
+  ['e2b-old', 'tls', ['commands', 'ending']],
 ] as const;
 
 describe.skipIf(noGvisor !== null)('an unchanged program of E2B’s, in gVisor', () => {

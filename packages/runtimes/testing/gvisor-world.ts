@@ -254,7 +254,8 @@ async function expectNothingLeft(dataDir: string): Promise<void> {
   const namespaces = (await readdir('/run/netns').catch(() => [])).filter((name) =>
     name.startsWith(`${tag}-`),
   );
-  const all = [...left.map(({ line }) => line), ...mounts, ...namespaces];
+  const states = (await readdir('/run/torpor')).filter((name) => name === tag);
+  const all = [...left.map(({ line }) => line), ...mounts, ...namespaces, ...states];
   if (all.length > 0) throw new Error(`Something is left:\n${all.join('\n')}`);
 }
 

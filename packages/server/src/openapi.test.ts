@@ -13,7 +13,7 @@ import {
 import { type TestServer, testServer } from '../testing/test-server.ts';
 
 /** TORPOR_FUZZ=500 sends as many to each route. */
-const RUNS = Number(process.env['TORPOR_FUZZ'] ?? 40);
+const RUNS = Number(process.env['TORPOR_FUZZ'] ?? 25);
 /** Far more than any bound of the server's below. */
 const PATIENCE_MS = 20_000;
 

@@ -15,6 +15,8 @@ export interface Ground {
   readonly tag: string;
   /** The directory of everything that this runtime keeps. */
   readonly place: string;
+  /** What is known of containers while the machine runs. */
+  readonly runDir: string;
   readonly files: InstanceFiles;
   /** For containers that are nobody's yet. */
   readonly berthsDir: string;

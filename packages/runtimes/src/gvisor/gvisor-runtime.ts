@@ -4,7 +4,7 @@
  * Everything that changes an instance takes its turn with the sandbox, so that what a caller gave up on has
  * ended before what it asks for next begins.
  */
-import { access } from 'node:fs/promises';
+import { access, rm } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import type {
   Address,
@@ -305,7 +305,7 @@ export class GvisorRuntime implements Runtime {
 
   /** Lets running sandboxes run, and forgets about them; everything that was made ahead is taken away. */
   async close(): Promise<void> {
-    const { network, cgroups, files, view, place } = this.#ground;
+    const { network, cgroups, files, view, place, runDir } = this.#ground;
     await Promise.all([this.#limits.close(), this.#merging.close(), this.#berths.close()]);
     await network.close();
     await cgroups?.close();
@@ -314,6 +314,7 @@ export class GvisorRuntime implements Runtime {
     const unhurried = new AbortController().signal;
     await view.hideAll(unhurried);
     await unshareMounts(place, unhurried);
+    await rm(runDir, { recursive: true, force: true });
   }
 
   async #lookAfter(instance: Instance): Promise<void> {

@@ -61,7 +61,8 @@ export async function gvisorRuntime(options: GvisorRuntimeOptions): Promise<Open
   const shelf = at('guest');
   const tools = await guestTools({ shelf, node, agentDir, tini: await findTini() });
   const view = new ReadOnlyView(at('view'));
-  const root = join(RUN, tag, 'runsc');
+  const runDir = join(RUN, tag);
+  const root = join(runDir, 'runsc');
   await mkdir(root, { recursive: true, mode: 0o700 });
   const refused: Ground['refused'] = {
     tell: (refusal) => report('a connection was refused', { ...refusal }),
@@ -70,6 +71,7 @@ export async function gvisorRuntime(options: GvisorRuntimeOptions): Promise<Open
     refused,
     tag,
     place,
+    runDir,
     files: new InstanceFiles(instances),
     berthsDir,
     layers: await openOverlayLayers({ root: at('layers'), clock, randomBytes }),
