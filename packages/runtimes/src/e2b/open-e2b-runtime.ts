@@ -1,11 +1,13 @@
 /** Opens the runtime for a provider: finds out what it can do, once, and keeps what runs there alive. */
-import { createHash } from 'node:crypto';
-import { mkdir, readFile, writeFile } from 'node:fs/promises';
+import { createHash, randomBytes } from 'node:crypto';
+import { mkdir, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Clock, Report } from '@torpor/engine';
 import { AGENT_PORT, connectAgent } from '@torpor/envd';
 import { type Capabilities, capabilitiesSchema } from '@torpor/protocol';
+import { writeWhole } from '../durable.ts';
+import { isMissing } from '../storage-failure.ts';
 import { E2bRuntime } from './e2b-runtime.ts';
 import { type ProbeInside, probeProvider } from './probe.ts';
 import { Provider, type ProviderOptions, type Reached } from './provider.ts';
@@ -57,38 +59,44 @@ export async function e2bRuntime(options: E2bRuntimeOptions): Promise<OpenedE2bR
     home,
     socketDir,
   });
-  const renewing = renewForEver(runtime, clock, provider.options.lifetimeMs / 3, stopping.signal);
+  const renewing = renewForEver(runtime, options, provider.options.lifetimeMs / 3, stopping.signal);
   const close = runtime.close.bind(runtime);
   return Object.assign(runtime, {
     close: async () => {
       stopping.abort();
       await renewing;
       await close();
+      await rm(socketDir, { recursive: true, force: true });
     },
   });
 }
 
 async function renewForEver(
   runtime: E2bRuntime,
-  clock: Clock,
+  { clock, report }: Pick<E2bRuntimeOptions, 'clock' | 'report'>,
   everyMs: number,
   signal: AbortSignal,
 ): Promise<void> {
   while (!signal.aborted) {
     await clock.sleep(everyMs, signal).catch(() => {});
-    if (!signal.aborted) await runtime.renewAll(signal);
+    if (signal.aborted) return;
+    await runtime
+      .renewAll(signal)
+      .catch((error: unknown) => report('lifetimes could not be renewed', { error }));
   }
 }
 
 /** Marks what this data directory has at the provider, so that two of them never end each other's. */
 async function homeOf(directory: string): Promise<string> {
   const path = join(directory, 'home');
-  const fresh = createHash('sha256')
-    .update(`${path}${Date.now()}${Math.random()}`)
-    .digest('hex')
-    .slice(0, 20);
-  await writeFile(path, fresh, { flag: 'wx', mode: 0o600 }).catch(() => {});
-  return readFile(path, 'utf8');
+  const before = await readFile(path, 'utf8').catch((thrown: unknown) => {
+    if (isMissing(thrown)) return undefined;
+    throw thrown;
+  });
+  if (before !== undefined) return before;
+  const fresh = randomBytes(10).toString('hex');
+  await writeWhole(path, fresh);
+  return fresh;
 }
 
 /** What was found out is kept for as long as provider and template are the same. */
@@ -106,7 +114,7 @@ async function known(
   const before = text === undefined ? undefined : capabilitiesSchema.safeParse(JSON.parse(text));
   if (before?.success) return before.data;
   const found = await probe();
-  await writeFile(path, JSON.stringify(found), { mode: 0o600 });
+  await writeWhole(path, JSON.stringify(found));
   return found;
 }
 

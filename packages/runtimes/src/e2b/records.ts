@@ -2,11 +2,13 @@
  * Which sandbox of the provider is which instance of ours, and which belongs to a checkpoint. A provider keeps one
  * id over every sleep, so that it cannot say which generation it is; these files can.
  */
-import { randomBytes } from 'node:crypto';
-import { mkdir, open, readdir, readFile, rename, rm } from 'node:fs/promises';
+import { mkdir, readdir, readFile, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Instance } from '@torpor/engine';
 import { type CheckpointId, parseSandboxId, type SandboxId } from '@torpor/protocol';
+import { writeWhole } from '../durable.ts';
+import { isMissing } from '../storage-failure.ts';
+import { Turns } from '../turns.ts';
 import type { Reached } from './provider.ts';
 
 export interface InstanceRecord {
@@ -20,6 +22,7 @@ export interface InstanceRecord {
 export class Records {
   private readonly instances: string;
   private readonly checkpoints: string;
+  private readonly turns = new Turns<string>();
 
   constructor(directory: string) {
     this.instances = join(directory, 'instances');
@@ -31,7 +34,7 @@ export class Records {
   }
 
   write(instance: Instance, record: InstanceRecord): Promise<void> {
-    return write(this.instances, nameOf(instance), record);
+    return this.put(this.instances, nameOf(instance), record);
   }
 
   forget(instance: Instance): Promise<void> {
@@ -39,7 +42,7 @@ export class Records {
   }
 
   async *all(): AsyncGenerator<Instance & { readonly record: InstanceRecord }> {
-    for (const name of await readdir(this.instances).catch(() => [])) {
+    for (const name of await namesIn(this.instances)) {
       const [, id, generation] = /^([a-z0-9]{20})-(\d+)\.json$/.exec(name) ?? [];
       const sandboxId = id === undefined ? undefined : (parseSandboxId(id) as SandboxId);
       if (sandboxId === undefined) continue;
@@ -59,7 +62,7 @@ export class Records {
   }
 
   keep(id: CheckpointId, providerId: string): Promise<void> {
-    return write(this.checkpoints, `${id}.json`, { providerId });
+    return this.put(this.checkpoints, `${id}.json`, { providerId });
   }
 
   async kept(id: CheckpointId): Promise<string | undefined> {
@@ -71,12 +74,31 @@ export class Records {
   }
 
   async isKept(providerId: string): Promise<boolean> {
-    for (const name of await readdir(this.checkpoints).catch(() => [])) {
+    for (const name of await namesIn(this.checkpoints)) {
       if ((await read<{ providerId: string }>(join(this.checkpoints, name)))?.providerId === providerId)
         return true;
     }
     return false;
   }
+
+  /** They hold tokens: for the server's own eyes. */
+  private put(directory: string, name: string, value: unknown): Promise<void> {
+    const path = join(directory, name);
+    return this.turns.take(path, async () => {
+      await mkdir(directory, { recursive: true, mode: 0o700 });
+      await writeWhole(path, JSON.stringify(value));
+    });
+  }
+}
+
+/** None where there is no directory yet. One that cannot be read may hold what must not be ended. */
+async function namesIn(directory: string): Promise<string[]> {
+  return (
+    await readdir(directory).catch((thrown: unknown) => {
+      if (isMissing(thrown)) return [];
+      throw thrown;
+    })
+  ).filter((name) => name.endsWith('.json'));
 }
 
 function nameOf({ sandboxId, generation }: Instance): string {
@@ -87,21 +109,7 @@ async function read<T>(path: string): Promise<T | undefined> {
   try {
     return JSON.parse(await readFile(path, 'utf8')) as T;
   } catch (thrown) {
-    if ((thrown as NodeJS.ErrnoException).code === 'ENOENT') return undefined;
+    if (isMissing(thrown)) return undefined;
     throw thrown;
   }
-}
-
-/** They hold tokens: for the server's own eyes. */
-async function write(directory: string, name: string, value: unknown): Promise<void> {
-  await mkdir(directory, { recursive: true, mode: 0o700 });
-  const fresh = join(directory, `${name}.${randomBytes(4).toString('hex')}.new`);
-  const file = await open(fresh, 'w', 0o600);
-  try {
-    await file.writeFile(JSON.stringify(value));
-    await file.sync();
-  } finally {
-    await file.close();
-  }
-  await rename(fresh, join(directory, name));
 }

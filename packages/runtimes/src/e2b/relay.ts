@@ -9,7 +9,7 @@ import { request as httpsRequest } from 'node:https';
 import { dirname } from 'node:path';
 import type { Duplex } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
-import { ACCESS_TOKEN_HEADER } from '@torpor/envd';
+import { ACCESS_TOKEN_HEADER, sameSecret } from '@torpor/envd';
 import type { Reached } from './provider.ts';
 
 export interface RelayOptions {
@@ -33,7 +33,8 @@ export async function openRelay(options: RelayOptions): Promise<Relay> {
   const server: Server = createServer(
     { requestTimeout: 0, keepAliveTimeout: 75_000 },
     (incoming, response) => {
-      if (token !== undefined && incoming.headers[ACCESS_TOKEN_HEADER] !== token) {
+      const given = incoming.headers[ACCESS_TOKEN_HEADER];
+      if (token !== undefined && !(typeof given === 'string' && sameSecret(given, token))) {
         response.writeHead(401, { 'content-type': 'application/json' });
         response.end(JSON.stringify({ code: 401, message: 'This is not the token of the sandbox.' }));
         return;

@@ -13,10 +13,10 @@ import { mkdir, readdir, readFile, rmdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Instance } from '@torpor/engine';
 import { type CheckpointId, isId, type Network, type Resources } from '@torpor/protocol';
+import { writeWhole } from '../durable.ts';
 import { removeTree } from '../remove-tree.ts';
 import { errnoOf, isMissing, writing } from '../storage-failure.ts';
 import type { RootKind, StackedLayer } from './checkpoint-needs.ts';
-import { writeWhole } from './layers/durable.ts';
 import type { LayerId } from './layers/layer-id.ts';
 import type { Container } from './runsc.ts';
 

@@ -5,8 +5,8 @@
 import { mkdir, readFile, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { CheckpointId } from '@torpor/protocol';
+import { writeWhole } from '../durable.ts';
 import { isMissing, writing } from '../storage-failure.ts';
-import { writeWhole } from './layers/durable.ts';
 import type { LayerId } from './layers/layer-id.ts';
 
 export class OwnedLayers {

@@ -6,9 +6,9 @@
  */
 import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
+import { writeWhole } from '../../durable.ts';
 import { isMissing } from '../../storage-failure.ts';
 import type { ContentLine } from './contents.ts';
-import { writeWhole } from './durable.ts';
 import { corrupt, type Place, reading } from './layer-failure.ts';
 import type { SealRecord } from './layers.ts';
 import { shownPath } from './tree-listing.ts';

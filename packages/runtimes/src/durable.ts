@@ -2,7 +2,6 @@
 import { constants } from 'node:fs';
 import { open, rename } from 'node:fs/promises';
 import { dirname } from 'node:path';
-import { run } from './program.ts';
 
 const { O_RDONLY, O_DIRECTORY, O_NOFOLLOW } = constants;
 
@@ -28,12 +27,4 @@ export async function writeWhole(path: string, text: string): Promise<void> {
   }
   await rename(temporary, path);
   await syncDirectory(dirname(path));
-}
-
-/**
- * Writes back everything that is dirty on the file system the path is on. There is no call for one directory
- * only, and to sync the files one by one is slower by far than to sync them all.
- */
-export async function syncFileSystem(path: string, signal?: AbortSignal): Promise<void> {
-  await run('sync', ['-f', path], { signal });
 }
