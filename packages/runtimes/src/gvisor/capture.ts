@@ -1,5 +1,5 @@
 /** Making a checkpoint of an instance: its memory, if it is wanted, and the upper layer that becomes a sealed one. */
-import { mkdir, writeFile } from 'node:fs/promises';
+import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Captured, Instance, Staging } from '@torpor/engine';
 import { type CheckpointId, TorporError } from '@torpor/protocol';
@@ -18,7 +18,7 @@ export async function captureInstance(
   staging: Staging,
   signal: AbortSignal,
 ): Promise<Captured> {
-  if (mode === 'memory') await writeImage(ground, record, staging.path, signal);
+  if (mode === 'memory') await writeImage(ground, record, staging, signal);
   const layers = await sealUpper(ground, instance, record, staging, signal);
   return captured(ground, record, layers, staging.checkpointId, mode === 'memory');
 }
@@ -34,14 +34,14 @@ const RESET_ARRIVES_MS = 20;
 export async function writeImage(
   ground: Ground,
   { container, credential }: Pick<InstanceRecord, 'container' | 'credential'>,
-  content: string,
+  { checkpointId, path }: Staging,
   signal: AbortSignal,
 ): Promise<void> {
+  const { images, runsc } = ground;
   await disconnect(ground, container.id, signal);
-  const image = join(content, MEMORY);
-  await writing(image, () => mkdir(image, { mode: 0o700 }));
-  await ground.runsc.checkpoint(container.id, image, signal);
-  await writeSecrets(content, { credential });
+  const write = (image: string) => runsc.checkpoint(container.id, image, signal);
+  await images.write(checkpointId, join(path, MEMORY), write, signal);
+  await writeSecrets(path, { credential });
 }
 
 async function disconnect({ network, clock }: Ground, name: string, signal: AbortSignal): Promise<void> {

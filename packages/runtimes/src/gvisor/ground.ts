@@ -4,6 +4,7 @@ import type { Cgroups } from './cgroups.ts';
 import type { BaseSystems } from './guest/base-system.ts';
 import type { GuestTools } from './guest/guest-tools.ts';
 import type { ReadOnlyView } from './guest/read-only-view.ts';
+import type { Images } from './image/images.ts';
 import type { InstanceFiles } from './instance-files.ts';
 import type { Layers } from './layers/layers.ts';
 import type { Refusal } from './network/refusals.ts';
@@ -21,6 +22,7 @@ export interface Ground {
   /** For containers that are nobody's yet. */
   readonly berthsDir: string;
   readonly layers: Layers;
+  readonly images: Images;
   readonly owned: OwnedLayers;
   readonly network: SandboxNetwork;
   /** Who is told what the network has refused; changed when somebody listens. */

@@ -293,8 +293,9 @@ export class GvisorRuntime implements Runtime {
   }
 
   async discard({ id }: SealedCheckpoint): Promise<void> {
-    const { owned, layers } = this.#ground;
+    const { owned, layers, images } = this.#ground;
     await this.#berths.forget(id);
+    await images.forget(id);
     for (const layer of await owned.of(id)) {
       // What an instance has, for which this checkpoint did not come to be, goes on or goes with the instance.
       if (await this.#isInUse(layer)) continue;
@@ -305,10 +306,11 @@ export class GvisorRuntime implements Runtime {
 
   /** Lets running sandboxes run, and forgets about them; everything that was made ahead is taken away. */
   async close(): Promise<void> {
-    const { network, cgroups, files, view, place, runDir } = this.#ground;
+    const { network, cgroups, files, images, view, place, runDir } = this.#ground;
     await Promise.all([this.#limits.close(), this.#merging.close(), this.#berths.close()]);
     await network.close();
     await cgroups?.close();
+    await images.close();
     for await (const _ of files.list()) return;
     // Nobody needs what they would see of this machine.
     const unhurried = new AbortController().signal;

@@ -12,6 +12,7 @@ import { BaseSystems } from './guest/base-system.ts';
 import { findTini, guestTools } from './guest/guest-tools.ts';
 import { ReadOnlyView } from './guest/read-only-view.ts';
 import { GvisorRuntime } from './gvisor-runtime.ts';
+import { Images } from './image/images.ts';
 import { InstanceFiles, pathsIn } from './instance-files.ts';
 import { serverTag } from './instance-names.ts';
 import { openOverlayLayers } from './layers/overlay-layers.ts';
@@ -75,6 +76,7 @@ export async function gvisorRuntime(options: GvisorRuntimeOptions): Promise<Open
     files: new InstanceFiles(instances),
     berthsDir,
     layers: await openOverlayLayers({ root: at('layers'), clock, randomBytes }),
+    images: new Images(at('images')),
     owned: new OwnedLayers(at('owned')),
     network: await openSandboxNetwork({
       owner: { tag, dataDir },
@@ -101,6 +103,7 @@ export async function gvisorRuntime(options: GvisorRuntimeOptions): Promise<Open
   };
   await ground.files.open();
   await ground.owned.open();
+  await ground.images.open();
   await clearLeftovers(ground, signal);
   await letInAgain(ground);
   const runtime = new GvisorRuntime(ground, new Berths(ground, options.ahead));

@@ -135,21 +135,24 @@ async function settleIn({ network, cgroups }: Ground, { container }: Berth, spec
  * the machine's fault, and what would be lost for it are all processes.
  */
 async function restore(
-  { runsc, report }: Ground,
+  { runsc, images, report }: Ground,
   { container }: Berth,
   from: SealedCheckpoint,
   signal: AbortSignal,
 ): Promise<void> {
-  const image = join(from.path ?? '', MEMORY);
+  const packed = join(from.path ?? '', MEMORY);
+  const restoreIt = () => images.use(from.id, packed, (image) => runsc.restore(container, image, signal));
   try {
-    await runsc.restore(container, image, signal);
+    await restoreIt();
   } catch (thrown) {
     signal.throwIfAborted();
     if (!isRefusal(thrown)) throw thrown;
     report('a memory image was not taken, and is tried again', { checkpointId: from.id, error: thrown });
     await runsc.end(container, signal);
     await runsc.forget(container.id);
-    await runsc.restore(container, image, signal).catch((again: unknown) => {
+    // It may be what was at hand that has suffered.
+    await images.forget(from.id);
+    await restoreIt().catch((again: unknown) => {
       signal.throwIfAborted();
       throw isRefusal(again) ? incompatible(from, again) : again;
     });

@@ -1,0 +1,94 @@
+import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import type { CheckpointId } from '@torpor/protocol';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { Images } from './images.ts';
+
+const signal = new AbortController().signal;
+const idOf = (n: number): CheckpointId => `ckpt_${String(n).padStart(20, '0')}`;
+let place: string;
+let images: Images;
+
+beforeEach(async () => {
+  place = await mkdtemp(join(tmpdir(), 'torpor-images-'));
+  // Room for two of those that `write` makes.
+  images = new Images(join(place, 'at-hand'), 2_500);
+  await images.open();
+});
+afterEach(() => rm(place, { recursive: true, force: true }));
+
+const packedOf = (n: number) => join(place, `packed-${n}`);
+const atHand = () => readdir(join(place, 'at-hand'));
+const write = (n: number) =>
+  images.write(
+    idOf(n),
+    packedOf(n),
+    (image) => writeFile(join(image, 'pages.img'), String(n).repeat(1_000)),
+    signal,
+  );
+const read = (n: number) =>
+  images.use(idOf(n), packedOf(n), (image) => readFile(join(image, 'pages.img'), 'utf8'));
+
+describe('memory images', () => {
+  it('are at hand when they were just written', async () => {
+    await write(1);
+    await rm(packedOf(1), { recursive: true });
+    expect(await read(1)).toBe('1'.repeat(1_000));
+  });
+
+  it('come from their checkpoint after a restart', async () => {
+    await write(1);
+    images = new Images(join(place, 'at-hand'), 2_500);
+    await images.open();
+    expect(await atHand()).toEqual([]);
+    expect(await read(1)).toBe('1'.repeat(1_000));
+  });
+
+  it('are kept within a bound, those used last', async () => {
+    await write(1);
+    await write(2);
+    await read(1);
+    await write(3);
+    expect(await atHand()).toHaveLength(2);
+    await rm(packedOf(1), { recursive: true });
+    expect(await read(1)).toBe('1'.repeat(1_000));
+    await rm(packedOf(2), { recursive: true });
+    await expect(read(2)).rejects.toMatchObject({ code: 'checkpoint_missing' });
+  });
+
+  it('are unpacked once for all who start from one at the same time', async () => {
+    await write(1);
+    await images.forget(idOf(1));
+    const seen = new Set<string>();
+    const looks = Array.from({ length: 5 }, () =>
+      images.use(idOf(1), packedOf(1), async (image) => void seen.add(image)),
+    );
+    await Promise.all(looks);
+    expect(seen.size).toBe(1);
+  });
+
+  it('stay until whoever uses them is done', async () => {
+    await write(1);
+    await images.use(idOf(1), packedOf(1), async (image) => {
+      await images.forget(idOf(1));
+      await write(2);
+      await write(3);
+      await write(4);
+      expect(await readFile(join(image, 'pages.img'), 'utf8')).toBe('1'.repeat(1_000));
+    });
+    expect(await atHand()).toHaveLength(2);
+  });
+
+  it('leave nothing behind when they could not be written or read', async () => {
+    const broken = images.write(idOf(1), packedOf(1), () => Promise.reject(new Error('no')), signal);
+    await expect(broken).rejects.toThrow('no');
+    await mkdir(packedOf(2));
+    await expect(read(2)).rejects.toMatchObject({ code: 'checkpoint_missing' });
+    expect(await atHand()).toEqual([]);
+    // And the next who asks is not told of the failure before.
+    await rm(packedOf(2), { recursive: true });
+    await write(2);
+    expect(await read(2)).toBe('2'.repeat(1_000));
+  });
+});

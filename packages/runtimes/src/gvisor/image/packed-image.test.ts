@@ -1,0 +1,92 @@
+import { execFile } from 'node:child_process';
+import { randomBytes } from 'node:crypto';
+import { mkdtemp, open, readdir, readFile, rm, stat, truncate, unlink, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+import type { CheckpointId } from '@torpor/protocol';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { commandOnPath } from '../../../../../scripts/setup/command-on-path.mjs';
+import { packImage, unpackImage } from './packed-image.ts';
+
+const ID: CheckpointId = `ckpt_${'0'.repeat(20)}`;
+const MEGABYTE = 1024 * 1024;
+let raw: string;
+let packed: string;
+let again: string;
+
+beforeEach(async () => {
+  [raw, packed, again] = (await Promise.all(
+    ['raw', 'packed', 'again'].map((name) => mkdtemp(join(tmpdir(), `torpor-${name}-`))),
+  )) as [string, string, string];
+});
+afterEach(async () => {
+  for (const path of [raw, packed, again]) await rm(path, { recursive: true, force: true });
+});
+
+/** A part that cannot be made smaller, and zeros, as memory has them. */
+const pages = Buffer.concat([randomBytes(3 * MEGABYTE + 17), Buffer.alloc(4 * MEGABYTE)]);
+
+async function pack(): Promise<void> {
+  await writeFile(join(raw, 'pages.img'), pages);
+  await writeFile(join(raw, 'checkpoint.img'), 'state');
+  await writeFile(join(raw, 'pages_meta.img'), '');
+  await packImage(raw, packed, new AbortController().signal);
+}
+
+describe('a packed memory image', () => {
+  it('is byte for byte what it was, and smaller meanwhile', async () => {
+    await pack();
+    await unpackImage(packed, again, ID);
+
+    expect((await readdir(again)).sort()).toEqual(['checkpoint.img', 'pages.img', 'pages_meta.img']);
+    expect((await readFile(join(again, 'pages.img'))).equals(pages)).toBe(true);
+    expect(await readFile(join(again, 'checkpoint.img'), 'utf8')).toBe('state');
+    expect((await stat(join(packed, 'pages.img.zst'))).size).toBeLessThan(pages.length / 2);
+  });
+
+  it.skipIf(commandOnPath('zstd') === undefined)('can be read with zstd alone', async () => {
+    await pack();
+    const { stdout } = await promisify(execFile)('zstd', ['-dc', join(packed, 'pages.img.zst')], {
+      encoding: 'buffer',
+      maxBuffer: 2 * pages.length,
+    });
+    expect(stdout.equals(pages)).toBe(true);
+  });
+
+  it('is found damaged by one wrong bit (R91)', async () => {
+    await pack();
+    const file = await open(join(packed, 'pages.img.zst'), 'r+');
+    const byte = Buffer.alloc(1);
+    await file.read(byte, 0, 1, 2 * MEGABYTE);
+    await file.write(Buffer.from([(byte[0] ?? 0) ^ 1]), 0, 1, 2 * MEGABYTE);
+    await file.close();
+
+    await expect(unpackImage(packed, again, ID)).rejects.toMatchObject({ code: 'checkpoint_corrupt' });
+  });
+
+  it.each(['pages.img.zst', 'pieces.json'])('is found damaged when %s is short', async (name) => {
+    await pack();
+    await truncate(join(packed, name), (await stat(join(packed, name))).size - 3);
+    await expect(unpackImage(packed, again, ID)).rejects.toMatchObject({ code: 'checkpoint_corrupt' });
+  });
+
+  it.each(['pages.img.zst', 'pieces.json'])('is found missing when %s is', async (name) => {
+    await pack();
+    await unlink(join(packed, name));
+    await expect(unpackImage(packed, again, ID)).rejects.toMatchObject({ code: 'checkpoint_missing' });
+  });
+
+  it('is never unpacked outside of where it belongs', async () => {
+    await pack();
+    const record = join(packed, 'pieces.json');
+    await writeFile(record, (await readFile(record, 'utf8')).replace('checkpoint.img', '../outside.img'));
+    await expect(unpackImage(packed, again, ID)).rejects.toMatchObject({ code: 'checkpoint_corrupt' });
+  });
+
+  it('is not finished for somebody who has given up', async () => {
+    await writeFile(join(raw, 'pages.img'), pages);
+    await expect(packImage(raw, packed, AbortSignal.abort())).rejects.toThrow();
+    expect(await readdir(packed)).not.toContain('pieces.json');
+  });
+});
