@@ -3,7 +3,7 @@ import { randomBytes } from 'node:crypto';
 import { chmod, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import type { Instance } from '@torpor/engine';
+import { type Instance, systemClock } from '@torpor/engine';
 import {
   failureOf,
   listedInstances,
@@ -17,6 +17,7 @@ import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { type GvisorWorld, makeGvisorWorld, whyNoGvisor } from '../../testing/gvisor-world.ts';
 import { findRunsc } from './find-runsc.ts';
 import { serverTag } from './instance-names.ts';
+import { openOverlayLayers } from './layers/overlay-layers.ts';
 import { runProgram } from './network/system-program.ts';
 import { runscBuild } from './runsc-version.ts';
 
@@ -123,6 +124,20 @@ describe.skipIf(why !== null)('an accident', { timeout: 120_000 }, () => {
     expect(await listedInstances(world.runtime)).toEqual([whole]);
     expect(await output(whole, 'echo here')).toBe('here');
     expect(await runProgram('ip', ['netns', 'list'])).not.toContain(name);
+  });
+
+  it('between a merge and the record of it leaves no layer behind (R112)', async () => {
+    const instance = await world.started();
+    const checkpoint = await paused(world, instance, 'files');
+    const root = join(world.dataDir, 'gvisor', 'layers');
+    const layers = await openOverlayLayers({ root, clock: systemClock, randomBytes });
+    const merged = await layers.create();
+    await layers.seal(merged, unhurried);
+    await world.reopen();
+    await expect(layers.inspect(merged)).rejects.toMatchObject({ code: 'checkpoint_missing' });
+    // What a checkpoint or an instance stands on stays.
+    await world.runtime.destroy(instance, unhurried);
+    await startFrom(world, nextOf(instance), checkpoint, 'files');
   });
 
   it('to the record of a sandbox does not cost it the files that it had written (R94)', async () => {

@@ -122,25 +122,30 @@ async function openCgroups(tag: string): Promise<Cgroups | null> {
 }
 
 /**
- * Containers that an earlier server had made ahead, or was booting a template in, belong to nobody; nor do open
- * layers that no instance speaks of. Unless there is an instance of which nothing can be read: then any of them
- * may be its own, and they stay until that is settled.
+ * Containers that an earlier server had made ahead, or was booting a template in, belong to nobody; nor do
+ * layers that no instance and no checkpoint speaks of. Unless there is one of which nothing can be read: then
+ * any of them may be its own, and they stay until that is settled.
  */
 async function clearLeftovers(ground: Ground, signal: AbortSignal): Promise<void> {
-  const { files, layers } = ground;
+  const { files, layers, owned } = ground;
   const used = new Set<string>();
-  const uppers = new Set<string>();
+  const spokenOf = new Set<string>();
   let isAllKnown = true;
   for await (const instance of files.list()) {
     const record = await files.read(instance);
     isAllKnown &&= record !== undefined;
     if (record === undefined) continue;
     used.add(record.container.id);
-    uppers.add(record.upper);
+    const { upper, merged, lower } = record;
+    for (const layer of [upper, merged, ...lower.map(({ id }) => id)])
+      if (layer !== null) spokenOf.add(layer);
   }
   if (isAllKnown) await clearBerths(ground, used, signal);
+  const ownedByAll = await owned.all();
   for await (const { id, state } of layers.list()) {
-    const isNobodys = state === 'open' && isAllKnown && !uppers.has(id);
+    // A merge may have ended just before the server did.
+    const isOwned = state === 'sealed' && ownedByAll?.has(id) !== false;
+    const isNobodys = isAllKnown && !spokenOf.has(id) && !isOwned;
     if (state === 'removing' || state === 'making' || isNobodys) await layers.remove(id);
   }
 }

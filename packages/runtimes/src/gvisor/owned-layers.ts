@@ -2,7 +2,7 @@
  * Which layers a checkpoint owns. Written before they are sealed, so that none is ever sealed for a checkpoint
  * that nobody could find it by; a checkpoint that did not come to be has nothing but this to be cleared by.
  */
-import { mkdir, readFile, rm } from 'node:fs/promises';
+import { mkdir, readdir, readFile, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { CheckpointId } from '@torpor/protocol';
 import { writeWhole } from '../durable.ts';
@@ -31,6 +31,21 @@ export class OwnedLayers {
       throw thrown;
     });
     return JSON.parse(text) as LayerId[];
+  }
+
+  /** Of all checkpoints; undefined when there is one of which that cannot be read. */
+  async all(): Promise<ReadonlySet<LayerId> | undefined> {
+    const all = new Set<LayerId>();
+    for (const name of await readdir(this.#directory)) {
+      if (!name.endsWith('.json')) continue;
+      try {
+        const layers = JSON.parse(await readFile(join(this.#directory, name), 'utf8')) as LayerId[];
+        for (const layer of layers) all.add(layer);
+      } catch {
+        return undefined;
+      }
+    }
+    return all;
   }
 
   async forget(checkpoint: CheckpointId): Promise<void> {

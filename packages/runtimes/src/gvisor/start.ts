@@ -51,7 +51,7 @@ export async function startInstance(
     rootfs: berth.rootfs,
     guestAddress: berth.attachment.guestAddress,
   };
-  await ground.files.write(instance, alive);
+  if (ahead === undefined) await ground.files.write(instance, alive);
   signal.throwIfAborted();
 
   if (use === 'memory') await restore(ground, berth, from, signal);
