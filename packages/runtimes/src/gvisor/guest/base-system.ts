@@ -38,7 +38,7 @@ export class BaseSystems {
   /** Quick while nothing has changed; otherwise every file of the system is looked at once. */
   async current(signal: AbortSignal): Promise<BaseSystem> {
     const directories = await systemDirectories();
-    const quick = await systemFingerprint(directories);
+    const quick = systemFingerprint(directories);
     const covered = await this.covered(directories, quick);
     const binds = systemBinds(await this.sources(directories, signal), covered);
     // What is covered up is part of it: an image can only be used with the mounts it was made with.
