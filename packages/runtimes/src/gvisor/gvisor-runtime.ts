@@ -61,6 +61,9 @@ const CAPABILITIES: Capabilities = {
   customTemplates: true,
 };
 
+/** Of how many sandboxes it is remembered that they were cleared away; past so many it starts over. */
+const CLEARED_KEPT = 10_000;
+
 export class GvisorRuntime implements Runtime {
   readonly name = 'gvisor';
   readonly #ground: Ground;
@@ -70,6 +73,8 @@ export class GvisorRuntime implements Runtime {
   readonly #turns = new Turns<SandboxId>();
   /** Whose a container is: one that was made ahead is not named after its instance. */
   readonly #owners = new Map<string, Instance>();
+  /** Up to which generation there is nothing left of a sandbox, because this server has seen to it. */
+  readonly #cleared = new Map<SandboxId, number>();
   /** The last capture of an instance: whoever has just gone to sleep is likely to be woken. */
   readonly #captured = new Map<string, Expected>();
 
@@ -103,6 +108,7 @@ export class GvisorRuntime implements Runtime {
     return this.#turn(instance, signal, async () => {
       const dial = (port: number) => this.dial(instance, port, signal);
       const order = { instance, from, use, spec, dial };
+      if (this.#isCleared(instance)) this.#cleared.delete(instance.sandboxId);
       const started = await startInstance(this.#ground, this.#berths, order, signal);
       await this.#lookAfter(instance);
       // Whoever starts from a template once does it again.
@@ -246,12 +252,15 @@ export class GvisorRuntime implements Runtime {
 
   destroy(upTo: Instance, signal: AbortSignal): Promise<void> {
     return this.#turn(upTo, signal, async () => {
+      if (this.#isCleared(upTo)) return;
       const { sandboxId } = upTo;
       // Its own too, of which there may be something that was never written down.
       const generations = new Set([...(await this.#ground.files.generations(sandboxId)), upTo.generation]);
       for (const generation of generations) {
         if (generation <= upTo.generation) await this.#destroy({ sandboxId, generation }, signal);
       }
+      if (this.#cleared.size >= CLEARED_KEPT) this.#cleared.clear();
+      this.#cleared.set(sandboxId, upTo.generation);
     });
   }
 
@@ -346,6 +355,10 @@ export class GvisorRuntime implements Runtime {
     this.#captured.delete(name);
     this.#owners.delete(name);
     await files.remove(instance);
+  }
+
+  #isCleared({ sandboxId, generation }: Instance): boolean {
+    return (this.#cleared.get(sandboxId) ?? 0) >= generation;
   }
 
   #expectWake(name: string): void {

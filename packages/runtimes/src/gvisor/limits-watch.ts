@@ -15,6 +15,8 @@ import { chargeOf, LayerWatch, roomOf } from './layers/layer-watch.ts';
 
 const MIB = 1024 * 1024;
 const LOOK_EVERY_MS = 500;
+/** Who has just started has better things to do than to be measured. */
+const FIRST_MS = 1_000;
 /** So much is left for cleaning up to a sandbox that has used up what it may have: this, or a part of it. */
 const DISK_GRACE_MB = 256;
 const DISK_GRACE_PART = 1 / 4;
@@ -57,15 +59,19 @@ export class LimitsWatch {
 
   /** `limits` with nothing left open that the machine must be protected from. */
   add(instance: Instance, record: InstanceRecord, limits: Resources): void {
-    const { report } = this.#ground;
+    const { clock, report } = this.#ground;
     const watched = { instance, record, limits };
     this.#byName.set(record.container.id, watched);
     if (limits.diskMb === undefined) return;
     this.#byLayer.set(record.upper, watched);
-    this.#disk.watch(record.upper, limits.diskMb * MIB);
-    this.#measuring = this.#measuring
-      .then(() => this.#countBelow(watched, limits.diskMb ?? 0))
-      .catch((error: unknown) => report('the files of a sandbox could not be measured', { error }));
+    const measure = () => {
+      if (this.#byLayer.get(record.upper) !== watched) return;
+      this.#disk.watch(record.upper, (limits.diskMb ?? 0) * MIB);
+      this.#measuring = this.#measuring
+        .then(() => this.#countBelow(watched, limits.diskMb ?? 0))
+        .catch((error: unknown) => report('the files of a sandbox could not be measured', { error }));
+    };
+    clock.sleep(FIRST_MS, this.#closing.signal).then(measure, () => {});
   }
 
   remove({ container, upper }: InstanceRecord): void {
