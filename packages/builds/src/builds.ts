@@ -31,13 +31,13 @@ import { predictVersion } from './jobs/version.ts';
 import { followLogs, type LogItem, readLogs } from './logs/read-logs.ts';
 import { endSandboxes, tidyRound } from './pipeline/tidy.ts';
 import { startBuildWorker } from './pipeline/worker.ts';
+import { planOf } from './plans.ts';
 import { checkEmbedding } from './preview/embedding.ts';
 import { resumeBuild } from './preview/resume.ts';
 import { snapshotBuild } from './preview/snapshot.ts';
 import { statusOf } from './preview/status.ts';
 import { Turns } from './preview/turns.ts';
 import { type GeneratedFile, textOf } from './runners/generated-files.ts';
-import { planOf } from './settings.ts';
 
 export interface BuildsOptions {
   /** The runner of requests that name none. */
