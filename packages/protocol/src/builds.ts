@@ -39,6 +39,14 @@ export function mayFollow(from: BuildState, to: BuildState): boolean {
   return NEXT_BUILD_STATES[from].includes(to);
 }
 
+/** The way of a build that goes well. */
+const FORWARD = ['queued', 'starting', 'scaffold', 'code', 'deps', 'checks', 'ready'] as const;
+
+/** Whether this change means that the stage did what it is there for; a failure or a second try does not. */
+export function completesStage(from: BuildState, to: BuildState): boolean {
+  return FORWARD.some((state, index) => state === from && FORWARD[index + 1] === to);
+}
+
 /** Whether nothing can happen to the job any more. */
 export function isBuildOver(state: BuildState): state is 'ready' | 'failed' {
   return NEXT_BUILD_STATES[state].length === 0;
@@ -149,11 +157,17 @@ export const previewCheckSchema = z.object({
 });
 export type PreviewCheck = z.infer<typeof previewCheckSchema>;
 
-export const BUILD_EVENTS = ['build.stage.started', 'snapshot.updated', 'documentation.updated'] as const;
+export const BUILD_EVENTS = [
+  'build.stage.started',
+  'build.stage.completed',
+  'snapshot.updated',
+  'documentation.updated',
+] as const;
 
 export const buildEventSchema = z.object({
   type: z.enum(BUILD_EVENTS),
   job_id: idSchema('job'),
+  /** What the job is in when the event happens; a stage that is completed is still that. */
   status: buildStateSchema,
   stage: buildStateSchema,
   stage_label: z.string(),

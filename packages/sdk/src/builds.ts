@@ -3,7 +3,7 @@
  *
  * ```ts
  * const { job_id } = await torpor.builds.start({ project_id: 'site', goal: 'a page about otters' });
- * for await (const { stage_label } of torpor.builds.events(job_id)) console.log(stage_label);
+ * for await (const { type, stage } of torpor.builds.events(job_id)) console.log(type, stage);
  * const { preview_url } = await torpor.builds.status(job_id);
  * ```
  */
@@ -95,7 +95,10 @@ export class Builds {
     });
   }
 
-  /** Every step of a build, from the first, up to the one that ends it. A broken connection is taken up again. */
+  /**
+   * What happens to a build, from its beginning up to its end: stages that start and are completed. A broken
+   * connection is taken up again.
+   */
   async *events(id: JobId, options: ReadOptions = {}): AsyncGenerator<BuildEvent, void> {
     const path = `/api/jobs/${encodeURIComponent(id)}/events/stream`;
     for await (const { event, data } of this.frames(path, options)) {

@@ -41,6 +41,8 @@ describe.each(databaseKinds)('a build on %s', (kind) => {
       workspacePath: '/home/user/project',
       previewUrl: `https://3000-${sandboxId.slice(4)}.preview.test`,
     });
+    const completed = (await world.eventsOf(id)).filter(({ type }) => type === 'build.stage.completed');
+    expect(completed.map(({ stage }) => stage)).toEqual(ALL.slice(0, -1));
     const ready = (await world.eventsOf(id)).find(({ status }) => status === 'ready');
     expect(JSON.parse(ready?.message ?? '')).toEqual({
       message: 'Build complete!',
@@ -187,6 +189,8 @@ describe('a build that fails', () => {
       const states = await world.statesOf(id);
       expect(states.slice(-2)).toEqual([last, 'failed']);
       expect(states.filter((state) => state === 'failed')).toHaveLength(1);
+      const completed = (await world.eventsOf(id)).filter(({ type }) => type === 'build.stage.completed');
+      expect(completed.map(({ stage }) => stage)).toEqual(states.slice(0, -2));
       const status = await world.builds.status(OWNER, id);
       expect(status).toMatchObject({
         debug_id: job.debugId,

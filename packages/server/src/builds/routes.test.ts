@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { Builds, DEFAULT_BUILD_SETTINGS, type Runner } from '@torpor/builds';
 import { APP, FakeProvider, throwing } from '@torpor/builds/testing';
-import { systemClock } from '@torpor/engine';
+import { type Clock, systemClock } from '@torpor/engine';
 import { type BuildEvent, type JobId, type RunnerName, TorporError } from '@torpor/protocol';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { framesOf } from '../../testing/event-frames.ts';
@@ -15,6 +15,8 @@ describe('the face of the builds', () => {
   let builds: Builds;
   let url: string;
   let run: Runner['run'] = async () => APP;
+  /** What the server thinks is a long time is then over at once. */
+  let hurried = false;
   beforeAll(async () => {
     provider = new FakeProvider(systemClock);
     server = await testServer({
@@ -43,7 +45,8 @@ describe('the face of the builds', () => {
           },
           { defaultRunner: 'starter' },
         );
-        return { builds };
+        const sleep: Clock['sleep'] = (ms, signal) => clock.sleep(hurried && ms >= 15_000 ? 5 : ms, signal);
+        return { builds, clock: { ...clock, sleep } };
       },
     });
     await builds.start();
@@ -76,6 +79,7 @@ describe('the face of the builds', () => {
       .toBe(true);
     return id;
   };
+  const stageOf = ({ data }: { data?: unknown }) => (data as BuildEvent).stage;
   const detailOf = (answer: { json(): unknown }) => answer.json() as { detail: unknown; debug_id: string };
 
   it('starts a build and shows every step of it (R1, R13, R22)', async () => {
@@ -100,19 +104,20 @@ describe('the face of the builds', () => {
     expect(response.headers.get('cache-control')).toBe('no-cache');
     expect(response.headers.get('x-accel-buffering')).toBe('no');
     const events = frames.map(({ data }) => data as BuildEvent);
-    expect(events.map(({ status }) => status)).toEqual(ALL);
-    expect(frames[0]?.event).toBe('build.stage.started');
+    const stages = (type: string) => frames.filter(({ event }) => event === type).map(stageOf);
+    expect(stages('build.stage.started')).toEqual(ALL);
+    expect(stages('build.stage.completed')).toEqual(ALL.slice(0, -1));
     expect(JSON.parse(events.at(-1)?.message ?? '')).toMatchObject({
       preview_url: expect.stringContaining('https://'),
     });
     run = async () => APP;
-    const missed = await stream(`/api/jobs/${job_id}/events/stream`, { 'last-event-id': '4' });
-    expect(missed.frames.map(({ data }) => (data as BuildEvent).status)).toEqual(['deps', 'checks', 'ready']);
+    const missed = await stream(`/api/jobs/${job_id}/events/stream`, { 'last-event-id': '8' });
+    expect(missed.frames.map(stageOf)).toEqual(['deps', 'deps', 'checks', 'checks', 'ready']);
     // It is over: one frame, and the end.
     const late = await stream(`/api/jobs/${job_id}/events/stream`);
-    expect(late.frames.map(({ data }) => (data as BuildEvent).status)).toEqual(['ready']);
+    expect(late.frames.map(stageOf)).toEqual(['ready']);
     const status = await stream(`/api/jobs/${job_id}/stream`);
-    expect(status.frames.map(({ data }) => (data as BuildEvent).status)).toEqual(['ready']);
+    expect(status.frames.map(stageOf)).toEqual(['ready']);
   });
 
   it('shows the log as it comes and in pages (R22)', async () => {
@@ -137,6 +142,29 @@ describe('the face of the builds', () => {
     );
     for (const limit of [0, 501, 'x']) {
       expect((await server.ask('GET', `/api/jobs/${id}/logs?limit=${limit}`)).statusCode).toBe(422);
+    }
+  });
+
+  it.each(['stream', 'events/stream', 'logs/stream'])('shows signs of life on %s (R22)', async (path) => {
+    const held = Promise.withResolvers<void>();
+    run = () => held.promise.then(() => APP);
+    hurried = true;
+    try {
+      const id = await begin();
+      const response = await fetch(`${url}/api/jobs/${id}/${path}`, { headers: headers() });
+      const events: string[] = [];
+      for await (const { event } of framesOf(response)) {
+        events.push(event ?? '');
+        if (event === 'heartbeat') held.resolve();
+      }
+      expect(events).toContain('heartbeat');
+      expect(['message', 'build.stage.started', 'done']).toContain(
+        events.findLast((one) => one !== 'heartbeat'),
+      );
+    } finally {
+      hurried = false;
+      held.resolve();
+      run = async () => APP;
     }
   });
 
