@@ -14,7 +14,7 @@ import {
   mayFollow,
   STAGE_LABELS,
 } from '@torpor/protocol';
-import { EVENT_CHANNEL } from '../context.ts';
+import { EVENT_CHANNEL, LOG_CHANNEL } from '../context.ts';
 import { insertEvent } from './events.ts';
 import { type BuildJob, lockJob } from './job.ts';
 
@@ -67,6 +67,8 @@ export async function transition(
     ...(isBuildOver(to) ? { completedAt: at } : {}),
   };
   await writeJob(tx, job, after);
+  // Those who follow the log wait for its end too.
+  if (isBuildOver(to)) tx.notify(LOG_CHANNEL);
   if (left !== job) await insertEvent(tx, left, 'build.stage.completed', STAGE_LABELS[left.status], at);
   await insertEvent(tx, after, 'build.stage.started', message, at);
   return after;

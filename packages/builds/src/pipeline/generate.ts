@@ -8,10 +8,11 @@
 import { type Held, LeaseLost, requireHeld } from '@torpor/engine';
 import { type BuildState, type SandboxId, type Service, TorporError } from '@torpor/protocol';
 import type { BuildContext } from '../context.ts';
+import { documentation, documentsItself } from '../docs/documentation.ts';
 import { finishFailed } from '../jobs/finish.ts';
 import { type BuildJob, findJob } from '../jobs/job.ts';
 import { readFiles, storeFiles } from '../jobs/stored-files.ts';
-import { type JobChange, transition } from '../jobs/transition.ts';
+import { type JobChange, noteEvent, transition } from '../jobs/transition.ts';
 import type { BuildLog } from '../logs/build-log.ts';
 import { cleanLine } from '../logs/clean-line.ts';
 import { checkFiles, type GeneratedFile } from '../runners/generated-files.ts';
@@ -93,6 +94,9 @@ async function writeCode({ ctx, held, log, signal }: Attempt, job: BuildJob): Pr
   await ctx.db.transaction(async (tx) => {
     await requireHeld(tx, held);
     await storeFiles(tx, job.id, files);
+    if (documentsItself(documentation(files, job.wantedPort, []))) {
+      await noteEvent(tx, job.id, 'documentation.updated', { at: ctx.clock.now() });
+    }
   });
   return files;
 
