@@ -119,6 +119,7 @@ export class Builds {
   async cancel(owner: Owner, id: string): Promise<BuildCancelled> {
     const { id: jobId } = await getJob(this.ctx.db, owner, id);
     const job = await cancelJob(this.ctx, jobId);
+    await this.ctx.pass('build.cancelled');
     await endSandboxes(this.ctx, job).catch((thrown: unknown) =>
       this.ctx.report('the sandboxes of a cancelled build are left for later', { jobId, error: thrown }),
     );

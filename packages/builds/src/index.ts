@@ -1,5 +1,5 @@
 export { Builds, type BuildsOptions, NotReady } from './builds.ts';
-export type { BuildContext } from './context.ts';
+export { BUILD_POINTS, type BuildContext, type BuildPoint } from './context.ts';
 export type { Owner } from './jobs/job.ts';
 export { type PlanChanges, type PlanChoice, planChangesSchema, planNamed, withChanges } from './plans.ts';
 export * from './ports/sandboxes.ts';

@@ -27,6 +27,7 @@ export function testBuilds(
       settings: { ...DEFAULT_BUILD_SETTINGS, firstLookMs: 1, longestLookMs: 5, resumeGapMs: 10, ...settings },
       secrets: [],
       report: () => {},
+      pass: () => {},
       serverId: 'test',
       alone: true,
     },

@@ -22,6 +22,7 @@ export interface OpenBuildsParts {
   readonly ids: Ids;
   readonly sandboxes: BuildSandboxes;
   readonly report: Report;
+  readonly pass: BuildContext['pass'];
   readonly serverId: string;
   readonly alone: boolean;
 }
