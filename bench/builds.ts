@@ -32,7 +32,8 @@ try {
     const { job_id } = await builds.start({ project_id: 'bench', goal: 'a page' });
     ids.push(job_id);
     let before: { status: BuildState; at: number } | undefined;
-    for await (const { status, timestamp } of builds.events(job_id)) {
+    for await (const { type, status, timestamp } of builds.events(job_id)) {
+      if (type !== 'build.stage.started') continue;
       const at = Date.parse(timestamp);
       if (before !== undefined)
         stages.set(before.status, [...(stages.get(before.status) ?? []), at - before.at]);

@@ -1,4 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises';
+import { BUILD_POINTS } from '@torpor/builds';
+import type { BuildStatus, JobId } from '@torpor/sdk';
 import type { Browser } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { findChromium, openBrowser } from '../browser/chromium.ts';
@@ -70,36 +72,106 @@ describe(`whole builds on ${runtime}`, { timeout: PATIENCE }, () => {
   );
 });
 
+const QUIET = { TORPOR_LOG_LEVEL: 'error' };
+
+/** Fails in checks, when there are sandboxes to leave behind. */
+const BROKEN = {
+  TORPOR_RUNNER_PLACE: 'host',
+  TORPOR_RUNNER_COMMAND: `printf '{"scripts":{"start":"exit 3"}}' > package.json`,
+};
+
+/** What must hold when the next server has done its work: no sandbox but the preview's, and free slots. */
+async function nothingIsLeft(server: TorporProcess, id: JobId): Promise<BuildStatus> {
+  const status = await untilAsleep(server, id);
+  const left = async () => {
+    const ids: string[] = [];
+    for await (const one of server.torpor.sandboxes.list()) {
+      if (!['killed', 'failed', 'lost'].includes(one.state)) ids.push(one.id);
+    }
+    return ids;
+  };
+  // Those of a build that failed are looked for in rounds.
+  const expected = status.sandbox_id === null ? [] : [status.sandbox_id];
+  await expect.poll(left, { timeout: 60_000, interval: 500 }).toEqual(expected);
+  if (status.status === 'ready') expect((await visit(server, status.preview_url ?? '')).status).toBe(200);
+  const next = await server.torpor.builds.start({ project_id: 'p', goal: GOALS.api });
+  expect((await follow(server, next.job_id)).at(-1)).toBe('ready');
+  return status;
+}
+
 describe(`a server that is killed during a build on ${runtime} (R18, R20)`, { timeout: PATIENCE }, () => {
+  const onceDead = async (
+    env: Record<string, string>,
+    begin: (server: TorporProcess) => Promise<JobId>,
+    ending: (next: TorporProcess, id: JobId) => Promise<void>,
+  ) => {
+    const dataDir = await makeDataDir();
+    let server = await startTorpor(dataDir.path, { ...QUIET, ...env }, runtime);
+    try {
+      const id = await begin(server);
+      expect(await server.ended).toBe('SIGKILL');
+      server = await startTorpor(dataDir.path, { ...QUIET, ...env, TORPOR_FAULT: '' }, runtime);
+      await ending(server, id);
+    } finally {
+      await server.end();
+      await dataDir.remove();
+    }
+  };
+  const dieAt = (point: string) => ({ TORPOR_FAULTS: '1', TORPOR_FAULT: `build.${point}` });
+  const start = async ({ torpor }: TorporProcess, more: object = {}) =>
+    (await torpor.builds.start({ project_id: 'p', goal: GOALS.page, ...more })).job_id;
+
+  const ways = BUILD_POINTS.slice(0, BUILD_POINTS.indexOf('failing'));
+  it.each(ways)('at "%s": it is taken up and becomes ready', (point) =>
+    onceDead(dieAt(point), start, async (next, id) => {
+      expect((await follow(next, id)).at(-1)).toBe('ready');
+      expect((await nothingIsLeft(next, id)).status).toBe('ready');
+    }),
+  );
+
+  it.each(['failing', 'failed'])('at "%s": it has failed, once', (point) =>
+    onceDead(
+      { ...BROKEN, ...dieAt(point) },
+      (server) => start(server, { runner: 'command' }),
+      async (next, id) => {
+        const states = await follow(next, id);
+        expect(states.filter((state) => state === 'failed')).toHaveLength(1);
+        expect((await nothingIsLeft(next, id)).status).toBe('failed');
+      },
+    ),
+  );
+
+  it('right after a cancel: it has failed, and nothing goes on', () =>
+    onceDead(
+      dieAt('cancelled'),
+      async (server) => {
+        const id = await start(server);
+        for await (const { status } of server.torpor.builds.events(id)) if (status === 'deps') break;
+        await server.torpor.builds.cancel(id).catch(() => {});
+        return id;
+      },
+      async (next, id) => {
+        expect((await nothingIsLeft(next, id)).status).toBe('failed');
+        expect((await next.torpor.builds.status(id)).message).toBe('Cancelled by user');
+      },
+    ));
+
   it.each(['queued', 'starting', 'scaffold', 'code', 'deps', 'checks', 'ready'] as const)(
-    'in %s',
-    async (stage) => {
-      const dataDir = await makeDataDir();
-      let server = await startTorpor(dataDir.path, { TORPOR_LOG_LEVEL: 'error' }, runtime);
-      try {
-        const { job_id } = await server.torpor.builds.start({ project_id: 'p', goal: GOALS.page });
-        for await (const { status } of server.torpor.builds.events(job_id)) if (status === stage) break;
-        // Somewhere within the stage.
-        await delay(Math.random() * 300);
-        await server.kill('SIGKILL');
-        server = await startTorpor(dataDir.path, { TORPOR_LOG_LEVEL: 'error' }, runtime);
-        const states = await follow(server, job_id);
-        expect(['ready', 'failed']).toContain(states.at(-1));
-        const status = await untilAsleep(server, job_id);
-        const left: string[] = [];
-        for await (const one of server.torpor.sandboxes.list()) {
-          if (!['killed', 'failed', 'lost'].includes(one.state)) left.push(one.id);
-        }
-        expect(left).toEqual(status.sandbox_id === null ? [] : [status.sandbox_id]);
-        if (status.status === 'ready')
-          expect((await visit(server, status.preview_url ?? '')).status).toBe(200);
-        // The slot is free: another build goes through.
-        const next = await server.torpor.builds.start({ project_id: 'p', goal: GOALS.api });
-        expect((await follow(server, next.job_id)).at(-1)).toBe('ready');
-      } finally {
-        await server.end();
-        await dataDir.remove();
-      }
-    },
+    'somewhere from %s on: it ends, well or not',
+    (stage) =>
+      onceDead(
+        {},
+        async (server) => {
+          const id = await start(server);
+          for await (const { status } of server.torpor.builds.events(id)) if (status === stage) break;
+          await delay(Math.random() * 300);
+          await server.kill('SIGKILL');
+          return id;
+        },
+        async (next, id) => {
+          expect(['ready', 'failed']).toContain((await follow(next, id)).at(-1));
+          await nothingIsLeft(next, id);
+        },
+      ),
   );
 });

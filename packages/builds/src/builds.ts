@@ -5,12 +5,15 @@
 import { Notices, type Worker } from '@torpor/engine';
 import {
   type BuildCancelled,
+  type BuildDocs,
   type BuildLogPage,
   type BuildRequest,
   type BuildResumed,
   type BuildSnapshot,
   type BuildStarted,
   type BuildStatus,
+  type IterationsGranted,
+  isBuildOver,
   type JobView,
   type PreviewCheck,
   type RunnerName,
@@ -18,6 +21,7 @@ import {
   TorporError,
 } from '@torpor/protocol';
 import { type BuildContext, EVENT_CHANNEL, LOG_CHANNEL } from './context.ts';
+import { docsOf } from './docs/read-docs.ts';
 import { lockGate } from './jobs/admission.ts';
 import { cancelJob } from './jobs/cancel.ts';
 import { followEvents, lastStep, type NumberedEvent } from './jobs/events.ts';
@@ -31,13 +35,13 @@ import { predictVersion } from './jobs/version.ts';
 import { followLogs, type LogItem, readLogs } from './logs/read-logs.ts';
 import { endSandboxes, tidyRound } from './pipeline/tidy.ts';
 import { startBuildWorker } from './pipeline/worker.ts';
+import { planOf } from './plans.ts';
 import { checkEmbedding } from './preview/embedding.ts';
 import { resumeBuild } from './preview/resume.ts';
 import { snapshotBuild } from './preview/snapshot.ts';
 import { statusOf } from './preview/status.ts';
 import { Turns } from './preview/turns.ts';
-import { type GeneratedFile, textOf } from './runners/generated-files.ts';
-import { planOf } from './settings.ts';
+import type { GeneratedFile } from './runners/generated-files.ts';
 
 export interface BuildsOptions {
   /** The runner of requests that name none. */
@@ -115,6 +119,7 @@ export class Builds {
   async cancel(owner: Owner, id: string): Promise<BuildCancelled> {
     const { id: jobId } = await getJob(this.ctx.db, owner, id);
     const job = await cancelJob(this.ctx, jobId);
+    await this.ctx.pass('build.cancelled');
     await endSandboxes(this.ctx, job).catch((thrown: unknown) =>
       this.ctx.report('the sandboxes of a cancelled build are left for later', { jobId, error: thrown }),
     );
@@ -146,6 +151,9 @@ export class Builds {
   /** A new build from the goal and the files of one that is over; that one stays as it is (R48). */
   async rebuild(owner: Owner, id: string): Promise<BuildStarted> {
     const before = await getJob(this.ctx.db, owner, id);
+    if (!isBuildOver(before.status)) {
+      throw new TorporError('conflict', `The job is ${before.status}; only what is over can be built again.`);
+    }
     const job = await submit(this.ctx, {
       ...owner,
       projectId: before.projectId,
@@ -178,14 +186,13 @@ export class Builds {
     return readFiles(this.ctx.db, (await getJob(this.ctx.db, owner, id)).id);
   }
 
-  /** What the application says of itself. */
-  async readme(owner: Owner, id: string): Promise<string | null> {
-    const file = (await this.files(owner, id)).find(({ path }) => path === 'README.md');
-    return file === undefined ? null : textOf(file);
+  /** What there is to read about it: what the application says of itself, and what its build shows. */
+  async docs(owner: Owner, id: string): Promise<BuildDocs> {
+    return docsOf(this.ctx.db, await getJob(this.ctx.db, owner, id));
   }
 
   /** Lets a build have more iterations; refused when it does not ask for any, or has had three times its plan's. */
-  async confirm(owner: Owner, id: string) {
+  async confirm(owner: Owner, id: string): Promise<IterationsGranted> {
     const { id: jobId } = await getJob(this.ctx.db, owner, id);
     const { iterations } = planOf(this.ctx.settings, owner.user);
     const granted = await this.ctx.db.transaction(async (tx) => {
@@ -226,9 +233,15 @@ export class Builds {
     return followEvents(this.ctx.db, this.events, job.id, after, this.until(signal));
   }
 
-  async followLogs(owner: Owner, id: string, signal: AbortSignal): Promise<AsyncGenerator<LogItem>> {
+  /** Every line from now on, or after the given one. */
+  async followLogs(
+    owner: Owner,
+    id: string,
+    signal: AbortSignal,
+    after?: number,
+  ): Promise<AsyncGenerator<LogItem>> {
     const job = await getJob(this.ctx.db, owner, id);
-    return followLogs(this.ctx.db, this.logs, job.id, this.until(signal));
+    return followLogs(this.ctx.db, this.logs, job.id, this.until(signal), after);
   }
 
   private until(signal: AbortSignal): AbortSignal {

@@ -5,6 +5,30 @@ import type { BuildSandboxes } from './ports/sandboxes.ts';
 import type { Runner } from './runners/runner.ts';
 import type { BuildSettings } from './settings.ts';
 
+/**
+ * Where a campaign lets the server die: in each stage right after its beginning was written, and between any two
+ * effects. In the order in which a build passes them; the last three are passed by those that do not become ready.
+ */
+export const BUILD_POINTS = [
+  'queued',
+  'starting',
+  'scaffold',
+  'code',
+  'made',
+  'deps',
+  'created',
+  'furnished',
+  'checks',
+  'published',
+  'live',
+  'ready',
+  'paused',
+  'failing',
+  'failed',
+  'cancelled',
+] as const;
+export type BuildPoint = `build.${(typeof BUILD_POINTS)[number]}`;
+
 export interface BuildContext {
   readonly db: Database;
   readonly clock: Clock;
@@ -19,6 +43,8 @@ export interface BuildContext {
   readonly secrets: readonly string[];
   /** What an operator should know and no caller waits for. */
   readonly report: Report;
+  /** Passed between effects; outside of a campaign it costs nothing. */
+  readonly pass: (point: BuildPoint) => Promise<void> | void;
   readonly serverId: string;
   /** No other server can be at work on this database. */
   readonly alone: boolean;

@@ -1,6 +1,7 @@
 export { Builds, type BuildsOptions, NotReady } from './builds.ts';
-export type { BuildContext } from './context.ts';
+export { BUILD_POINTS, type BuildContext, type BuildPoint } from './context.ts';
 export type { Owner } from './jobs/job.ts';
+export { type PlanChanges, type PlanChoice, planChangesSchema, planNamed, withChanges } from './plans.ts';
 export * from './ports/sandboxes.ts';
 export { ResumeFailed } from './preview/resume.ts';
 export { type CommandOptions, hostCommandRunner, sandboxCommandRunner } from './runners/command.ts';
@@ -8,4 +9,4 @@ export type { FileLimits, GeneratedFile } from './runners/generated-files.ts';
 export { type OpenAiOptions, openaiRunner } from './runners/openai.ts';
 export type { Runner, RunnerOrder } from './runners/runner.ts';
 export { starterRunner } from './runners/starter.ts';
-export { type BuildSettings, DEFAULT_BUILD_SETTINGS, type Plan } from './settings.ts';
+export { type BuildSettings, DEFAULT_BUILD_SETTINGS } from './settings.ts';

@@ -1,20 +1,8 @@
 /** Every bound, budget and cap of builds, in milliseconds where it is a time (R113). */
+import { PLANS, type PlanChoice, USUAL_PLAN } from './plans.ts';
 import type { FileLimits } from './runners/generated-files.ts';
 
-/** What users of one kind may have. Which user has which plan is configuration. */
-export interface Plan {
-  /** How much further ahead in the line: 0 to 999. */
-  readonly boost: number;
-  readonly perUser: number;
-  readonly perProject: number;
-  readonly perDay: number;
-  /** Iterations of one build before somebody has to say that it should go on; three times that is the end. */
-  readonly iterations: number;
-  /** What a build is thought to take before there is experience. */
-  readonly usualSeconds: number;
-}
-
-export interface BuildSettings {
+export interface BuildSettings extends PlanChoice {
   /** How many builds one server works on at once. */
   readonly workers: number;
   /** How long a worker is believed alive without a sign of life. */
@@ -25,9 +13,6 @@ export interface BuildSettings {
   readonly attempts: number;
   /** How many may wait in line, of all users together. */
   readonly maxWaiting: number;
-  readonly plans: Readonly<Record<string, Plan>>;
-  readonly defaultPlan: string;
-  readonly planOfUser: Readonly<Record<string, string>>;
   /** A job that waits or works for longer than this has been forgotten by everybody, and fails. */
   readonly staleMs: number;
 
@@ -62,12 +47,8 @@ export const DEFAULT_BUILD_SETTINGS: BuildSettings = {
   stopWithinMs: 5_000,
   attempts: 3,
   maxWaiting: 100,
-  plans: {
-    small: { boost: 0, perUser: 2, perProject: 2, perDay: 5, iterations: 2, usualSeconds: 480 },
-    medium: { boost: 2, perUser: 3, perProject: 3, perDay: 50, iterations: 3, usualSeconds: 600 },
-    large: { boost: 5, perUser: 10, perProject: 5, perDay: 200, iterations: 5, usualSeconds: 900 },
-  },
-  defaultPlan: 'large',
+  plans: PLANS,
+  defaultPlan: USUAL_PLAN,
   planOfUser: {},
   staleMs: 48 * 3_600_000,
 
@@ -92,10 +73,3 @@ export const DEFAULT_BUILD_SETTINGS: BuildSettings = {
   tidyMs: 10 * 60_000,
   noticeAtLeastEveryMs: 5_000,
 };
-
-export function planOf({ plans, planOfUser, defaultPlan }: BuildSettings, user: string) {
-  const name = (Object.hasOwn(planOfUser, user) ? planOfUser[user] : undefined) ?? defaultPlan;
-  const plan = Object.hasOwn(plans, name) ? plans[name] : undefined;
-  if (plan === undefined) throw new Error(`There is no plan "${name}".`);
-  return { name, ...plan };
-}

@@ -73,6 +73,7 @@ export async function buildWorld(kind: DatabaseKind, options: BuildWorldOptions 
     settings: { ...DEFAULT_BUILD_SETTINGS, ...options.settings },
     secrets: ['the-servers-own-secret'],
     report: (what, facts) => reported.push({ what, facts }),
+    pass: () => {},
     serverId: 'server-1',
     alone: false,
   };

@@ -46,7 +46,8 @@ class StageLines {
     this.timer = setInterval(() => this.draw(), FRAME_MS);
   }
 
-  event({ status, timestamp }: BuildEvent): void {
+  event({ type, status, timestamp }: BuildEvent): void {
+    if (type !== 'build.stage.started') return;
     const at = Date.parse(timestamp);
     this.leave(at, status === 'failed');
     this.stage = isBuildOver(status) ? undefined : status;

@@ -41,7 +41,7 @@ export const FAULT_POINTS: readonly FaultPoint[] = Object.entries(PLACES).flatMa
 
 export interface FaultPoints {
   /** Those who build on the engine have places of their own. */
-  pass(point: FaultPoint | `session.${string}`): Promise<void> | void;
+  pass(point: FaultPoint | `session.${string}` | `build.${string}`): Promise<void> | void;
 }
 
 export const noFaults: FaultPoints = { pass: () => {} };

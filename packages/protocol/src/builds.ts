@@ -39,6 +39,14 @@ export function mayFollow(from: BuildState, to: BuildState): boolean {
   return NEXT_BUILD_STATES[from].includes(to);
 }
 
+/** The way of a build that goes well. */
+const FORWARD = ['queued', 'starting', 'scaffold', 'code', 'deps', 'checks', 'ready'] as const;
+
+/** Whether this change means that the stage did what it is there for; a failure or a second try does not. */
+export function completesStage(from: BuildState, to: BuildState): boolean {
+  return FORWARD.some((state, index) => state === from && FORWARD[index + 1] === to);
+}
+
 /** Whether nothing can happen to the job any more. */
 export function isBuildOver(state: BuildState): state is 'ready' | 'failed' {
   return NEXT_BUILD_STATES[state].length === 0;
@@ -69,142 +77,223 @@ export const projectIdSchema = z
 const goalSchema = z.string().min(1).max(20_000);
 const portOptionSchema = z.number().int().min(1).max(65_535);
 
-export const buildRequestSchema = z.strictObject({
-  project_id: projectIdSchema,
-  goal: goalSchema,
-  runner: runnerNameSchema.optional(),
-  /** Where the application listens, when that cannot be told from its files. */
-  port: portOptionSchema.optional(),
-  /** A ready build of the same project that this one goes on from. */
-  previous_job_id: idSchema('job').optional(),
-});
+export const buildRequestSchema = z
+  .strictObject({
+    project_id: projectIdSchema,
+    goal: goalSchema,
+    runner: runnerNameSchema.optional(),
+    port: portOptionSchema
+      .optional()
+      .meta({ description: 'Where the application listens, when that cannot be told from its files.' }),
+    previous_job_id: idSchema('job')
+      .optional()
+      .meta({ description: 'A ready build of the same project that this one goes on from.' }),
+  })
+  .meta({ id: 'BuildRequest' });
 export type BuildRequest = z.infer<typeof buildRequestSchema>;
 
-export const buildStartedSchema = z.object({
-  job_id: idSchema('job'),
-  status: z.enum(['queued', 'scheduled']),
-  /** What it will be called if no other build of the project is ready before it. */
-  build_version: z.string(),
-});
+export const buildStartedSchema = z
+  .object({
+    job_id: idSchema('job'),
+    status: z.enum(['queued', 'scheduled']),
+    build_version: z
+      .string()
+      .meta({ description: 'What it will be called if no other build of the project is ready before it.' }),
+  })
+  .meta({ id: 'BuildStarted' });
 export type BuildStarted = z.infer<typeof buildStartedSchema>;
 
-export const buildStatusSchema = z.object({
-  job_id: idSchema('job'),
-  project_id: z.string(),
-  goal: z.string(),
-  runner: runnerNameSchema,
-  status: buildStateSchema,
-  stage_label: z.string(),
-  message: z.string(),
-  sandbox_id: idSchema('sbx').nullable(),
-  workspace_path: z.string().nullable(),
-  preview_url: z.string().nullable(),
-  build_version: z.string().nullable(),
-  error_message: z.string().nullable(),
-  debug_id: z.string().nullable(),
-  /** Null while it sleeps: what sleeps does not run out. */
-  sandbox_expires_at: z.string().nullable(),
-  sandbox_paused: z.boolean(),
-  snapshot_url: z.string().nullable(),
-  docs_ready: z.boolean(),
-  created_at: z.string(),
-  updated_at: z.string(),
-});
+export const buildStatusSchema = z
+  .object({
+    job_id: idSchema('job'),
+    project_id: z.string(),
+    goal: z.string(),
+    runner: runnerNameSchema,
+    status: buildStateSchema,
+    stage_label: z.string(),
+    message: z.string(),
+    sandbox_id: idSchema('sbx').nullable(),
+    workspace_path: z.string().nullable(),
+    preview_url: z.string().nullable(),
+    build_version: z.string().nullable(),
+    error_message: z.string().nullable(),
+    debug_id: z.string().nullable(),
+    sandbox_expires_at: z
+      .string()
+      .nullable()
+      .meta({ description: 'Null while it sleeps: what sleeps does not run out.' }),
+    sandbox_paused: z.boolean(),
+    snapshot_url: z.string().nullable(),
+    docs_ready: z.boolean(),
+    created_at: z.string(),
+    updated_at: z.string(),
+  })
+  .meta({ id: 'Build' });
 export type BuildStatus = z.infer<typeof buildStatusSchema>;
 
-export const buildPageSchema = z.object({
-  items: z.array(buildStatusSchema),
-  nextCursor: z.string().nullable(),
-});
+export const buildPageSchema = z
+  .object({
+    items: z.array(buildStatusSchema),
+    nextCursor: z.string().nullable(),
+  })
+  .meta({ id: 'BuildPage' });
 
-export const buildCancelledSchema = z.object({
-  job_id: idSchema('job'),
-  status: z.literal('cancelled'),
-  message: z.string(),
-});
+export const buildCancelledSchema = z
+  .object({
+    job_id: idSchema('job'),
+    status: z.literal('cancelled'),
+    message: z.string(),
+  })
+  .meta({ id: 'BuildCancelled' });
 export type BuildCancelled = z.infer<typeof buildCancelledSchema>;
 
-export const buildResumedSchema = z.object({ preview_url: z.string(), sandbox_id: idSchema('sbx') });
+export const buildResumedSchema = z
+  .object({ preview_url: z.string(), sandbox_id: idSchema('sbx') })
+  .meta({ id: 'BuildResumed' });
 export type BuildResumed = z.infer<typeof buildResumedSchema>;
 
 /** What really came of a snapshot, beside the reply that is always the same (R41, R42). */
-export const snapshotOutcomeSchema = z.object({
-  outcome: z.enum(['paused', 'already_paused', 'failed']),
-  checkpoint_id: idSchema('ckpt').optional(),
-  error: z.string().optional(),
-});
+export const snapshotOutcomeSchema = z
+  .object({
+    outcome: z.enum(['paused', 'already_paused', 'failed']),
+    checkpoint_id: idSchema('ckpt').optional(),
+    error: z.string().optional(),
+  })
+  .meta({ id: 'SnapshotOutcome' });
 export type SnapshotOutcome = z.infer<typeof snapshotOutcomeSchema>;
 
-export const buildSnapshotSchema = z.object({
-  job_id: idSchema('job'),
-  paused: z.literal(true),
-  snapshot: snapshotOutcomeSchema,
-});
+export const buildSnapshotSchema = z
+  .object({
+    job_id: idSchema('job'),
+    paused: z.literal(true),
+    snapshot: snapshotOutcomeSchema,
+  })
+  .meta({ id: 'BuildSnapshot' });
 export type BuildSnapshot = z.infer<typeof buildSnapshotSchema>;
 
-export const previewCheckSchema = z.object({
-  embeddable: z.boolean(),
-  preview_url: z.string(),
-  reason: z.string().nullable(),
-});
+export const previewCheckSchema = z
+  .object({
+    embeddable: z.boolean(),
+    preview_url: z.string(),
+    reason: z.string().nullable(),
+  })
+  .meta({ id: 'PreviewCheck' });
 export type PreviewCheck = z.infer<typeof previewCheckSchema>;
 
-export const BUILD_EVENTS = ['build.stage.started', 'snapshot.updated', 'documentation.updated'] as const;
+export const BUILD_EVENTS = [
+  'build.stage.started',
+  'build.stage.completed',
+  'snapshot.updated',
+  'documentation.updated',
+] as const;
 
-export const buildEventSchema = z.object({
-  type: z.enum(BUILD_EVENTS),
-  job_id: idSchema('job'),
-  status: buildStateSchema,
-  stage: buildStateSchema,
-  stage_label: z.string(),
-  /** For people; of `ready` it is JSON with the preview's address, for those who only read the stream (R13). */
-  message: z.string(),
-  timestamp: z.string(),
-  debug_id: z.string().optional(),
-});
+export const buildEventSchema = z
+  .object({
+    type: z.enum(BUILD_EVENTS),
+    job_id: idSchema('job'),
+    /** What the job is in when the event happens; a stage that is completed is still that. */
+    status: buildStateSchema,
+    stage: buildStateSchema,
+    stage_label: z.string(),
+    /** For people; of `ready` it is JSON with the preview's address, for those who only read the stream (R13). */
+    message: z.string(),
+    timestamp: z.string(),
+    debug_id: z.string().optional(),
+  })
+  .meta({ id: 'BuildEvent' });
 export type BuildEvent = z.infer<typeof buildEventSchema>;
 
-export const buildLogLineSchema = z.object({
-  id: z.number().int(),
-  ts: z.string(),
-  source: z.string(),
-  text: z.string(),
-  phase: buildStateSchema,
-});
+export const buildLogLineSchema = z
+  .object({
+    id: z.number().int(),
+    ts: z.string(),
+    source: z.string(),
+    text: z.string(),
+    phase: buildStateSchema,
+  })
+  .meta({ id: 'BuildLogLine' });
 export type BuildLogLine = z.infer<typeof buildLogLineSchema>;
 
-export const buildLogPageSchema = z.object({
-  /** Oldest first. */
-  lines: z.array(buildLogLineSchema),
-  has_more: z.boolean(),
-  oldest_id: z.number().int().nullable(),
-});
+export const buildLogPageSchema = z
+  .object({
+    lines: z.array(buildLogLineSchema).meta({ description: 'Oldest first.' }),
+    has_more: z.boolean(),
+    oldest_id: z.number().int().nullable(),
+  })
+  .meta({ id: 'BuildLogPage' });
 export type BuildLogPage = z.infer<typeof buildLogPageSchema>;
 
-export const buildUsageSchema = z.object({
-  jobs_used: z.number().int(),
-  jobs_remaining: z.number().int(),
-  iterations_used: z.number().int(),
-  iterations_remaining: z.number().int(),
-  daily_limit_resets_at: z.string(),
-});
+export const buildUsageSchema = z
+  .object({
+    jobs_used: z.number().int(),
+    jobs_remaining: z.number().int(),
+    iterations_used: z.number().int(),
+    iterations_remaining: z.number().int(),
+    daily_limit_resets_at: z.string(),
+  })
+  .meta({ id: 'BuildUsage' });
 export type BuildUsage = z.infer<typeof buildUsageSchema>;
 
-export const waitEstimateSchema = z.object({
-  seconds: z.number().int(),
-  low_seconds: z.number().int(),
-  high_seconds: z.number().int(),
-  confidence: z.enum(['medium', 'low']),
-});
+export const waitEstimateSchema = z
+  .object({
+    seconds: z.number().int(),
+    low_seconds: z.number().int(),
+    high_seconds: z.number().int(),
+    confidence: z.enum(['medium', 'low']),
+  })
+  .meta({ id: 'WaitEstimate' });
 export type WaitEstimate = z.infer<typeof waitEstimateSchema>;
 
-export const jobViewSchema = z.object({
-  job_id: idSchema('job'),
-  status: buildStateSchema,
-  /** Counted from 1; 0 when it does not wait in line. */
-  position: z.number().int(),
-  estimated_wait: waitEstimateSchema.nullable().optional(),
-  usage: buildUsageSchema,
-  message: z.string(),
-});
+export const jobViewSchema = z
+  .object({
+    job_id: idSchema('job'),
+    status: buildStateSchema,
+    position: z.number().int().meta({ description: 'Counted from 1; 0 when it does not wait in line.' }),
+    estimated_wait: waitEstimateSchema.nullable().optional(),
+    usage: buildUsageSchema,
+    message: z.string(),
+  })
+  .meta({ id: 'Job' });
 export type JobView = z.infer<typeof jobViewSchema>;
+
+export const previewViewedSchema = z
+  .object({ gate_id: z.string().nullable(), status: z.enum(['gate_created', 'gate_already_created']) })
+  .meta({ id: 'PreviewViewed' });
+export type PreviewViewed = z.infer<typeof previewViewedSchema>;
+
+export const iterationsGrantedSchema = z
+  .object({ job_id: idSchema('job'), iterations_granted: z.number().int(), usage: buildUsageSchema })
+  .meta({ id: 'IterationsGranted' });
+export type IterationsGranted = z.infer<typeof iterationsGrantedSchema>;
+
+const docsSection = z.string().nullable();
+
+/** Markdown, each section null when neither the application nor its build says anything of the kind. */
+export const buildDocsSchema = z
+  .object({
+    overview: docsSection,
+    features: docsSection,
+    getting_started: docsSection,
+    faq: docsSection,
+    changelog: docsSection,
+  })
+  .meta({ id: 'BuildDocs' });
+export type BuildDocs = z.infer<typeof buildDocsSchema>;
+
+export const buildFileSchema = z
+  .object({ path: z.string(), size: z.number().int(), executable: z.boolean() })
+  .meta({ id: 'BuildFile' });
+export type BuildFile = z.infer<typeof buildFileSchema>;
+
+/** What the runner made, also of a build that failed. */
+export const buildFilesSchema = z.object({ items: z.array(buildFileSchema) }).meta({ id: 'BuildFiles' });
+
+export const RESUME_ERRORS = ['sandbox_expired', 'sandbox_unreachable'] as const;
+
+/** Every answer of the builds' face that is not a success. */
+export const buildErrorReplySchema = z
+  .object({
+    detail: z.union([z.string(), z.object({ message: z.string(), error_type: z.enum(RESUME_ERRORS) })]),
+    debug_id: z.string().meta({ description: "Finds it in the server's log." }),
+  })
+  .meta({ id: 'BuildErrorReply' });

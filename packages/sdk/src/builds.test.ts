@@ -82,6 +82,38 @@ describe('builds', () => {
     expect(asked).toEqual(['0', '2']);
   });
 
+  it('reads what was made and what there is to read', async () => {
+    const docs = { overview: '# T', features: null, getting_started: null, faq: null, changelog: null };
+    const file = { path: 'a b.txt', size: 2, executable: false };
+    server.answer(`GET /api/generation/${JOB}/docs`, { json: docs });
+    server.answer(`GET /api/generation/${JOB}/files`, ({ query }) =>
+      query.get('path') === 'a b.txt' ? { text: 'hi' } : { json: { items: [file] } },
+    );
+    expect(await torpor.builds.docs(JOB)).toEqual(docs);
+    expect(await torpor.builds.files(JOB)).toEqual([file]);
+    expect(new TextDecoder().decode(await torpor.builds.readFile(JOB, 'a b.txt'))).toBe('hi');
+  });
+
+  it('goes on with the log after the line it has, over connections that break', async () => {
+    const line = (id: number) => ({ id, ts: 't', source: 'stdout', text: `${id}`, phase: 'deps' });
+    const asked: (string | undefined)[] = [];
+    server.answer(`GET /api/jobs/${JOB}/logs/stream`, ({ headers }) => ({
+      raw: (response) => {
+        asked.push(headers['last-event-id'] as string | undefined);
+        response.writeHead(200, { 'content-type': 'text/event-stream' });
+        if (asked.length === 1) {
+          response.write(frame(7, 'log', line(7)), () => response.destroy());
+          return;
+        }
+        response.end(frame(8, 'log', line(8)) + frame(9, 'done', { status: 'ready' }));
+      },
+    }));
+    const ids: number[] = [];
+    for await (const { id } of torpor.builds.followLogs(JOB, { afterId: 6 })) ids.push(id);
+    expect(ids).toEqual([7, 8]);
+    expect(asked).toEqual(['6', '7']);
+  });
+
   it('reads the log as it comes', async () => {
     const line = { id: 7, ts: 't', source: 'stdout', text: 'hello', phase: 'deps' };
     server.answer(`GET /api/jobs/${JOB}/logs/stream`, () => ({

@@ -3,13 +3,15 @@
  *
  * ```ts
  * const { job_id } = await torpor.builds.start({ project_id: 'site', goal: 'a page about otters' });
- * for await (const { stage_label } of torpor.builds.events(job_id)) console.log(stage_label);
+ * for await (const { type, stage } of torpor.builds.events(job_id)) console.log(type, stage);
  * const { preview_url } = await torpor.builds.status(job_id);
  * ```
  */
 import {
   type BuildCancelled,
+  type BuildDocs,
   type BuildEvent,
+  type BuildFile,
   type BuildLogLine,
   type BuildLogPage,
   type BuildRequest,
@@ -18,7 +20,9 @@ import {
   type BuildStarted,
   type BuildStatus,
   buildCancelledSchema,
+  buildDocsSchema,
   buildEventSchema,
+  buildFilesSchema,
   buildLogLineSchema,
   buildLogPageSchema,
   buildPageSchema,
@@ -87,6 +91,22 @@ export class Builds {
     return this.calls.post(at(id, 'rebuild'), buildStartedSchema, {}, options);
   }
 
+  /** Five sections in Markdown; null where nothing is known. */
+  docs(id: JobId, options: ReadOptions = {}): Promise<BuildDocs> {
+    return this.calls.get(at(id, 'docs'), buildDocsSchema, options);
+  }
+
+  /** What the runner made, also of a build that failed. */
+  async files(id: JobId, options: ReadOptions = {}): Promise<BuildFile[]> {
+    return (await this.calls.get(at(id, 'files'), buildFilesSchema, options)).items;
+  }
+
+  async readFile(id: JobId, path: string, options: ReadOptions = {}): Promise<Uint8Array> {
+    const call = { method: 'GET', path: at(id, 'files'), query: { path }, whole: true };
+    const response = await this.calls.transport.ask({ ...call, ...options });
+    return new Uint8Array(await response.arrayBuffer());
+  }
+
   logs(id: JobId, { beforeId, limit, ...options }: LogPageOptions = {}): Promise<BuildLogPage> {
     const query = { before_id: beforeId, limit };
     return this.calls.get(`/api/jobs/${encodeURIComponent(id)}/logs`, buildLogPageSchema, {
@@ -95,10 +115,13 @@ export class Builds {
     });
   }
 
-  /** Every step of a build, from the first, up to the one that ends it. A broken connection is taken up again. */
+  /**
+   * What happens to a build, from its beginning up to its end: stages that start and are completed. A broken
+   * connection is taken up again.
+   */
   async *events(id: JobId, options: ReadOptions = {}): AsyncGenerator<BuildEvent, void> {
     const path = `/api/jobs/${encodeURIComponent(id)}/events/stream`;
-    for await (const { event, data } of this.frames(path, options)) {
+    for await (const { event, data } of this.frames(path, '0', options)) {
       if (event === 'heartbeat') continue;
       const step = checked(data, buildEventSchema, NOWHERE);
       yield step;
@@ -106,23 +129,33 @@ export class Builds {
     }
   }
 
-  /** What a build says from now on, until it is over. */
-  async *followLogs(id: JobId, options: ReadOptions = {}): AsyncGenerator<BuildLogLine, void> {
+  /** What a build says from now on, or after a line, until it is over. No line is missed when a connection breaks. */
+  async *followLogs(
+    id: JobId,
+    { afterId, ...options }: ReadOptions & { readonly afterId?: number | undefined } = {},
+  ): AsyncGenerator<BuildLogLine, void> {
     const path = `/api/jobs/${encodeURIComponent(id)}/logs/stream`;
-    for await (const { event, data } of this.frames(path, options)) {
+    for await (const { event, data } of this.frames(path, afterId?.toString(), options)) {
       if (event === 'done') return;
       if (event === 'log') yield checked(data, buildLogLineSchema, NOWHERE);
     }
   }
 
   /** Frames of a stream that ends only by a word of its own; until then it is asked for again after the last one. */
-  private async *frames(path: string, { signal, ...options }: ReadOptions): AsyncGenerator<ServerSentEvent> {
+  private async *frames(
+    path: string,
+    from: string | undefined,
+    { signal, ...options }: ReadOptions,
+  ): AsyncGenerator<ServerSentEvent> {
     const { transport } = this.calls;
     const retries = budgetOf(options.retries, transport.retries);
-    let last = '0';
+    let last = from;
     let fruitless = 0;
     for (;;) {
-      const headers = { accept: 'text/event-stream', 'last-event-id': last };
+      const headers = {
+        accept: 'text/event-stream',
+        ...(last === undefined ? {} : { 'last-event-id': last }),
+      };
       const response = await transport.ask({ method: 'GET', path, headers, signal, retries });
       fruitless++;
       let fault: unknown = new InternalError(

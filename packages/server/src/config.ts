@@ -5,6 +5,7 @@ import { join, resolve } from 'node:path';
 import { parseArgs } from 'node:util';
 import { RUNNERS, TorporError } from '@torpor/protocol';
 import { z } from 'zod';
+import { buildConfigFields, planChoice } from './builds/build-config.ts';
 import { isLoopbackHost } from './http/loopback.ts';
 import { keyOnPurpose } from './keys/first-key.ts';
 
@@ -32,6 +33,7 @@ const configSchema = z.strictObject({
   /** The endpoint of the runner `openai`. */
   openaiUrl: z.url({ protocol: /^https?$/ }).optional(),
   openaiModel: z.string().min(1).optional(),
+  ...buildConfigFields,
   logLevel: z.enum(['debug', 'info', 'warn', 'error', 'silent']).default('info'),
 });
 
@@ -60,6 +62,12 @@ const FLAGS: Readonly<Record<Setting, string>> = {
   runnerPlace: 'runner-place',
   openaiUrl: 'openai-url',
   openaiModel: 'openai-model',
+  runnerSeconds: 'runner-seconds',
+  buildWorkers: 'build-workers',
+  buildWaiting: 'build-waiting',
+  buildPlans: 'build-plans',
+  buildPlan: 'build-plan',
+  buildUsers: 'build-users',
   logLevel: 'log-level',
 };
 
@@ -77,6 +85,12 @@ const VARIABLES: Readonly<Record<Setting, string>> = {
   runnerPlace: 'TORPOR_RUNNER_PLACE',
   openaiUrl: 'TORPOR_OPENAI_URL',
   openaiModel: 'TORPOR_OPENAI_MODEL',
+  runnerSeconds: 'TORPOR_RUNNER_SECONDS',
+  buildWorkers: 'TORPOR_BUILD_WORKERS',
+  buildWaiting: 'TORPOR_BUILD_WAITING',
+  buildPlans: 'TORPOR_BUILD_PLANS',
+  buildPlan: 'TORPOR_BUILD_PLAN',
+  buildUsers: 'TORPOR_BUILD_USERS',
   logLevel: 'TORPOR_LOG_LEVEL',
 };
 
@@ -100,6 +114,7 @@ export async function readConfig(
     ...runnerEnvironment(env),
   };
   refuseOpenDoor(config);
+  refuseUnknownPlans(config);
   return config;
 }
 
@@ -111,6 +126,19 @@ function runnerEnvironment(env: NodeJS.ProcessEnv): Pick<ServerConfig, 'runnerEn
   if (given.length === 0) return {};
   const pairs = given.map(([name, value]) => [name.slice(RUNNER_ENV.length), value ?? ''] as const);
   return { runnerEnv: Object.fromEntries(pairs) };
+}
+
+/** A plan that there is not would only be missed when its user builds. */
+function refuseUnknownPlans(config: ServerConfig): void {
+  try {
+    planChoice(config);
+  } catch (thrown) {
+    const { message, hint } = TorporError.from(thrown);
+    const where = `${nameOf('buildPlan')}, ${nameOf('buildUsers')}`;
+    throw new TorporError('invalid_request', `${where}: ${message}`, {
+      ...(hint === undefined ? {} : { hint }),
+    });
+  }
 }
 
 /** Whoever is not on this machine must not come in by a key that nobody chose. */
@@ -130,9 +158,13 @@ function checked(settings: Readonly<Record<string, unknown>>): z.infer<typeof co
   if (parsed.success) return parsed.data;
   const [issue] = parsed.error.issues;
   const setting = String(issue?.path[0] ?? (issue?.code === 'unrecognized_keys' ? issue.keys[0] : ''));
-  const flag = FLAGS[setting as Setting];
-  const name = flag === undefined ? `${FILE}: "${setting}"` : `--${flag} (${VARIABLES[setting as Setting]})`;
-  throw new TorporError('invalid_request', `${name}: ${issue?.message}.`);
+  const within = (issue?.path ?? []).slice(1).map((part) => `${String(part)}: `);
+  const name = setting in FLAGS ? nameOf(setting as Setting) : `${FILE}: "${setting}"`;
+  throw new TorporError('invalid_request', `${name}: ${within.join('')}${issue?.message}.`);
+}
+
+function nameOf(setting: Setting): string {
+  return `--${FLAGS[setting]} (${VARIABLES[setting]})`;
 }
 
 function fromFlags(argv: readonly string[]): Partial<Record<Setting, unknown>> {

@@ -8,7 +8,7 @@ const DESCRIPTION = `
 Sandboxes that sleep, and always wake.
 
 Every answer has an \`X-Request-Id\`, which finds it in the server's log. Every error has the same shape and one of
-a closed set of codes. \`Idempotency-Key\` may stand on every POST and DELETE except exec: for a day the same key
+a closed set of codes; only those of builds have another one. \`Idempotency-Key\` may stand where it is named: for a day the same key
 with the same body gets the same answer.`.trim();
 
 export function openapiOptions(version: string): FastifyDynamicSwaggerOptions {
@@ -31,6 +31,10 @@ export function openapiOptions(version: string): FastifyDynamicSwaggerOptions {
         { name: 'events', description: 'The ledger.' },
         { name: 'operations', description: 'What was asked for, and what came of it.' },
         { name: 'catalogue', description: 'Runtimes and templates.' },
+        {
+          name: 'builds',
+          description: 'From a goal to a preview that sleeps. They have their own form of errors.',
+        },
         { name: 'keys', description: 'Who may ask.' },
         { name: 'server', description: 'The server itself.' },
       ],
@@ -62,12 +66,24 @@ const LAST_EVENT_ID: OpenAPIV3_1.ParameterObject = {
   schema: { type: 'string', pattern: '^[0-9]{1,15}$' },
 };
 
+/** These look at no idempotency key: a command runs as often as it is sent, the others do no harm twice. */
+const UNKEYED: ReadonlySet<string> = new Set([
+  'exec',
+  'resumeBuild',
+  'snapshotBuild',
+  'viewPreview',
+  'confirmIterations',
+]);
+/** Streams of builds that go on where their reader stopped. */
+const RESUMED_STREAMS: ReadonlySet<string> = new Set(['streamBuildEvents', 'streamBuildLogs']);
+
 /** What the hooks and the handlers take beside what the schemas of the routes say. */
 function withHeadersAndFiles(document: OpenAPIV3_1.Document): OpenAPIV3_1.Document {
   for (const path of Object.values(document.paths ?? {})) {
     for (const [method, operation] of Object.entries(path ?? {}) as [string, OpenAPIV3_1.OperationObject][]) {
-      const isKeyed = ['post', 'delete'].includes(method) && operation.operationId !== 'exec';
-      const isStream = operation.tags?.includes('events') ?? false;
+      const { operationId = '', tags = [] } = operation;
+      const isKeyed = ['post', 'delete'].includes(method) && !UNKEYED.has(operationId);
+      const isStream = tags.includes('events') || RESUMED_STREAMS.has(operationId);
       const headers = [...(isKeyed ? [IDEMPOTENCY_KEY] : []), ...(isStream ? [LAST_EVENT_ID] : [])];
       if (headers.length > 0) operation.parameters = [...(operation.parameters ?? []), ...headers];
       if (operation.operationId === 'writeFile') operation.requestBody = FILE_BODY;

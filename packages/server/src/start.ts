@@ -2,6 +2,7 @@
 import { randomBytes } from 'node:crypto';
 import { hostname } from 'node:os';
 import { join } from 'node:path';
+import type { BuildContext } from '@torpor/builds';
 import {
   claimDataDirectory,
   DEFAULT_SETTINGS,
@@ -115,7 +116,8 @@ export async function startServer(config: ServerConfig, options: StartOptions): 
   const door = new OwnDoor();
   const sandboxes = new EngineSandboxes({ engine, gateway, door, clock: systemClock, ids: randomIds });
   const alone = config.database === undefined;
-  const builds = openBuilds({ ...shared, ids: randomIds, sandboxes, report, serverId, alone }, config);
+  const pass: BuildContext['pass'] = (point) => options.faults.pass(point);
+  const builds = openBuilds({ ...shared, ids: randomIds, sandboxes, report, pass, serverId, alone }, config);
   begun.defer(() => builds.stop());
   const app = await buildApp({
     ...shared,

@@ -7,7 +7,7 @@
  */
 import { enqueue, type Transaction } from '@torpor/engine';
 import { type BuildContext, QUEUE } from '../context.ts';
-import { planOf } from '../settings.ts';
+import { planOf } from '../plans.ts';
 import { type BuildJob, toJob } from './job.ts';
 import { changeJob } from './transition.ts';
 

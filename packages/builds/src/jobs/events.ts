@@ -3,7 +3,7 @@ import type { Notices, Queryable, Transaction } from '@torpor/engine';
 import { type BuildEvent, isBuildOver, type JobId, STAGE_LABELS } from '@torpor/protocol';
 import { type BuildJob, findJob } from './job.ts';
 
-/** The job is as it is after the event, and its row is locked. */
+/** The job is as the event tells of it, and its row is locked. */
 export async function insertEvent(
   tx: Transaction,
   job: BuildJob,

@@ -62,14 +62,16 @@ describe.each(databaseKinds)('the line on %s', (kind) => {
     ['large', 10, 5],
   ])(
     'gives a user of the plan %s %i slots, and %i in one project (R21)',
-    async (user, perUser, perProject) => {
-      waitingBuilds({ plans: unlimited() });
-      for (let i = 0; i < perUser + 2; i++) await put(user);
+    async (plan, perUser, perProject) => {
+      const others = Array.from({ length: perProject + 2 }, (_, i) => `${plan}-${i}`);
+      const plansOf = Object.fromEntries([plan, ...others].map((user) => [user, plan]));
+      waitingBuilds({ plans: unlimited(), planOfUser: plansOf });
+      for (let i = 0; i < perUser + 2; i++) await put(plan);
       const admitted = async () =>
         (await world.db.query('SELECT id FROM build_jobs WHERE admitted_at IS NOT NULL')).length;
       expect(await admitted()).toBe(perUser);
-      for (let i = 0; i < perProject + 2; i++) await put(user === 'large' ? `l${i}` : `m${i}`, 'one-project');
-      expect(await admitted()).toBe(perUser + Math.min(perProject + 2, 5));
+      for (const user of others) await put(user, 'one-project');
+      expect(await admitted()).toBe(perUser + perProject);
     },
   );
 

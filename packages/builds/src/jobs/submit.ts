@@ -2,7 +2,7 @@
 import type { Transaction } from '@torpor/engine';
 import { type BuildState, type JobId, type RunnerName, STAGE_LABELS, TorporError } from '@torpor/protocol';
 import type { BuildContext } from '../context.ts';
-import { planOf } from '../settings.ts';
+import { planOf } from '../plans.ts';
 import { admit, lockGate, takeNumber } from './admission.ts';
 import { insertEvent } from './events.ts';
 import { type BuildJob, lockJob, type Owner, toJob } from './job.ts';

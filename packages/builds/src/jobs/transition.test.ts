@@ -24,6 +24,16 @@ const LEGAL = new Set([
   'scheduled queued',
 ]);
 
+/** Those that are left because they did what they are there for. */
+const COMPLETING = new Set([
+  'queued starting',
+  'starting scaffold',
+  'scaffold code',
+  'code deps',
+  'deps checks',
+  'checks ready',
+]);
+
 describe.each(databaseKinds)('a transition on %s', (kind) => {
   let world: BuildWorld;
   beforeAll(async () => {
@@ -54,12 +64,19 @@ describe.each(databaseKinds)('a transition on %s', (kind) => {
       for (const to of BUILD_STATES) {
         const id = await jobIn(from);
         const before = await world.row(id);
-        const events = (await world.eventsOf(id)).length;
+        const events = await world.eventsOf(id);
         const taken = await take(id, to);
         const pair = `${from} ${to}`;
         expect(taken !== undefined, pair).toBe(LEGAL.has(pair));
         if (taken === undefined) expect(await world.row(id), pair).toEqual(before);
-        expect((await world.eventsOf(id)).length - events, pair).toBe(LEGAL.has(pair) ? 1 : 0);
+        const told = (await world.eventsOf(id)).slice(events.length);
+        expect(
+          told.map(({ type, status, stage }) => [type, status, stage]),
+          pair,
+        ).toEqual([
+          ...(COMPLETING.has(pair) ? [['build.stage.completed', from, from]] : []),
+          ...(LEGAL.has(pair) ? [['build.stage.started', to, to]] : []),
+        ]);
       }
     }
     expect(Object.values(NEXT_BUILD_STATES).flat()).toHaveLength(LEGAL.size);
@@ -74,6 +91,7 @@ describe.each(databaseKinds)('a transition on %s', (kind) => {
     const tries = await Promise.all(Array.from({ length: 50 }, () => take(id, 'starting')));
     expect(tries.filter((one) => one !== undefined)).toHaveLength(1);
     expect(await world.statesOf(id)).toEqual(['queued', 'starting']);
+    expect(await world.eventsOf(id)).toHaveLength(3);
   });
 
   it('writes state, words, time and event together', async () => {
@@ -104,6 +122,7 @@ describe.each(databaseKinds)('a transition on %s', (kind) => {
     });
     await expect(attempt).rejects.toThrow('the rest failed');
     expect((await world.row(id)).status).toBe('deps');
+    expect(await world.eventsOf(id)).toHaveLength(1);
   });
 
   it('comes out of the store as text (R16)', async () => {

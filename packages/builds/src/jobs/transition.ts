@@ -1,12 +1,20 @@
 /**
- * One step of a build: the state, the fields that go with it and the event, in one transaction.
+ * One step of a build: the state, the fields that go with it and the events, in one transaction: the stage that is
+ * left, when it did what it is there for, and the one that begins.
  *
  * The row is locked before it is looked at, so that of any number of attempts on one edge exactly one finds the
  * state that the edge begins in (R3). Nothing else writes `status`.
  */
 import type { SqlValue, Transaction } from '@torpor/engine';
-import { type BuildState, isBuildOver, type JobId, mayFollow, STAGE_LABELS } from '@torpor/protocol';
-import { EVENT_CHANNEL } from '../context.ts';
+import {
+  type BuildState,
+  completesStage,
+  isBuildOver,
+  type JobId,
+  mayFollow,
+  STAGE_LABELS,
+} from '@torpor/protocol';
+import { EVENT_CHANNEL, LOG_CHANNEL } from '../context.ts';
 import { insertEvent } from './events.ts';
 import { type BuildJob, lockJob } from './job.ts';
 
@@ -47,17 +55,21 @@ export async function transition(
 ): Promise<BuildJob | undefined> {
   const job = await lockJob(tx, id);
   if (job === undefined || !mayFollow(job.status, to)) return undefined;
+  const left = completesStage(job.status, to) ? { ...job, lastEvent: job.lastEvent + 1 } : job;
   const after: BuildJob = {
     ...job,
     ...change,
     status: to,
     statusMessage: message,
-    lastEvent: job.lastEvent + 1,
+    lastEvent: left.lastEvent + 1,
     updatedAt: at,
     ...(to === 'starting' ? { startedAt: at } : {}),
     ...(isBuildOver(to) ? { completedAt: at } : {}),
   };
   await writeJob(tx, job, after);
+  // Those who follow the log wait for its end too.
+  if (isBuildOver(to)) tx.notify(LOG_CHANNEL);
+  if (left !== job) await insertEvent(tx, left, 'build.stage.completed', STAGE_LABELS[left.status], at);
   await insertEvent(tx, after, 'build.stage.started', message, at);
   return after;
 }

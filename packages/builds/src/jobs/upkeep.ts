@@ -1,6 +1,6 @@
 /** The round that no caller asks for: tomorrow's builds, forgotten ones, old logs. */
 import type { BuildContext } from '../context.ts';
-import { planOf } from '../settings.ts';
+import { planOf } from '../plans.ts';
 import { admit, lockGate } from './admission.ts';
 import { stopJob } from './finish.ts';
 import { toJob } from './job.ts';

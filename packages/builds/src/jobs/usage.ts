@@ -2,7 +2,7 @@
 import type { Queryable, Transaction } from '@torpor/engine';
 import type { BuildUsage, WaitEstimate } from '@torpor/protocol';
 import type { BuildContext } from '../context.ts';
-import { planOf } from '../settings.ts';
+import { planOf } from '../plans.ts';
 import type { BuildJob, Owner } from './job.ts';
 
 const DAY_MS = 24 * 3_600_000;

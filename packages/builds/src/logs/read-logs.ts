@@ -47,7 +47,7 @@ export type LogItem =
 const DRAINED = 200;
 
 /**
- * Every line from now on; when the build is over, what is left and `done`. The wait is armed before the read, and
+ * Every line from now on, or after the one that the reader has; when the build is over, what is left and `done`. The wait is armed before the read, and
  * a build writes its last line before it ends, so that neither is missed.
  */
 export async function* followLogs(
@@ -55,10 +55,12 @@ export async function* followLogs(
   growth: Pick<Notices, 'next'>,
   id: JobId,
   signal: AbortSignal,
+  after?: number,
 ): AsyncGenerator<LogItem> {
   const start = await findJob(db, id);
   if (start === undefined) return;
-  let last = isBuildOver(start.status) ? Math.max(0, start.lastLine - DRAINED) : start.lastLine;
+  const newest = isBuildOver(start.status) ? Math.max(0, start.lastLine - DRAINED) : start.lastLine;
+  let last = after ?? newest;
   while (!signal.aborted) {
     const waiting = new AbortController();
     const grown = growth.next(AbortSignal.any([signal, waiting.signal]));

@@ -8,10 +8,11 @@
 import { type Held, LeaseLost, requireHeld } from '@torpor/engine';
 import { type BuildState, type SandboxId, type Service, TorporError } from '@torpor/protocol';
 import type { BuildContext } from '../context.ts';
+import { documentation, documentsItself } from '../docs/documentation.ts';
 import { finishFailed } from '../jobs/finish.ts';
 import { type BuildJob, findJob } from '../jobs/job.ts';
 import { readFiles, storeFiles } from '../jobs/stored-files.ts';
-import { type JobChange, transition } from '../jobs/transition.ts';
+import { type JobChange, noteEvent, transition } from '../jobs/transition.ts';
 import type { BuildLog } from '../logs/build-log.ts';
 import { cleanLine } from '../logs/clean-line.ts';
 import { checkFiles, type GeneratedFile } from '../runners/generated-files.ts';
@@ -24,6 +25,9 @@ import { DEV_SERVER, WORKSPACE, WORKSPACE_PATH } from './workspace.ts';
 
 /** What a build has made when it is about to be ready. */
 export type Made = Pick<JobChange, 'sandboxId' | 'port' | 'previewUrl' | 'workspacePath'>;
+
+/** Those that this has to say. */
+type Stage = 'starting' | 'scaffold' | 'code' | 'deps' | 'checks';
 
 export interface Attempt {
   readonly ctx: BuildContext;
@@ -49,6 +53,7 @@ async function build(attempt: Attempt, job: BuildJob): Promise<Made> {
   const { ctx, log } = attempt;
   await endSandboxes(ctx, job);
   let { status } = job;
+  await ctx.pass('build.queued');
   if (status === 'queued') status = await step(attempt, job, 'starting');
   else log.line('torpor', `Taken up again in ${status}.`);
   if (status === 'starting' || status === 'checks') status = await step(attempt, job, 'scaffold');
@@ -64,7 +69,7 @@ async function build(attempt: Attempt, job: BuildJob): Promise<Made> {
   return check(attempt, job, workbench, project);
 }
 
-async function step(attempt: Attempt, job: BuildJob, to: BuildState): Promise<BuildState> {
+async function step(attempt: Attempt, job: BuildJob, to: Stage): Promise<BuildState> {
   const { ctx, held, log } = attempt;
   const done = await ctx.db.transaction(async (tx) => {
     await requireHeld(tx, held);
@@ -72,6 +77,7 @@ async function step(attempt: Attempt, job: BuildJob, to: BuildState): Promise<Bu
   });
   if (done === undefined) throw new LeaseLost(held);
   log.phase = to;
+  await ctx.pass(`build.${to}`);
   return done.status;
 }
 
@@ -90,9 +96,13 @@ async function writeCode({ ctx, held, log, signal }: Attempt, job: BuildJob): Pr
   const previous = job.previousId === null ? [] : await readFiles(ctx.db, job.previousId);
   const made = job.previousKind === 'rebuild' && previous.length > 0 ? previous : await run();
   const files = checkFiles(made, ctx.settings.files);
+  await ctx.pass('build.made');
   await ctx.db.transaction(async (tx) => {
     await requireHeld(tx, held);
     await storeFiles(tx, job.id, files);
+    if (documentsItself(documentation(files, job.wantedPort, []))) {
+      await noteEvent(tx, job.id, 'documentation.updated', { at: ctx.clock.now() });
+    }
   });
   return files;
 
@@ -133,6 +143,7 @@ async function furnish(
   const order = { org, jobId, lifetimeSeconds: settings.lifetimeSeconds, from: before?.sandboxId };
   const id = await sandboxes.create(order, signal);
   own.add(id);
+  await ctx.pass('build.created');
   if (before !== undefined) {
     log.line('torpor', `Goes on from ${before.version ?? before.sandboxId}.`);
     const here = new Set(files.map(({ path }) => path));
@@ -147,6 +158,7 @@ async function furnish(
   await sandboxes.write(org, id, WORKSPACE, files, signal);
   if (project.install === undefined) log.line('torpor', 'There is nothing to install.');
   else await install(ctx, job, id, project.install, log, signal);
+  await ctx.pass('build.furnished');
   return id;
 }
 
@@ -183,7 +195,9 @@ async function check(
     throw thrown;
   });
   own.add(sandboxId);
+  await ctx.pass('build.published');
   const status = await untilLive(ctx, sandboxId, project.port, signal);
+  await ctx.pass('build.live');
   log.line('torpor', `The application answers (${status}).`);
   return {
     sandboxId,
@@ -233,7 +247,9 @@ async function fail({ ctx, held, log }: Attempt, job: BuildJob, thrown: unknown)
   await endSandboxes(ctx, job).catch((error: unknown) =>
     ctx.report('the sandboxes of a failed build are left for later', { jobId: job.id, error }),
   );
+  await ctx.pass('build.failing');
   const message = `Build failed. debug_id: ${debugId}. ${words}`;
   await finishFailed(ctx, held, job.id, { debugId, message, errorMessage: words });
+  await ctx.pass('build.failed');
   return new BuildFailed(debugId, words, thrown);
 }

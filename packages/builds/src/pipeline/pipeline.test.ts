@@ -10,6 +10,8 @@ import {
   OWNER,
 } from '../../testing/build-world.ts';
 import { throwing } from '../../testing/fake-provider.ts';
+import type { Builds } from '../builds.ts';
+import { BUILD_POINTS } from '../context.ts';
 import { textFile } from '../runners/generated-files.ts';
 
 const ALL = ['queued', 'starting', 'scaffold', 'code', 'deps', 'checks', 'ready'];
@@ -41,6 +43,8 @@ describe.each(databaseKinds)('a build on %s', (kind) => {
       workspacePath: '/home/user/project',
       previewUrl: `https://3000-${sandboxId.slice(4)}.preview.test`,
     });
+    const completed = (await world.eventsOf(id)).filter(({ type }) => type === 'build.stage.completed');
+    expect(completed.map(({ stage }) => stage)).toEqual(ALL.slice(0, -1));
     const ready = (await world.eventsOf(id)).find(({ status }) => status === 'ready');
     expect(JSON.parse(ready?.message ?? '')).toEqual({
       message: 'Build complete!',
@@ -187,6 +191,8 @@ describe('a build that fails', () => {
       const states = await world.statesOf(id);
       expect(states.slice(-2)).toEqual([last, 'failed']);
       expect(states.filter((state) => state === 'failed')).toHaveLength(1);
+      const completed = (await world.eventsOf(id)).filter(({ type }) => type === 'build.stage.completed');
+      expect(completed.map(({ stage }) => stage)).toEqual(states.slice(0, -2));
       const status = await world.builds.status(OWNER, id);
       expect(status).toMatchObject({
         debug_id: job.debugId,
@@ -345,59 +351,99 @@ function sleepForEver(ms: number, signal?: AbortSignal): Promise<void> {
 }
 
 describe('a build whose worker died', () => {
-  /** A worker that got this far and was never heard of again. */
-  async function abandoned(stage: 'code' | 'deps' | 'checks', attempts = 3) {
+  /** A server that gets as far as the point, and is never heard of again. */
+  async function abandoned(point: (typeof BUILD_POINTS)[number], attempts = 3) {
     await open({ working: false, settings: { leaseMs: 300, pollMs: 50, attempts } });
-    const stuck = new Promise<never>(() => {});
     const there = Promise.withResolvers<void>();
-    const hang = async () => {
-      there.resolve();
-      await stuck;
-    };
     let runs = 0;
     const run = async () => {
       runs++;
-      if (stage === 'code' && runs === 1) await hang();
       return APP;
     };
-    if (stage === 'deps') world.provider.fail('write', hang);
-    if (stage === 'checks') world.provider.fail('publish', hang);
-    // Its time stands still, so that it never renews its lease.
+    const runners = new Map([['starter', { run }]] as const);
     const dead = world.another({
+      // Its time stands still, so that it never renews its lease.
       clock: { ...systemClock, sleep: sleepForEver },
-      runners: new Map([['starter', { run }]]),
+      runners,
       settings: { ...world.ctx.settings, stopWithinMs: 0 },
       serverId: 'dead',
+      pass: (passed) => {
+        if (passed !== `build.${point}`) return undefined;
+        there.resolve();
+        return new Promise<never>(() => {});
+      },
     });
     await dead.start();
-    const id = await begin();
-    await there.promise;
-    const next = world.another({ runners: new Map([['starter', { run }]]), serverId: 'alive' });
-    return { id, next, runs: () => runs, dead };
+    const next = world.another({ runners, serverId: 'alive' });
+    return { there: there.promise, next, runs: () => runs, dead };
   }
-
-  it.each(['code', 'deps', 'checks'] as const)('in %s is taken up and becomes ready (R20)', async (stage) => {
-    const { id, next, runs } = await abandoned(stage);
-    await next.start();
+  const endOf = async (next: Builds, id: JobId) => {
     const events = await next.followEvents(OWNER, id, 0, new AbortController().signal);
     for await (const _ of events);
-    const states = await world.statesOf(id);
-    expect(states.at(-1)).toBe('ready');
-    expect(states).toEqual(stage === 'checks' ? [...ALL.slice(0, -1), ...ALL.slice(2)] : ALL);
-    // What the runner had made is not paid for twice.
-    expect(runs()).toBe(stage === 'code' ? 2 : 1);
+    return world.row(id);
+  };
+  const taken = () => world.db.query('SELECT id FROM build_jobs WHERE completed_at IS NULL');
+
+  const ways = BUILD_POINTS.slice(0, BUILD_POINTS.indexOf('failing'));
+  it.each(ways)('at "%s" is taken up and becomes ready (R18, R20)', async (point) => {
+    const { there, next, runs } = await abandoned(point);
+    const id = await begin();
+    await there;
+    await next.start();
+    expect((await endOf(next, id)).status).toBe('ready');
+    const again = ['checks', 'published', 'live'].includes(point);
+    expect(await world.statesOf(id)).toEqual(again ? [...ALL.slice(0, -1), ...ALL.slice(2)] : ALL);
+    // What the runner had made, and was stored, is not paid for twice.
+    expect(runs()).toBe(point === 'made' ? 2 : 1);
+    await expect.poll(async () => (await world.row(id)).sandboxPaused).toBe(1);
     const { sandboxId } = await world.row(id);
     expect(world.provider.live.map((one) => one.id)).toEqual([sandboxId]);
+    expect(await taken()).toEqual([]);
+  });
+
+  it.each(['failing', 'failed'] as const)(
+    'at "%s" fails once, and leaves nothing (R18, R20)',
+    async (point) => {
+      const { there, next } = await abandoned(point);
+      const away = throwing(new TorporError('conflict', 'It ended.'));
+      world.provider.fail('publish', away, away);
+      const id = await begin();
+      await there;
+      await next.start();
+      expect(await endOf(next, id)).toMatchObject({ status: 'failed', debugId: expect.stringMatching(UUID) });
+      const states = await world.statesOf(id);
+      expect(states.filter((state) => state === 'failed')).toHaveLength(1);
+      await expect.poll(() => world.provider.live).toEqual([]);
+      expect(await taken()).toEqual([]);
+    },
+  );
+
+  it('right after a cancel has its sandboxes ended by the next (R18, R19)', async () => {
+    const { there, next, dead } = await abandoned('cancelled');
+    const held = Promise.withResolvers<void>();
+    const written = Promise.withResolvers<void>();
+    world.provider.fail('write', async () => {
+      written.resolve();
+      await held.promise;
+    });
+    const id = await begin();
+    await written.promise;
+    void dead.cancel(OWNER, id);
+    await there;
+    expect(world.provider.live).toHaveLength(1);
+    await next.start();
+    await expect.poll(() => world.provider.live).toEqual([]);
+    expect(await world.row(id)).toMatchObject({ status: 'failed', statusMessage: 'Cancelled by user' });
+    held.resolve();
   });
 
   it('too often fails, and frees its slots (R20)', async () => {
-    const { id, next } = await abandoned('code', 1);
+    const { there, next } = await abandoned('code', 1);
+    const id = await begin();
+    await there;
     await next.start();
-    const events = await next.followEvents(OWNER, id, 0, new AbortController().signal);
-    for await (const _ of events);
-    expect(await world.row(id)).toMatchObject({ status: 'failed', debugId: expect.stringMatching(UUID) });
-    const taken = await world.db.query('SELECT id FROM build_jobs WHERE completed_at IS NULL');
-    expect(taken).toEqual([]);
+    expect(await endOf(next, id)).toMatchObject({ status: 'failed', debugId: expect.stringMatching(UUID) });
+    expect(await taken()).toEqual([]);
   });
 });
 

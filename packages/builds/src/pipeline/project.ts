@@ -10,6 +10,8 @@ export interface Project {
   readonly install: string | undefined;
   /** The application's own check; undefined when it has none. */
   readonly check: string | undefined;
+  /** The script of its package.json that starts it; undefined when it is served as it is. */
+  readonly script: 'dev' | 'start' | undefined;
   /** The dev server, as a shell runs it in the workspace. */
   readonly start: string;
 }
@@ -34,17 +36,20 @@ export function describeProject(files: readonly GeneratedFile[], wantedPort: num
     if (find('index.html') === undefined)
       throw unusable('There is no package.json and no index.html to serve.');
     const port = wantedPort ?? USUAL_PORT;
-    return { framework: 'static', port, install: undefined, check: undefined, start: staticServer(port) };
+    const nothing = { install: undefined, check: undefined, script: undefined };
+    return { framework: 'static', port, ...nothing, start: staticServer(port) };
   }
   const manifest = readManifest(textOf(manifestFile));
   const framework = frameworkOf(manifest);
   const port = wantedPort ?? (framework === 'vite' ? VITE_PORT : USUAL_PORT);
+  const script = starterOf(manifest, framework);
   return {
     framework,
     port,
     install: installOf(manifest, find('package-lock.json') !== undefined),
     check: scriptOf(manifest, 'check'),
-    start: startOf(manifest, framework, port),
+    script,
+    start: startOf(scriptOf(manifest, script) ?? '', framework, port),
   };
 }
 
@@ -95,10 +100,14 @@ const LISTEN: Partial<Readonly<Record<Project['framework'], string>>> = {
 /** These have a start script that is meant for development too. */
 const STARTED: ReadonlySet<Project['framework']> = new Set(['react-scripts', 'express', 'hono']);
 
-function startOf(manifest: Manifest, framework: Project['framework'], port: number): string {
-  const order = STARTED.has(framework) ? ['start', 'dev'] : ['dev', 'start'];
-  const script = order.map((name) => scriptOf(manifest, name)).find((found) => found !== undefined);
+function starterOf(manifest: Manifest, framework: Project['framework']): 'dev' | 'start' {
+  const order = STARTED.has(framework) ? (['start', 'dev'] as const) : (['dev', 'start'] as const);
+  const script = order.find((name) => scriptOf(manifest, name) !== undefined);
   if (script === undefined) throw unusable('The package.json has neither a "dev" nor a "start" script.');
+  return script;
+}
+
+function startOf(script: string, framework: Project['framework'], port: number): string {
   return [
     // A runtime that has no network of its own says which port stands for ours.
     `export PORT="\${PORT:-${port}}" HOST=127.0.0.1 BROWSER=none CI=true`,

@@ -70,6 +70,7 @@ async function work(ctx: BuildContext, queued: Job, signal: AbortSignal): Promis
 async function becomeReady(ctx: BuildContext, held: Held, job: BuildJob, made: Made, signal: AbortSignal) {
   const ready = await finishReady(ctx, held, job, made);
   if (ready === undefined) throw new LeaseLost(held);
+  await ctx.pass('build.ready');
   await sleepAfterReady(ctx, ready, signal);
 }
 

@@ -11,6 +11,7 @@ export async function pauseBuild(
 ): Promise<CheckpointId | null> {
   if (job.sandboxId === null) return null;
   const { checkpointId } = await ctx.sandboxes.pause(job.org, job.sandboxId, signal);
+  await ctx.pass('build.paused');
   await project(ctx, job, { sandboxPaused: 1 }, 'The preview sleeps.');
   return checkpointId;
 }

@@ -4,26 +4,26 @@
  *
  * When the dev server came back with its memory and answers, it is kept: killing a healthy server would be a loss.
  */
-import { type BuildResumed, type SandboxId, TorporError } from '@torpor/protocol';
+import { type BuildResumed, type RESUME_ERRORS, type SandboxId, TorporError } from '@torpor/protocol';
 import type { BuildContext } from '../context.ts';
 import type { BuildJob } from '../jobs/job.ts';
 import { untilLive } from '../pipeline/live-check.ts';
 import { provesGone } from './gone.ts';
 import { project } from './pause.ts';
 
-type ResumeErrorType = 'sandbox_expired' | 'sandbox_unreachable';
+type ResumeErrorType = (typeof RESUME_ERRORS)[number];
 
 export class ResumeFailed extends TorporError {
   readonly errorType: ResumeErrorType;
 
-  constructor(errorType: ResumeErrorType, sandboxId: SandboxId, cause: unknown) {
+  constructor(errorType: ResumeErrorType, sandboxId: SandboxId | undefined, cause: unknown) {
     const expired = errorType === 'sandbox_expired';
     super(
       expired ? 'expired' : 'unreachable',
       expired
         ? 'The sandbox has expired. Rebuild to get a new preview.'
         : 'The sandbox could not be reached. Try again.',
-      { sandboxId, cause },
+      { ...(sandboxId === undefined ? {} : { sandboxId }), cause },
     );
     this.errorType = errorType;
   }

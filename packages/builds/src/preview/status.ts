@@ -1,6 +1,7 @@
 /** A build as callers see it. Whether it sleeps is asked of the sandbox; the row only follows (R38). */
 import { type BuildStatus, STAGE_LABELS } from '@torpor/protocol';
 import type { BuildContext } from '../context.ts';
+import { hasDocs } from '../docs/read-docs.ts';
 import type { BuildJob } from '../jobs/job.ts';
 import { project } from './pause.ts';
 
@@ -37,13 +38,8 @@ export async function statusOf(ctx: BuildContext, job: BuildJob): Promise<BuildS
     sandbox_expires_at: endsAt === null ? null : new Date(endsAt).toISOString(),
     sandbox_paused: paused,
     snapshot_url: null,
-    docs_ready: await hasReadme(ctx, job),
+    docs_ready: await hasDocs(ctx.db, job.id),
     created_at: new Date(job.createdAt).toISOString(),
     updated_at: new Date(job.updatedAt).toISOString(),
   };
-}
-
-async function hasReadme({ db }: BuildContext, { id }: BuildJob): Promise<boolean> {
-  const rows = await db.query(`SELECT path FROM build_files WHERE job_id = $1 AND path = 'README.md'`, [id]);
-  return rows.length > 0;
 }

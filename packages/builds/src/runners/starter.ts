@@ -30,6 +30,9 @@ export const starterRunner: Runner = {
     // A change of an application is not another application.
     const starter = starterOf(previous) ?? chooseStarter(goal);
     output('starter', `The starter "${starter}".\n`);
+    if (previous.length > 0) {
+      output('starter', 'A starter shows what it is asked for, but writes no code; other runners do.\n');
+    }
     const files = await readStarter(starter);
     const goals = [...goalsOf(previous), goal];
     return [...files, textFile(GOAL_FILE, `${JSON.stringify({ starter, goals }, null, 2)}\n`)];

@@ -87,7 +87,46 @@ describe('torpor build', () => {
     expect((await run('build', 'otters', '--no-follow')).stdout).toBe(`${JOB}\n`);
   });
 
-  it('goes on from the last build', async () => {
+  it('is waited for also when that is said', async () => {
+    buildsThatEnd('ready');
+    expect(await run('build', 'otters', '--follow')).toMatchObject({
+      code: 0,
+      stdout: 'http://3000-x.sbx.localhost\n',
+    });
+  });
+
+  it('is not waited for until tomorrow', async () => {
+    server.answer('POST /api/generation/start', {
+      status: 201,
+      json: { job_id: JOB, status: 'scheduled', build_version: 'build_v0_1' },
+    });
+    expect(await run('build', 'otters')).toMatchObject({ code: 0, stdout: `${JOB}\n` });
+  });
+
+  it('goes on from the last build that is ready, whatever failed since', async () => {
+    buildsThatEnd('ready');
+    const other = { job_id: 'job_bbbbbbbbbbbbbbbbbbbb' };
+    server.answer('GET /api/jobs', {
+      json: {
+        items: [
+          status('failed', other),
+          status('ready', { ...other, project_id: 'elsewhere' }),
+          status('ready'),
+        ],
+        nextCursor: null,
+      },
+    });
+    await run('build', 'bluer', '--from', 'last', '--project', 'default', '--no-follow');
+    const sent = server.requests.find(({ method }) => method === 'POST');
+    expect(JSON.parse(sent?.body ?? '')).toMatchObject({ project_id: 'default', previous_job_id: JOB });
+    server.answer('GET /api/jobs', { json: { items: [status('failed')], nextCursor: null } });
+    expect(await run('build', 'open', 'last')).toMatchObject({
+      code: 12,
+      stderr: expect.stringContaining('no build yet that is ready'),
+    });
+  });
+
+  it('goes on in the project of the build before', async () => {
     buildsThatEnd('ready');
     server.answer('GET /api/jobs', {
       json: { items: [status('ready', { project_id: 'mine' })], nextCursor: null },
@@ -120,6 +159,53 @@ describe('torpor build', () => {
     const line = { id: 1, ts: 't', source: 'stdout', text: 'hello', phase: 'deps' };
     server.answer(`GET /api/jobs/${JOB}/logs`, { json: { lines: [line], has_more: false, oldest_id: 1 } });
     expect((await run('build', 'logs', JOB)).stdout).toBe('deps stdout hello\n');
+  });
+
+  it('shows logs of any length, and goes on with what comes after them', async () => {
+    const line = (id: number) => ({ id, ts: 't', source: 'stdout', text: `${id}`, phase: 'deps' });
+    server.answer(`GET /api/jobs/${JOB}/logs`, ({ query }) => {
+      const before = Number(query.get('before_id') ?? 701);
+      const first = Math.max(1, before - Number(query.get('limit')));
+      const lines = Array.from({ length: before - first }, (_, i) => line(first + i));
+      return { json: { lines, has_more: first > 1, oldest_id: first } };
+    });
+    server.answer(`GET /api/jobs/${JOB}/logs/stream`, ({ headers }) => ({
+      raw: (response) => {
+        const next = Number(headers['last-event-id']) + 1;
+        response.writeHead(200, { 'content-type': 'text/event-stream' });
+        response.end(
+          `id: ${next}\nevent: log\ndata: ${JSON.stringify(line(next))}\n\nevent: done\ndata: {}\n\n`,
+        );
+      },
+    }));
+    const texts = (stdout: string) =>
+      stdout
+        .trim()
+        .split('\n')
+        .map((text) => Number(text.split(' ').at(-1)));
+    const numbers = (from: number, to: number) => Array.from({ length: to - from + 1 }, (_, i) => from + i);
+    expect(texts((await run('build', 'logs', JOB, '-l', '650')).stdout)).toEqual(numbers(51, 700));
+    expect(texts((await run('build', 'logs', JOB, '-l', '2', '-f')).stdout)).toEqual([699, 700, 701]);
+  });
+
+  it('shows what was made, and what there is to read', async () => {
+    server.answer(`GET /api/generation/${JOB}/files`, ({ query }) =>
+      query.get('path') === 'index.html'
+        ? { text: '<p>hi</p>' }
+        : { json: { items: [{ path: 'index.html', size: 9, executable: false }] } },
+    );
+    expect((await run('build', 'files', JOB)).stdout).toMatch(/index\.html +9 B/);
+    expect((await run('build', 'files', JOB, 'index.html')).stdout).toBe('<p>hi</p>');
+    server.answer(`GET /api/generation/${JOB}/docs`, {
+      json: {
+        overview: '# Otters',
+        features: null,
+        getting_started: 'npm start',
+        faq: null,
+        changelog: null,
+      },
+    });
+    expect((await run('build', 'docs', JOB)).stdout).toBe('# Otters\n\n## getting started\n\nnpm start\n');
   });
 
   it('says what an expired preview needs', async () => {

@@ -1,21 +1,14 @@
 /** `torpor build`: a goal in, a preview out; and what there is to do with builds. */
-import {
-  type BuildState,
-  type BuildStatus,
-  isBuildOver,
-  isId,
-  type JobId,
-  RUNNERS,
-  type RunnerName,
-} from '@torpor/protocol';
+import { type BuildStarted, type BuildStatus, type JobId, RUNNERS, type RunnerName } from '@torpor/protocol';
 import { Option } from 'commander';
 import { teach } from '../build-command.ts';
+import { jobOf, readyJobOf } from '../build-job.ts';
 import { followBuild } from '../build-progress.ts';
+import { docs, files, list, logs, status } from '../build-views.ts';
 import type { Cli, Define } from '../cli.ts';
-import { columns } from '../columns.ts';
 import { EXIT } from '../exit-codes.ts';
 import { CliError } from '../failure.ts';
-import { parseNumber, relative } from '../human-units.ts';
+import { parseNumber } from '../human-units.ts';
 import { given } from '../pairs.ts';
 
 interface StartOptions {
@@ -32,7 +25,8 @@ export const define: Define = (command, act) => {
     .option('-p, --project <id>', 'the project it is a version of (default: default)')
     .addOption(new Option('--runner <name>', "what writes it (default: the server's)").choices([...RUNNERS]))
     .option('--port <port>', 'where it will listen (default: as its files say)', parseNumber)
-    .option('--from <job>', 'go on from this build')
+    .option('--from <job>', 'go on from this build; "last" is the last that became ready')
+    .option('-f, --follow', 'wait for it, and show how far it is (default)')
     .option('--no-follow', 'do not wait for it: answer with the job')
     .action(act<StartOptions>((cli, words, options) => start(cli, words.join(' '), options)));
   const job = ['<job>', 'its id, job_…; or "last"'] as const;
@@ -55,6 +49,17 @@ export const define: Define = (command, act) => {
     .option('-f, --follow', 'go on with what it says next')
     .option('-l, --limit <n>', 'how many lines of the past', parseNumber, 100)
     .action(act<{ follow?: boolean; limit: number }>((cli, [id], options) => logs(cli, id, options)));
+  command
+    .command('files')
+    .summary('what its runner made: the names, or one file')
+    .argument(...job)
+    .argument('[path]', 'one of them, to standard output')
+    .action(act((cli, [id, path]) => files(cli, id, path)));
+  command
+    .command('docs')
+    .summary('what there is to read about a build')
+    .argument(...job)
+    .action(act((cli, [id]) => docs(cli, id)));
   command
     .command('cancel')
     .summary('stop a build')
@@ -85,7 +90,7 @@ export const define: Define = (command, act) => {
     .action(
       act(async (cli, [id]) => {
         const { builds } = await cli.torpor();
-        const answer = await builds.snapshot(await jobOf(cli, id), { signal: cli.signal });
+        const answer = await builds.snapshot(await readyJobOf(cli, id), { signal: cli.signal });
         const { outcome, error } = answer.snapshot;
         cli.answer(answer, () =>
           outcome === 'failed' ? `it is awake: ${error}` : `${answer.job_id} sleeps`,
@@ -100,8 +105,7 @@ export const define: Define = (command, act) => {
     .action(
       act(async (cli, [id]) => {
         const { builds } = await cli.torpor();
-        const { job_id } = await builds.rebuild(await jobOf(cli, id), { signal: cli.signal });
-        return finish(cli, job_id);
+        return answerStarted(cli, await builds.rebuild(await jobOf(cli, id), { signal: cli.signal }), true);
       }),
     );
   teach(command, {
@@ -123,7 +127,8 @@ async function start(cli: Cli, goal: string, options: StartOptions): Promise<num
   }
   const { builds } = await cli.torpor();
   const { signal } = cli;
-  const previous = options.from === undefined ? undefined : await jobOf(cli, options.from);
+  const previous =
+    options.from === undefined ? undefined : await readyJobOf(cli, options.from, options.project);
   const before = previous === undefined ? undefined : await builds.status(previous, { signal });
   const started = await builds.start(
     {
@@ -133,17 +138,24 @@ async function start(cli: Cli, goal: string, options: StartOptions): Promise<num
     },
     { signal },
   );
-  if (options.follow === false) {
-    cli.answer(started, () => started.job_id);
-    return EXIT.ok;
-  }
-  return finish(cli, started.job_id);
+  return answerStarted(cli, started, options.follow !== false);
+}
+
+/** What waits for tomorrow is not waited for. */
+async function answerStarted(cli: Cli, started: BuildStarted, follow: boolean): Promise<number> {
+  if (follow && started.status !== 'scheduled') return finish(cli, started.job_id);
+  cli.answer(started, () => started.job_id);
+  if (started.status === 'scheduled') cli.remark("The day's limit is reached: it is scheduled for tomorrow.");
+  return EXIT.ok;
 }
 
 /** Shows it to its end, and says how it ended. */
 async function finish(cli: Cli, id: JobId): Promise<number> {
   const { builds } = await cli.torpor();
-  await followBuild(cli, id);
+  await followBuild(cli, id).catch((thrown: unknown) => {
+    if (cli.signal.aborted) cli.remark(`\nIt goes on without you; \`torpor build cancel ${id}\` stops it.`);
+    throw thrown;
+  });
   const status = await builds.status(id, { signal: cli.signal });
   if (status.status === 'ready') {
     cli.answer(status, () => status.preview_url ?? id);
@@ -163,73 +175,11 @@ function failureOf({ io: { errorColors } }: Cli, { job_id, error_message, debug_
   ].join('\n');
 }
 
-async function list(cli: Cli, limit: number): Promise<void> {
-  const { builds } = await cli.torpor();
-  const page = await builds.page({ limit, signal: cli.signal });
-  const now = cli.io.now();
-  const rows = page.items.map((one) => [
-    one.job_id,
-    one.project_id,
-    one.build_version ?? '-',
-    stateOf(one),
-    relative(Date.parse(one.created_at), now),
-    one.preview_url ?? one.error_message ?? '',
-  ]);
-  cli.answer(page, () =>
-    columns(['JOB', 'PROJECT', 'VERSION', 'STATE', 'MADE', 'PREVIEW'], rows, cli.io.colors),
-  );
-}
-
-function stateOf({ status, sandbox_paused }: BuildStatus): string {
-  return status === 'ready' ? `ready, ${sandbox_paused ? 'asleep' : 'awake'}` : status;
-}
-
-async function status(cli: Cli, id: string | undefined): Promise<void> {
-  const { builds } = await cli.torpor();
-  const found = await builds.status(await jobOf(cli, id), { signal: cli.signal });
-  const lines = Object.entries(found)
-    .filter(([, value]) => value !== null)
-    .map(([name, value]) => `${cli.io.colors.dim(name.padEnd(20))} ${value}`);
-  cli.answer(found, () => lines.join('\n'));
-}
-
-async function logs(
-  cli: Cli,
-  id: string | undefined,
-  { follow, limit }: { follow?: boolean; limit: number },
-) {
-  const { builds } = await cli.torpor();
-  const job = await jobOf(cli, id);
-  const { signal } = cli;
-  const page = await builds.logs(job, { limit: Math.min(limit, 500), signal });
-  const show = (line: { phase: BuildState; source: string; text: string }) =>
-    cli.answerLine(line, () => `${cli.io.colors.dim(`${line.phase} ${line.source}`)} ${line.text}`);
-  for (const line of page.lines) show(line);
-  const over = isBuildOver((await builds.status(job, { signal })).status);
-  if (!follow || over) return;
-  let last = page.lines.at(-1)?.id ?? 0;
-  for await (const line of builds.followLogs(job, { signal })) {
-    if (line.id <= last) continue;
-    last = line.id;
-    show(line);
-  }
-}
-
 async function wake(cli: Cli, id: string | undefined): Promise<void> {
   const { builds } = await cli.torpor();
-  const resumed = await cli.during('Waking it…', builds.resume(await jobOf(cli, id), { signal: cli.signal }));
+  const resumed = await cli.during(
+    'Waking it…',
+    builds.resume(await readyJobOf(cli, id), { signal: cli.signal }),
+  );
   cli.answer(resumed, () => resumed.preview_url);
-}
-
-async function jobOf(cli: Cli, text = 'last'): Promise<JobId> {
-  if (isId('job', text)) return text;
-  if (text !== 'last') {
-    throw new CliError('INVALID_ARGUMENT', `${text} is no build.`, {
-      hint: '`torpor build ls` has their ids.',
-    });
-  }
-  const { builds } = await cli.torpor();
-  const [newest] = (await builds.page({ limit: 1, signal: cli.signal })).items;
-  if (newest === undefined) throw new CliError('NOT_FOUND', 'There is no build yet.');
-  return newest.job_id;
 }

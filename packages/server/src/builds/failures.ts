@@ -1,8 +1,7 @@
 /** How failures look on this face: `{detail, debug_id}`, and nothing of what is inside. */
 import { randomUUID } from 'node:crypto';
 import { NotReady, ResumeFailed } from '@torpor/builds';
-import type { RequestId } from '@torpor/protocol';
-import { factsOf, TorporError } from '@torpor/protocol';
+import { type ErrorCode, factsOf, type RequestId, TorporError } from '@torpor/protocol';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { answerOf } from '../http/error-answer.ts';
 import type { RouteParts } from '../parts.ts';
@@ -20,24 +19,39 @@ export function answerBuildFailure(
   request: FastifyRequest,
   reply: FastifyReply,
 ): FastifyReply {
-  const { error, headers } = answerOf(thrown, request.id as RequestId);
-  const status = statusOf(error);
+  const { error, headers, status: usual } = answerOf(thrown, request.id as RequestId);
+  const status = statusOf(error, usual);
   const debugId = randomUUID();
   const { code, retryable } = error;
   metrics.failures.inc({ code, retryable: String(retryable) });
-  request.facts.errorCode = code;
+  // A URL that Fastify cannot read fails before the first hook has run.
+  if (request.facts) request.facts.errorCode = code;
   const level = status < 500 ? 'info' : code === 'internal' ? 'error' : 'warn';
   log[level]({ event: 'build.request.failed', requestId: request.id, debugId, error: thrown }, error.message);
-  reply.headers({ ...headers, 'content-type': 'application/json; charset=utf-8' });
+  reply.headers({
+    ...headers,
+    'x-request-id': request.id,
+    'content-type': 'application/json; charset=utf-8',
+  });
   if (!request.raw.complete) reply.header('connection', 'close');
   return reply.code(status).send(JSON.stringify({ detail: detailOf(error), debug_id: debugId }));
 }
 
-function statusOf(error: TorporError): number {
+/** Whether a request is one to this face, be there a route for it or not. */
+export function isOfBuilds(url: string): boolean {
+  return /^\/api\/(generation|jobs)(?:[/?]|$)/.test(url);
+}
+
+function statusOf(error: TorporError, usual: number): number {
   if (error instanceof ResumeFailed) return 503;
   if (error instanceof NotReady) return 422;
   if (error instanceof WrongMoment) return 400;
-  return error.code === 'invalid_request' ? 422 : factsOf(error.code).http;
+  // Too large, the wrong type, the wrong method: those say more than this face's own.
+  return usual === factsOf(error.code).http ? statusOfCode(error.code) : usual;
+}
+
+export function statusOfCode(code: ErrorCode): number {
+  return code === 'invalid_request' ? 422 : factsOf(code).http;
 }
 
 function detailOf(error: TorporError): unknown {

@@ -5,7 +5,6 @@ import {
   type BuildSandboxes,
   type BuildSettings,
   Builds,
-  DEFAULT_BUILD_SETTINGS,
   hostCommandRunner,
   openaiRunner,
   type Runner,
@@ -15,6 +14,7 @@ import {
 import type { Clock, Database, Ids, Report } from '@torpor/engine';
 import type { RunnerName } from '@torpor/protocol';
 import type { ServerConfig } from '../config.ts';
+import { type BuildConfig, buildSettingsOf } from './build-config.ts';
 
 export interface OpenBuildsParts {
   readonly db: Database;
@@ -22,22 +22,23 @@ export interface OpenBuildsParts {
   readonly ids: Ids;
   readonly sandboxes: BuildSandboxes;
   readonly report: Report;
+  readonly pass: BuildContext['pass'];
   readonly serverId: string;
   readonly alone: boolean;
-  readonly settings?: Partial<BuildSettings>;
 }
 
-type RunnerConfig = Pick<
-  ServerConfig,
-  'runner' | 'runnerCommand' | 'runnerPlace' | 'runnerEnv' | 'openaiUrl' | 'openaiModel' | 'openaiKey'
->;
+type RunnerConfig = BuildConfig &
+  Pick<
+    ServerConfig,
+    'runner' | 'runnerCommand' | 'runnerPlace' | 'runnerEnv' | 'openaiUrl' | 'openaiModel' | 'openaiKey'
+  >;
 
 const MAX_STEPS = 60;
 const MAX_TOKENS = 1_000_000;
 const RETRIES = 2;
 
-export function openBuilds({ settings: more, ...parts }: OpenBuildsParts, config: RunnerConfig): Builds {
-  const settings = { ...DEFAULT_BUILD_SETTINGS, ...more };
+export function openBuilds(parts: OpenBuildsParts, config: RunnerConfig): Builds {
+  const settings = buildSettingsOf(config);
   const { openaiKey, runnerEnv = {} } = config;
   const context: BuildContext = {
     ...parts,

@@ -1,10 +1,10 @@
-import { randomUUID } from 'node:crypto';
-import { Builds, DEFAULT_BUILD_SETTINGS, type Runner } from '@torpor/builds';
-import { APP, FakeProvider, throwing } from '@torpor/builds/testing';
-import { systemClock } from '@torpor/engine';
-import { type BuildEvent, type JobId, type RunnerName, TorporError } from '@torpor/protocol';
+import type { Builds, Runner } from '@torpor/builds';
+import { APP, FakeProvider, textFile, throwing } from '@torpor/builds/testing';
+import { type Clock, systemClock } from '@torpor/engine';
+import { type BuildEvent, type JobId, TorporError } from '@torpor/protocol';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { framesOf } from '../../testing/event-frames.ts';
+import { testBuilds } from '../../testing/test-builds.ts';
 import { type TestServer, testServer } from '../../testing/test-server.ts';
 
 const ALL = ['queued', 'starting', 'scaffold', 'code', 'deps', 'checks', 'ready'];
@@ -15,35 +15,19 @@ describe('the face of the builds', () => {
   let builds: Builds;
   let url: string;
   let run: Runner['run'] = async () => APP;
+  /** What the server thinks is a long time is then over at once. */
+  let hurried = false;
   beforeAll(async () => {
     provider = new FakeProvider(systemClock);
     server = await testServer({
       wrapApp: (parts) => {
-        const { db, clock, ids } = parts;
-        const runner: Runner = { run: (order, signal) => run(order, signal) };
-        builds = new Builds(
-          {
-            db,
-            clock,
-            ids,
-            uuid: randomUUID,
-            sandboxes: provider,
-            runners: new Map<RunnerName, Runner>([['starter', runner]]),
-            settings: {
-              ...DEFAULT_BUILD_SETTINGS,
-              firstLookMs: 1,
-              longestLookMs: 5,
-              resumeGapMs: 10,
-              maxWaiting: 3,
-            },
-            secrets: [],
-            report: () => {},
-            serverId: 'test',
-            alone: true,
-          },
-          { defaultRunner: 'starter' },
-        );
-        return { builds };
+        const { clock } = parts;
+        builds = testBuilds(parts, provider, {
+          run: (order, signal) => run(order, signal),
+          settings: { maxWaiting: 3 },
+        });
+        const sleep: Clock['sleep'] = (ms, signal) => clock.sleep(hurried && ms >= 15_000 ? 5 : ms, signal);
+        return { builds, clock: { ...clock, sleep } };
       },
     });
     await builds.start();
@@ -76,6 +60,7 @@ describe('the face of the builds', () => {
       .toBe(true);
     return id;
   };
+  const stageOf = ({ data }: { data?: unknown }) => (data as BuildEvent).stage;
   const detailOf = (answer: { json(): unknown }) => answer.json() as { detail: unknown; debug_id: string };
 
   it('starts a build and shows every step of it (R1, R13, R22)', async () => {
@@ -100,19 +85,21 @@ describe('the face of the builds', () => {
     expect(response.headers.get('cache-control')).toBe('no-cache');
     expect(response.headers.get('x-accel-buffering')).toBe('no');
     const events = frames.map(({ data }) => data as BuildEvent);
-    expect(events.map(({ status }) => status)).toEqual(ALL);
-    expect(frames[0]?.event).toBe('build.stage.started');
+    const stages = (type: string) => frames.filter(({ event }) => event === type).map(stageOf);
+    expect(stages('build.stage.started')).toEqual(ALL);
+    expect(stages('build.stage.completed')).toEqual(ALL.slice(0, -1));
+    expect(stages('documentation.updated')).toEqual(['code']);
     expect(JSON.parse(events.at(-1)?.message ?? '')).toMatchObject({
       preview_url: expect.stringContaining('https://'),
     });
     run = async () => APP;
-    const missed = await stream(`/api/jobs/${job_id}/events/stream`, { 'last-event-id': '4' });
-    expect(missed.frames.map(({ data }) => (data as BuildEvent).status)).toEqual(['deps', 'checks', 'ready']);
+    const missed = await stream(`/api/jobs/${job_id}/events/stream`, { 'last-event-id': '9' });
+    expect(missed.frames.map(stageOf)).toEqual(['deps', 'deps', 'checks', 'checks', 'ready']);
     // It is over: one frame, and the end.
     const late = await stream(`/api/jobs/${job_id}/events/stream`);
-    expect(late.frames.map(({ data }) => (data as BuildEvent).status)).toEqual(['ready']);
+    expect(late.frames.map(stageOf)).toEqual(['ready']);
     const status = await stream(`/api/jobs/${job_id}/stream`);
-    expect(status.frames.map(({ data }) => (data as BuildEvent).status)).toEqual(['ready']);
+    expect(status.frames.map(stageOf)).toEqual(['ready']);
   });
 
   it('shows the log as it comes and in pages (R22)', async () => {
@@ -140,6 +127,29 @@ describe('the face of the builds', () => {
     }
   });
 
+  it.each(['stream', 'events/stream', 'logs/stream'])('shows signs of life on %s (R22)', async (path) => {
+    const held = Promise.withResolvers<void>();
+    run = () => held.promise.then(() => APP);
+    hurried = true;
+    try {
+      const id = await begin();
+      const response = await fetch(`${url}/api/jobs/${id}/${path}`, { headers: headers() });
+      const events: string[] = [];
+      for await (const { event } of framesOf(response)) {
+        events.push(event ?? '');
+        if (event === 'heartbeat') held.resolve();
+      }
+      expect(events).toContain('heartbeat');
+      expect(['message', 'build.stage.started', 'done']).toContain(
+        events.findLast((one) => one !== 'heartbeat'),
+      );
+    } finally {
+      hurried = false;
+      held.resolve();
+      run = async () => APP;
+    }
+  });
+
   it('answers with the words of the facts (R10, R25, R27, R41)', async () => {
     const id = await ready();
     const at = (path: string) => `/api/generation/${id}${path}`;
@@ -151,7 +161,7 @@ describe('the face of the builds', () => {
       sandbox_paused: true,
       sandbox_expires_at: null,
       snapshot_url: null,
-      docs_ready: false,
+      docs_ready: true,
     });
     expect((await server.ask('POST', at('/resume'))).json()).toEqual({
       preview_url: status.preview_url,
@@ -172,7 +182,6 @@ describe('the face of the builds', () => {
     expect((await server.ask('POST', at('/preview-viewed'))).json()).toMatchObject({
       status: 'gate_already_created',
     });
-    expect(Object.keys((await server.ask('GET', at('/docs'))).json())).toHaveLength(5);
     expect((await server.ask('POST', at('/rebuild'))).json()).toMatchObject({ status: 'queued' });
     expect((await server.ask('GET', `/api/jobs/${id}`)).json()).toMatchObject({
       job_id: id,
@@ -185,6 +194,54 @@ describe('the face of the builds', () => {
     expect(list.items.map((item: { job_id: string }) => item.job_id)).toContain(id);
     const more = (await server.ask('GET', `/api/jobs?limit=100&cursor=${list.nextCursor}`)).json();
     expect(more.items.length).toBeGreaterThan(0);
+  });
+
+  it('shows what was made and what there is to read, also of a build that failed', async () => {
+    const page = [textFile('README.md', '# Otters\n\nA page.\n\n## Features\n\n- otters\n'), ...APP];
+    run = async () => page;
+    provider.fail('publish', throwing(new TorporError('conflict', 'It ended.')));
+    const id = await begin();
+    await stream(`/api/jobs/${id}/stream`);
+    run = async () => APP;
+    const at = (path: string) => server.ask('GET', `/api/generation/${id}${path}`);
+    expect((await at('/status')).json()).toMatchObject({ status: 'failed', docs_ready: true });
+    expect((await at('/docs')).json()).toEqual({
+      overview: '# Otters\n\nA page.',
+      features: '- otters',
+      getting_started: expect.stringContaining('npm start'),
+      faq: null,
+      changelog: null,
+    });
+    expect((await at('/files')).json()).toEqual({
+      items: page.map(({ path, content }) => ({ path, size: content.length, executable: false })),
+    });
+    const file = await at('/files?path=server.mjs');
+    expect(file.body).toBe('console.log("hello")');
+    expect(file.headers).toMatchObject({
+      'content-type': 'application/octet-stream',
+      'content-disposition': 'attachment',
+      'x-content-type-options': 'nosniff',
+    });
+    for (const path of ['no.txt', '../package.json']) {
+      expect((await at(`/files?path=${path}`)).statusCode).toBe(404);
+    }
+  });
+
+  it('goes on with the log after the line that a reader has last (R22)', async () => {
+    run = async ({ output }) => {
+      output('stdout', 'one\ntwo\nthree\n');
+      return APP;
+    };
+    const id = await begin();
+    await stream(`/api/jobs/${id}/stream`);
+    run = async () => APP;
+    const texts = async (after: string) => {
+      const { frames } = await stream(`/api/jobs/${id}/logs/stream`, { 'last-event-id': after });
+      return frames.filter(({ event }) => event === 'log').map(({ data }) => (data as { text: string }).text);
+    };
+    const all = await texts('0');
+    expect(all.slice(0, 3)).toEqual(['one', 'two', 'three']);
+    expect(await texts('2')).toEqual(all.slice(2));
   });
 
   it('tells expired from unreachable (R34, R35, R36)', async () => {
@@ -201,6 +258,20 @@ describe('the face of the builds', () => {
     const expired = await server.ask('POST', `/api/generation/${id}/resume`);
     expect(expired.statusCode).toBe(503);
     expect(detailOf(expired).detail).toMatchObject({ error_type: 'sandbox_expired' });
+  });
+
+  it('calls a waking that outlasts its request unreachable, and goes on with it (R36, R46)', async () => {
+    const id = await ready();
+    const held = Promise.withResolvers<void>();
+    provider.fail('connect', () => held.promise);
+    hurried = true;
+    const late = await server.ask('POST', `/api/generation/${id}/resume`);
+    hurried = false;
+    expect(late.statusCode).toBe(503);
+    expect(detailOf(late).detail).toMatchObject({ error_type: 'sandbox_unreachable' });
+    const joined = server.ask('POST', `/api/generation/${id}/resume`);
+    held.resolve();
+    expect((await joined).statusCode).toBe(200);
   });
 
   it('refuses with {detail, debug_id} and the right status (R44)', async () => {
@@ -236,6 +307,15 @@ describe('the face of the builds', () => {
       ['GET', `/api/generation/${working}/preview-check`, 404],
       ['POST', `/api/generation/${working}/preview-viewed`, 422],
       ['POST', `/api/generation/${id}/cancel`, 409],
+      ['POST', `/api/generation/${working}/rebuild`, 409],
+      ['GET', `/api/generation/${unknown}/docs`, 404],
+      ['GET', `/api/generation/${unknown}/files`, 404],
+      ['GET', `/api/generation/${id}/files?path=`, 422],
+      ['GET', '/api/generation/nowhere', 404],
+      ['GET', '/api/generation/%zz/status', 422],
+      ['GET', `/api/generation/${'x'.repeat(300)}/status`, 414],
+      ['GET', `/api/generation/${id}/resume`, 405],
+      ['POST', '/api/jobs', 415, { body: 'g', headers: { 'content-type': 'text/plain' } }],
       ['GET', `/api/jobs/${unknown}/stream`, 404],
       ['GET', `/api/jobs/${unknown}/logs/stream`, 404],
     ];

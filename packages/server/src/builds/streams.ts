@@ -26,9 +26,9 @@ export async function streamEvents(
   if (builds === undefined) throw new Error('There are no builds.');
   const signal = untilLeft(parts, request);
   const current = await request.bound.run(() => builds.lastStep(owner, id));
-  const heard = /^\d{1,9}$/.exec(String(request.headers['last-event-id'] ?? ''))?.[0];
+  const heard = lastHeard(request);
   const onlyLast = form === 'status' || (heard === undefined && isBuildOver(current.event.status));
-  const after = onlyLast ? current.seq - 1 : Number(heard ?? 0);
+  const after = onlyLast ? current.seq - 1 : (heard ?? 0);
   const events = await builds.followEvents(owner, id, after, signal);
   const frames = async function* (): AsyncGenerator<Frame> {
     for await (const { seq, event } of events) {
@@ -37,6 +37,12 @@ export async function streamEvents(
     }
   };
   return send(parts, request, reply, withBeats(frames(), parts.clock, EVENTS_BEAT_MS));
+}
+
+/** What a reader that was cut off says it has last. */
+function lastHeard(request: FastifyRequest): number | undefined {
+  const said = /^\d{1,9}$/.exec(String(request.headers['last-event-id'] ?? ''))?.[0];
+  return said === undefined ? undefined : Number(said);
 }
 
 export async function streamLogs(
@@ -48,7 +54,8 @@ export async function streamLogs(
 ): Promise<FastifyReply> {
   const { builds } = parts;
   if (builds === undefined) throw new Error('There are no builds.');
-  const items = await request.bound.run(() => builds.followLogs(owner, id, untilLeft(parts, request)));
+  const signal = untilLeft(parts, request);
+  const items = await request.bound.run(() => builds.followLogs(owner, id, signal, lastHeard(request)));
   const frames = async function* (): AsyncGenerator<Frame> {
     for await (const item of items) {
       yield item.is === 'line'

@@ -1,7 +1,8 @@
-/** Answers every failure in the one shape, wherever it comes from: routes, Fastify, or Node's own parser. */
+/** Answers every failure in the one shape (builds have their own), wherever it comes from: routes, Fastify, or Node's own parser. */
 import type { Socket } from 'node:net';
 import { type RequestId, TorporError } from '@torpor/protocol';
 import type { FastifyError, FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import { answerBuildFailure, isOfBuilds } from '../builds/failures.ts';
 import type { RouteParts } from '../parts.ts';
 import { answerOf, HttpRefusal } from './error-answer.ts';
 import { methodsOf } from './known-routes.ts';
@@ -28,6 +29,8 @@ export function answerFailure(
   request: FastifyRequest,
   reply: FastifyReply,
 ): FastifyReply {
+  // Also for what no route has seen: a path that there is not, or that cannot be read.
+  if (isOfBuilds(request.url)) return answerBuildFailure(parts, thrown, request, reply);
   const { status, headers, body, error } = answerOf(
     thrown,
     request.id as RequestId,

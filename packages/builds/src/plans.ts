@@ -1,0 +1,66 @@
+/**
+ * Plans: what users of one kind may have. Three come along, with numbers that hurt nobody; the operator changes
+ * them, adds others, and says which user has which.
+ */
+import { TorporError } from '@torpor/protocol';
+import { z } from 'zod';
+
+const planSchema = z.strictObject({
+  /** How much further ahead in the line. */
+  boost: z.int().min(0).max(999),
+  /** Builds that a user, and a project, may have at work at once. */
+  perUser: z.int().min(1).max(10_000),
+  perProject: z.int().min(1).max(10_000),
+  /** What is more waits for the next day. */
+  perDay: z.int().min(1).max(1_000_000),
+  /** Iterations of one build before somebody has to say that it should go on; three times that is the end. */
+  iterations: z.int().min(0).max(10_000),
+  /** What a build is thought to take before there is experience. */
+  usualSeconds: z.int().min(1).max(86_400),
+});
+export type Plan = Readonly<z.infer<typeof planSchema>>;
+
+const planNameSchema = z
+  .string()
+  .regex(/^[A-Za-z0-9][\w.-]{0,63}$/, 'a plan has a name of letters and digits');
+
+/** As an operator writes them: what is not said stays as it is. */
+export const planChangesSchema = z.record(planNameSchema, planSchema.partial());
+export type PlanChanges = Readonly<z.infer<typeof planChangesSchema>>;
+
+const large: Plan = { boost: 5, perUser: 10, perProject: 5, perDay: 200, iterations: 5, usualSeconds: 900 };
+
+export const PLANS: Readonly<Record<string, Plan>> = {
+  small: { boost: 0, perUser: 2, perProject: 2, perDay: 5, iterations: 2, usualSeconds: 480 },
+  medium: { boost: 2, perUser: 3, perProject: 3, perDay: 50, iterations: 3, usualSeconds: 600 },
+  large,
+};
+export const USUAL_PLAN = 'large';
+
+/** A new plan begins as the largest that comes along. */
+export function withChanges(changes: PlanChanges): Readonly<Record<string, Plan>> {
+  const changed = Object.entries(changes).map(([name, change]) => {
+    const before = Object.hasOwn(PLANS, name) ? PLANS[name] : large;
+    return [name, planSchema.parse({ ...(before ?? large), ...change })] as const;
+  });
+  return { ...PLANS, ...Object.fromEntries(changed) };
+}
+
+export interface PlanChoice {
+  readonly plans: Readonly<Record<string, Plan>>;
+  readonly defaultPlan: string;
+  readonly planOfUser: Readonly<Record<string, string>>;
+}
+
+export function planOf({ plans, planOfUser, defaultPlan }: PlanChoice, user: string) {
+  const name = (Object.hasOwn(planOfUser, user) ? planOfUser[user] : undefined) ?? defaultPlan;
+  return { name, ...planNamed(plans, name) };
+}
+
+export function planNamed(plans: PlanChoice['plans'], name: string): Plan {
+  const plan = Object.hasOwn(plans, name) ? plans[name] : undefined;
+  if (plan !== undefined) return plan;
+  throw new TorporError('invalid_request', `There is no plan "${name}".`, {
+    hint: `There are: ${Object.keys(plans).join(', ')}.`,
+  });
+}

@@ -1,0 +1,57 @@
+/** What an operator may say about builds: how many at once, who may have how much, how long a runner may take. */
+import {
+  type BuildSettings,
+  DEFAULT_BUILD_SETTINGS,
+  type PlanChoice,
+  planChangesSchema,
+  planNamed,
+  withChanges,
+} from '@torpor/builds';
+import { z } from 'zod';
+
+/** An object in the file; JSON in a variable or a flag. */
+function jsonOr<T extends z.ZodType>(schema: T) {
+  return z.preprocess((given, context) => {
+    if (typeof given !== 'string') return given;
+    try {
+      return JSON.parse(given);
+    } catch {
+      context.addIssue({ code: 'custom', message: 'is not JSON' });
+      return z.NEVER;
+    }
+  }, schema);
+}
+
+export const buildConfigFields = {
+  runnerSeconds: z.coerce.number().int().min(1).max(86_400).optional(),
+  /** Builds that this server works on at once. */
+  buildWorkers: z.coerce.number().int().min(1).max(256).optional(),
+  /** How many may wait in line, of all users together; whoever comes then is sent away. */
+  buildWaiting: z.coerce.number().int().min(1).max(1_000_000).optional(),
+  buildPlans: jsonOr(planChangesSchema.optional()),
+  /** Of users of whom nothing else is said. */
+  buildPlan: z.string().min(1).optional(),
+  buildUsers: jsonOr(z.record(z.string().min(1), z.string().min(1)).optional()),
+};
+
+export type BuildConfig = Partial<z.infer<z.ZodObject<typeof buildConfigFields>>>;
+
+/** Throws when a plan is named that there is not. */
+export function planChoice({ buildPlans = {}, buildPlan, buildUsers = {} }: BuildConfig): PlanChoice {
+  const plans = withChanges(buildPlans);
+  const defaultPlan = buildPlan ?? DEFAULT_BUILD_SETTINGS.defaultPlan;
+  for (const name of [defaultPlan, ...Object.values(buildUsers)]) planNamed(plans, name);
+  return { plans, defaultPlan, planOfUser: buildUsers };
+}
+
+export function buildSettingsOf(config: BuildConfig): BuildSettings {
+  const { workers, maxWaiting, runnerMs } = DEFAULT_BUILD_SETTINGS;
+  const { buildWorkers, buildWaiting, runnerSeconds } = config;
+  return {
+    ...DEFAULT_BUILD_SETTINGS,
+    ...planChoice(config),
+    workers: buildWorkers ?? workers,
+    maxWaiting: buildWaiting ?? maxWaiting,
+    runnerMs: runnerSeconds === undefined ? runnerMs : runnerSeconds * 1_000,
+  };
+}

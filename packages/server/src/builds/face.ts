@@ -1,0 +1,48 @@
+/** What the routes of the builds' face have in common: whose a job is, what a repetition gets, which errors there are. */
+import type { Owner } from '@torpor/builds';
+import { buildErrorReplySchema, type ErrorCode, factsOf } from '@torpor/protocol';
+import type { FastifyRequest } from 'fastify';
+import { z } from 'zod';
+import { json } from '../http/route-schema.ts';
+import type { RouteParts } from '../parts.ts';
+import { statusOfCode } from './failures.ts';
+
+/** Any text: what is no id of a job is one that there is not. */
+export const jobParams = z.object({
+  id: z.string().max(200).meta({ description: 'The id of a job, which starts with job_' }),
+});
+
+export function ownerOf({ identity }: FastifyRequest): Owner {
+  return { org: identity.org, user: identity.subject };
+}
+
+/** Twice under one key is once. */
+export function once<T>(parts: RouteParts, request: FastifyRequest, work: () => Promise<T>): Promise<T> {
+  const { id = '' } = (request.params ?? {}) as { readonly id?: string };
+  const thing = `${request.identity.subject} ${id}`;
+  return request.bound.run(() => parts.replays.once(request, thing, async () => ({ body: await work() })));
+}
+
+const ANY: readonly ErrorCode[] = [
+  'invalid_request',
+  'unauthenticated',
+  'forbidden',
+  'unreachable',
+  'timeout',
+  'internal',
+];
+
+/** The errors that a route may answer, by status, in the form of this face. */
+export function buildErrors(...codes: ErrorCode[]) {
+  const byStatus = new Map<number, string[]>();
+  for (const code of new Set([...ANY, ...codes])) {
+    const status = statusOfCode(code);
+    byStatus.set(status, [...(byStatus.get(status) ?? []), factsOf(code).hint]);
+  }
+  const answers = [...byStatus].map(([status, hints]) => [status, refusal(hints.join('\n'))] as const);
+  return Object.fromEntries(answers);
+}
+
+export function refusal(description: string) {
+  return json(description, buildErrorReplySchema);
+}

@@ -1,0 +1,168 @@
+/** `/api/generation`: starting a build, looking at it and at what it made, ending it, building it again. */
+import type { Builds } from '@torpor/builds';
+import {
+  buildCancelledSchema,
+  buildDocsSchema,
+  buildFilesSchema,
+  buildRequestSchema,
+  buildStartedSchema,
+  buildStatusSchema,
+  TorporError,
+} from '@torpor/protocol';
+import type { FastifyReply } from 'fastify';
+import { z } from 'zod';
+import { json } from '../http/route-schema.ts';
+import type { RoutesApp } from '../http/routes-app.ts';
+import type { RouteParts } from '../parts.ts';
+import { buildErrors, jobParams, once, ownerOf } from './face.ts';
+
+const tags = ['builds'];
+const filesQuery = z.strictObject({ path: z.string().min(1).max(512).optional() });
+const bytes = { 'application/octet-stream': { schema: z.string().meta({ format: 'binary' }) } };
+
+export function generationRoutes(face: RoutesApp, parts: RouteParts, builds: Builds): void {
+  face.post(
+    '/api/generation/start',
+    {
+      schema: {
+        operationId: 'startBuild',
+        summary: 'Turn a goal into a preview',
+        description: 'With `previous_job_id` it is an iteration, which starts from a fork of that build.',
+        tags,
+        body: buildRequestSchema,
+        response: {
+          201: json('It is in line, or scheduled for tomorrow.', buildStartedSchema),
+          ...buildErrors(
+            'not_found',
+            'conflict',
+            'capacity',
+            'capability_unsupported',
+            'idempotency_mismatch',
+          ),
+        },
+      },
+    },
+    async (request, reply) => {
+      const { body } = request;
+      return reply.code(201).send(await once(parts, request, () => builds.begin(ownerOf(request), body)));
+    },
+  );
+
+  face.get(
+    '/api/generation/:id/status',
+    {
+      schema: {
+        operationId: 'getBuild',
+        summary: 'How far a build is, and where its preview is',
+        tags,
+        params: jobParams,
+        response: { 200: json('As it is now.', buildStatusSchema), ...buildErrors('not_found') },
+      },
+    },
+    (request) => request.bound.run(() => builds.status(ownerOf(request), request.params.id)),
+  );
+
+  face.post(
+    '/api/generation/:id/cancel',
+    {
+      config: { bound: 'lifecycle' },
+      schema: {
+        operationId: 'cancelBuild',
+        summary: 'Stop a build, wherever it is',
+        tags,
+        params: jobParams,
+        response: {
+          200: json('It is failed, and its sandboxes are ended.', buildCancelledSchema),
+          ...buildErrors('not_found', 'conflict', 'idempotency_mismatch'),
+        },
+      },
+    },
+    (request) => once(parts, request, () => builds.cancel(ownerOf(request), request.params.id)),
+  );
+
+  face.post(
+    '/api/generation/:id/rebuild',
+    {
+      schema: {
+        operationId: 'rebuild',
+        summary: 'A new build from the goal and the files of one that is over',
+        tags,
+        params: jobParams,
+        response: {
+          201: json('The new one; the old one stays as it is.', buildStartedSchema),
+          ...buildErrors('not_found', 'conflict', 'capacity', 'idempotency_mismatch'),
+        },
+      },
+    },
+    async (request, reply) => {
+      const { id } = request.params;
+      return reply.code(201).send(await once(parts, request, () => builds.rebuild(ownerOf(request), id)));
+    },
+  );
+
+  face.get(
+    '/api/generation/:id/docs',
+    {
+      schema: {
+        operationId: 'getBuildDocs',
+        summary: 'What there is to read about a build',
+        description:
+          'From the texts that the application brings along, from what its package.json makes run, and from the ' +
+          'builds that it goes on from. A section that none of them says anything about is null.',
+        tags,
+        params: jobParams,
+        response: { 200: json('Five sections in Markdown.', buildDocsSchema), ...buildErrors('not_found') },
+      },
+    },
+    (request) => request.bound.run(() => builds.docs(ownerOf(request), request.params.id)),
+  );
+
+  face.get(
+    '/api/generation/:id/files',
+    {
+      exposeHeadRoute: false,
+      schema: {
+        operationId: 'getBuildFiles',
+        summary: 'What the runner made: the names of the files, or one of them',
+        description: 'Kept as it was made, also of a build that failed.',
+        tags,
+        params: jobParams,
+        querystring: filesQuery,
+        response: {
+          200: {
+            description: 'All files by name; with `path` the bytes of one.',
+            content: { 'application/json': { schema: buildFilesSchema }, ...bytes },
+          },
+          ...buildErrors('not_found'),
+        },
+      },
+    },
+    async (request, reply) => {
+      const files = await request.bound.run(() => builds.files(ownerOf(request), request.params.id));
+      const { path } = request.query;
+      if (path === undefined) {
+        const items = files.map(({ path, content, executable }) => ({
+          path,
+          size: content.length,
+          executable,
+        }));
+        return { items };
+      }
+      const file = files.find((one) => one.path === path);
+      if (file === undefined) throw new TorporError('not_found', 'There is no such file in this build.');
+      return sendFile(reply, file.content);
+    },
+  );
+}
+
+function sendFile(reply: FastifyReply, content: Uint8Array): FastifyReply {
+  return reply
+    .headers({
+      'content-type': 'application/octet-stream',
+      // It comes from the API's own address, and must not be taken for a page of it.
+      'content-disposition': 'attachment',
+      'x-content-type-options': 'nosniff',
+      'content-security-policy': 'sandbox',
+    })
+    .send(Buffer.from(content));
+}

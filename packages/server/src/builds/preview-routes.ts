@@ -1,0 +1,103 @@
+/** `/api/generation/{id}`: the preview of a build, woken, put to sleep and looked at. */
+import { type Builds, ResumeFailed } from '@torpor/builds';
+import {
+  buildResumedSchema,
+  buildSnapshotSchema,
+  previewCheckSchema,
+  previewViewedSchema,
+  TorporError,
+} from '@torpor/protocol';
+import { json } from '../http/route-schema.ts';
+import type { RoutesApp } from '../http/routes-app.ts';
+import { buildErrors, jobParams, ownerOf, refusal } from './face.ts';
+
+const tags = ['builds'];
+const config = { bound: 'lifecycle' } as const;
+
+export function previewRoutes(face: RoutesApp, builds: Builds): void {
+  face.post(
+    '/api/generation/:id/resume',
+    {
+      config,
+      schema: {
+        operationId: 'resumeBuild',
+        summary: 'Wake the preview of a build',
+        description: 'Any number at once are one, and get the same answer.',
+        tags,
+        params: jobParams,
+        response: {
+          200: json('It answers at this address.', buildResumedSchema),
+          ...buildErrors('not_found'),
+          503: refusal(
+            '`sandbox_expired`: only a rebuild helps. `sandbox_unreachable`: it may pass, try again.',
+          ),
+        },
+      },
+    },
+    (request) =>
+      request.bound
+        .run(() => builds.resume(ownerOf(request), request.params.id))
+        .catch((thrown: unknown) => {
+          // The waking goes on, and whoever asks next joins it; it is no proof of anything.
+          const late = thrown instanceof TorporError && thrown.code === 'timeout';
+          throw late ? new ResumeFailed('sandbox_unreachable', undefined, thrown) : thrown;
+        }),
+  );
+
+  face.post(
+    '/api/generation/:id/snapshot',
+    {
+      config,
+      schema: {
+        operationId: 'snapshotBuild',
+        summary: 'Put the preview of a build to sleep',
+        description: 'Answers the same any number of times; `snapshot.outcome` says what came of it.',
+        tags,
+        params: jobParams,
+        response: {
+          200: json('What came of it.', buildSnapshotSchema),
+          ...buildErrors('not_found'),
+          422: refusal('The build is not ready.'),
+        },
+      },
+    },
+    (request) => request.bound.run(() => builds.snapshot(ownerOf(request), request.params.id)),
+  );
+
+  face.get(
+    '/api/generation/:id/preview-check',
+    {
+      config,
+      schema: {
+        operationId: 'checkPreview',
+        summary: 'Whether the preview may be shown inside another page',
+        description: 'It is asked for its headers, which wakes it.',
+        tags,
+        params: jobParams,
+        response: { 200: json('What its headers say.', previewCheckSchema), ...buildErrors('not_found') },
+      },
+    },
+    (request) => request.bound.run(() => builds.previewCheck(ownerOf(request), request.params.id)),
+  );
+
+  face.post(
+    '/api/generation/:id/preview-viewed',
+    {
+      schema: {
+        operationId: 'viewPreview',
+        summary: 'Say that somebody has seen the preview',
+        tags,
+        params: jobParams,
+        response: {
+          200: json('Whether it was the first time.', previewViewedSchema),
+          ...buildErrors('not_found'),
+          422: refusal('The build is not ready.'),
+        },
+      },
+    },
+    async (request) => {
+      const first = await request.bound.run(() => builds.previewViewed(ownerOf(request), request.params.id));
+      return { gate_id: null, status: first ? ('gate_created' as const) : ('gate_already_created' as const) };
+    },
+  );
+}
