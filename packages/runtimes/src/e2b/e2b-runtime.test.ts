@@ -5,7 +5,7 @@ import { systemClock } from '@torpor/engine';
 import { makeWorld, type World } from '@torpor/engine/testing';
 import type { SandboxId } from '@torpor/protocol';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
-import { type FaultProvider, faultProvider } from '../../testing/fault-provider.ts';
+import { type Fault, type FaultProvider, faultProvider } from '../../testing/fault-provider.ts';
 import { e2bRuntime, type OpenedE2bRuntime } from './open-e2b-runtime.ts';
 
 const caller = { org: 'org' };
@@ -88,20 +88,65 @@ describe('the e2b runtime with a provider that misbehaves', () => {
     expect(await world.engine.get('org', id)).toMatchObject({ state: 'running', checkpointId: null });
   });
 
-  it('asks once, and changes nothing while the provider answers 502 or hangs (R77)', async () => {
+  const connects = (fault: Fault) => (call: string) => (call.endsWith('/connect') ? fault : undefined);
+
+  it.each<[string, Fault]>([
+    ['answers 502', { status: 502, body: '<html>Bad Gateway</html>' }],
+    ['hangs', 'hang'],
+  ])('asks once when a connect %s, and is paused as it was (R77)', async (_, fault) => {
     const { id } = await create();
     await world.engine.pause(caller, id);
-    for (const fault of [{ status: 502, body: '<html>Bad Gateway</html>' }, 'hang'] as const) {
-      provider.calls.length = 0;
-      provider.fault = (call) => (call.endsWith('/connect') ? fault : undefined);
-      await world.engine.resume(caller, id).catch(() => {});
-      expect(provider.calls.filter((call) => call.endsWith('/connect'))).toHaveLength(1);
-      provider.fault = () => undefined;
-      // Whether the sandbox was woken could not be known; it is looked at again, and goes on.
-      await expect.poll(afterARound(id), { timeout: 20_000, interval: 500 }).toBe('running');
-      expect(provider.sandboxes.size).toBe(1);
-      await world.engine.pause(caller, id);
-    }
+    provider.calls.length = 0;
+    provider.fault = connects(fault);
+    await expect(world.engine.resume(caller, id)).rejects.toMatchObject({ retryable: true });
+    expect(provider.calls.filter((call) => call.endsWith('/connect'))).toHaveLength(1);
+    expect(await world.engine.get('org', id)).toMatchObject({ state: 'paused', operationId: null });
+    provider.fault = () => undefined;
+    expect((await world.engine.resume(caller, id)).sandbox.state).toBe('running');
+    expect(provider.sandboxes.size).toBe(1);
+    await world.engine.kill(caller, id);
+    expect(provider.sandboxes.size).toBe(0);
+  });
+
+  it.each<Fault>(['502 after', 'hang after'])('is the one that a connect woke (%s)', async (fault) => {
+    const { id } = await create();
+    await world.engine.pause(caller, id);
+    let lost = 1;
+    provider.fault = (call) => (call.endsWith('/connect') && lost-- > 0 ? fault : undefined);
+    const { sandbox, source } = await world.engine.resume(caller, id);
+    expect({ state: sandbox.state, kind: source.kind }).toEqual({ state: 'running', kind: 'memory' });
+    const { address } = await runtime.agent({ sandboxId: id, generation: 2 }, AbortSignal.timeout(5_000));
+    expect(address).toHaveProperty('socketPath');
+    await world.engine.kill(caller, id);
+    expect(provider.sandboxes.size).toBe(0);
+  });
+
+  it('is the one that a connect woke, also when no other answers either', async () => {
+    const { id } = await create();
+    await world.engine.pause(caller, id);
+    provider.fault = connects('502 after');
+    expect((await world.engine.resume(caller, id)).sandbox.state).toBe('running');
+    provider.fault = () => undefined;
+    await runtime.agent({ sandboxId: id, generation: 2 }, AbortSignal.timeout(5_000));
+    await world.engine.kill(caller, id);
+    expect(provider.sandboxes.size).toBe(0);
+  });
+
+  it('is left to be looked at when nobody can say what a connect did', async () => {
+    const { id } = await create();
+    await world.engine.pause(caller, id);
+    const sandbox = only();
+    let asked = false;
+    // The look before the start is answered.
+    provider.fault = (call) => {
+      asked ||= call.endsWith('/connect');
+      return asked ? { status: 502 } : undefined;
+    };
+    await expect(world.engine.resume(caller, id)).rejects.toMatchObject({ code: 'timeout' });
+    expect(await world.engine.get('org', id)).toMatchObject({ state: 'resuming' });
+    provider.fault = () => undefined;
+    await expect.poll(afterARound(id), { timeout: 20_000, interval: 500 }).toBe('running');
+    expect([...provider.sandboxes.values()]).toEqual([sandbox]);
   });
 
   it('is unknown, and not gone, while the provider cannot be asked', async () => {
