@@ -1,4 +1,4 @@
-import { mkdtemp, rm } from 'node:fs/promises';
+import { mkdtemp, rename, rm, symlink, unlink } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { systemClock } from '@torpor/engine';
@@ -6,7 +6,7 @@ import { makeWorld, type World } from '@torpor/engine/testing';
 import type { SandboxId } from '@torpor/protocol';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { type Fault, type FaultProvider, faultProvider } from '../../testing/fault-provider.ts';
-import { e2bRuntime, type OpenedE2bRuntime } from './open-e2b-runtime.ts';
+import { type E2bRuntimeOptions, e2bRuntime, type OpenedE2bRuntime } from './open-e2b-runtime.ts';
 
 const caller = { org: 'org' };
 
@@ -42,7 +42,7 @@ describe('the e2b runtime with a provider that misbehaves', () => {
     provider.calls.length = 0;
   });
 
-  const opened = () =>
+  const opened = (options: Partial<E2bRuntimeOptions> = {}) =>
     e2bRuntime({
       apiKey: 'e2b_00',
       apiUrl: provider.url,
@@ -51,6 +51,7 @@ describe('the e2b runtime with a provider that misbehaves', () => {
       clock: systemClock,
       report: () => {},
       requestMs: 1_500,
+      ...options,
     });
   const create = () => world.engine.create(caller, { runtime: 'e2b' });
   const afterARound = (id: SandboxId) => async () => {
@@ -187,6 +188,45 @@ describe('the e2b runtime with a provider that misbehaves', () => {
     expect(error).toMatchObject({ code: 'conflict' });
     expect(String((error as Error).message)).toContain('not found');
     expect(provider.sandboxes.size).toBe(0);
+  });
+
+  it.each(['checkpoints', 'instances'])('ends nothing while its %s cannot be read', async (records) => {
+    const { id } = await create();
+    await world.engine.pause(caller, id);
+    const { id: other } = await create();
+    const directory = join(dataDir, 'e2b', records);
+    await rename(directory, `${directory}.away`);
+    // A loop of links cannot be read by anybody, root included.
+    await symlink(directory, directory);
+    const signal = AbortSignal.timeout(5_000);
+    await expect(runtime.destroy({ sandboxId: id, generation: 1 }, signal)).rejects.toThrow();
+    await expect(async () => {
+      for await (const _ of runtime.list(signal)) void _;
+    }).rejects.toThrow();
+    await unlink(directory);
+    await rename(`${directory}.away`, directory);
+    expect(provider.sandboxes.size).toBe(2);
+    expect((await world.engine.resume(caller, id)).sandbox.state).toBe('running');
+    expect(await world.engine.get('org', other)).toMatchObject({ evidence: 'running' });
+  });
+
+  it('goes on being renewed after the records could not be read, and after another’s could not be', async () => {
+    const reports: string[] = [];
+    const renewing = await opened({ lifetimeMs: 3_000, report: (what) => reports.push(what) });
+    const [first, second] = [await create(), await create()];
+    const instances = join(dataDir, 'e2b', 'instances');
+    await rename(instances, `${instances}.away`);
+    await symlink(instances, instances);
+    await expect.poll(() => reports, { timeout: 10_000 }).toContain('lifetimes could not be renewed');
+    await unlink(instances);
+    await rename(`${instances}.away`, instances);
+    let failures = 1;
+    provider.fault = (call) => (call.endsWith('/timeout') && failures-- > 0 ? { status: 502 } : undefined);
+    await expect.poll(() => reports, { timeout: 10_000 }).toContain('a lifetime could not be renewed');
+    const lifetimes = () => [...provider.sandboxes.values()].map(({ lifetime }) => lifetime);
+    await expect.poll(lifetimes, { timeout: 10_000 }).toEqual([3, 3]);
+    await renewing.close();
+    for (const { id } of [first, second]) await world.engine.kill(caller, id);
   });
 
   it('is found again by a server that was restarted, and leaves nothing when it is killed', async () => {

@@ -25,7 +25,6 @@ import { AGENT_PORT, connectAgent } from '@torpor/envd';
 import {
   type Capabilities,
   type CheckpointId,
-  isId,
   type Network,
   type SandboxId,
   TorporError,
@@ -35,6 +34,7 @@ import { declaredPort } from '../services.ts';
 import { Turns } from '../turns.ts';
 import { corrupt, type Kept, keptAs, locationOf, missing, needsOf } from './checkpoint-needs.ts';
 import { Doors } from './doors.ts';
+import { Instances, notAlive } from './instances.ts';
 import { listeningPorts } from './listening-ports.ts';
 import type { Provider, Reached } from './provider.ts';
 import type { InstanceRecord, Records } from './records.ts';
@@ -54,9 +54,6 @@ export interface E2bRuntimeParts {
   readonly socketDir: string;
 }
 
-const HOME = 'torpor-home';
-const SANDBOX = 'torpor-sandbox';
-const GENERATION = 'torpor-generation';
 const LOOK_EVERY_MS = 250;
 /** A provider may need a moment until it shows what it has done. */
 const LOOKS = 20;
@@ -68,14 +65,16 @@ export class E2bRuntime implements Runtime {
   private readonly parts: E2bRuntimeParts;
   private readonly doors: Doors;
   private readonly snapshots: Snapshots;
+  private readonly instances: Instances;
   /** What comes to be at the provider is ended only once it has, or it would come after its end. */
   private readonly comings = new Turns<SandboxId>();
 
   constructor(parts: E2bRuntimeParts) {
     this.parts = parts;
-    const { socketDir, provider, records } = parts;
+    const { socketDir, provider, records, home } = parts;
     this.doors = new Doors({ socketDir, sandboxUrl: provider.options.sandboxUrl });
     this.snapshots = new Snapshots(provider, records);
+    this.instances = new Instances(provider, records, home);
   }
 
   capabilities(): Capabilities {
@@ -134,7 +133,7 @@ export class E2bRuntime implements Runtime {
     const { provider, records } = this.parts;
     const origin = kept.is === 'template' ? kept.template : kept.snapshotId;
     const reached = await provider
-      .create(origin, this.marksOf(instance), { ...spec.env }, UNSTOPPED)
+      .create(origin, this.instances.marksOf(instance), { ...spec.env }, UNSTOPPED)
       .catch(async (thrown: unknown) => {
         // The package does not tell by a type that there is no such snapshot.
         const there = await this.isThere(checkpointId, kept, UNSTOPPED).catch(() => true);
@@ -160,7 +159,7 @@ export class E2bRuntime implements Runtime {
     await records.write(instance, { providerId, reached: null, state: 'starting', from, captured: null });
     const reached = await this.connect(providerId, from, use, signal);
     signal.throwIfAborted();
-    await this.awake(instance, { providerId, reached, state: 'starting', from, captured: null });
+    await this.instances.awake(instance, { providerId, reached, state: 'starting', from, captured: null });
   }
 
   /** A connect that failed may have woken it all the same: then only the answer was lost. */
@@ -184,18 +183,9 @@ export class E2bRuntime implements Runtime {
     }
   }
 
-  /** Seen awake: from here on it is the instance, and no checkpoint any more. */
-  private async awake(instance: Instance, record: InstanceRecord): Promise<InstanceRecord> {
-    const { from, ...rest } = record;
-    const running = { ...rest, state: 'running' } as const;
-    await this.parts.records.write(instance, running);
-    if (from !== undefined) await this.parts.records.letGo(from);
-    return running;
-  }
-
   async observe(instance: Instance, signal: AbortSignal): Promise<Observation> {
     try {
-      const record = await this.find(instance, signal);
+      const record = await this.instances.find(instance, signal);
       const state =
         record === undefined ? 'gone' : await this.parts.provider.stateOf(record.providerId, signal);
       if (record === undefined || state === 'gone') {
@@ -203,7 +193,7 @@ export class E2bRuntime implements Runtime {
       }
       if (record.state === 'held') return { is: 'frozen' };
       if (state === 'running') {
-        if (record.state === 'starting') await this.awake(instance, record);
+        if (record.from !== undefined) await this.instances.awake(instance, record);
         return { is: 'running' };
       }
       if (record.state === 'frozen') return { is: 'frozen' };
@@ -227,7 +217,7 @@ export class E2bRuntime implements Runtime {
   }
 
   async dial(instance: Instance, port: number, signal: AbortSignal): Promise<Address | null> {
-    if ((await this.stanceOf(instance, signal)).is !== 'running') return null;
+    if ((await this.instances.stanceOf(instance, signal)).is !== 'running') return null;
     const agent = await this.agentOf(instance, signal);
     const open = await listeningPorts(agent, signal).finally(() => agent.close());
     // Where sandboxes share a network, what others listen on is not this one's.
@@ -247,7 +237,7 @@ export class E2bRuntime implements Runtime {
   async freeze(instance: Instance, signal: AbortSignal, purpose: FreezePurpose = 'pause'): Promise<void> {
     this.requirePause();
     const { provider, records } = this.parts;
-    const record = await this.alive(instance, signal);
+    const record = await this.instances.alive(instance, signal);
     const wanted = purpose === 'pause' ? 'frozen' : 'held';
     const state = await provider.stateOf(record.providerId, signal);
     if (state === 'paused' && record.state === wanted) return;
@@ -277,7 +267,7 @@ export class E2bRuntime implements Runtime {
   ): Promise<Captured> {
     this.requirePause(mode);
     signal.throwIfAborted();
-    const record = await this.alive(instance, signal);
+    const record = await this.instances.alive(instance, signal);
     if (record.state === 'frozen') return this.seal(instance, record, mode, staging, signal);
     if (record.state !== 'held') throw new TorporError('conflict', 'Only what is frozen can be captured.');
     const snapshotId = await this.snapshots.take(staging.checkpointId, record.providerId, signal);
@@ -286,7 +276,7 @@ export class E2bRuntime implements Runtime {
 
   async thaw(instance: Instance, _: CheckpointId | null, signal: AbortSignal): Promise<void> {
     const { provider, records } = this.parts;
-    const record = await this.alive(instance, signal);
+    const record = await this.instances.alive(instance, signal);
     const state = await provider.stateOf(record.providerId, signal);
     if (state === 'gone') throw notAlive(instance);
     if (record.state !== 'frozen' && record.state !== 'held') {
@@ -305,7 +295,7 @@ export class E2bRuntime implements Runtime {
 
   /** One that the provider has put to sleep by itself: it is its own checkpoint. */
   async salvage(instance: Instance, staging: Staging, signal: AbortSignal): Promise<Captured> {
-    const record = await this.find(instance, signal);
+    const record = await this.instances.find(instance, signal);
     if (record === undefined) throw new TorporError('checkpoint_missing', 'Nothing of it is left.');
     return this.seal(instance, record, 'files', staging, signal);
   }
@@ -338,7 +328,7 @@ export class E2bRuntime implements Runtime {
   /** What has become a checkpoint is the checkpoint's: it is ended when that is discarded. */
   private async end(upTo: Instance, signal: AbortSignal): Promise<void> {
     const { records, provider } = this.parts;
-    for await (const { generation, providerId } of this.everything(upTo.sandboxId, signal)) {
+    for await (const { generation, providerId } of this.instances.all(upTo.sandboxId, signal)) {
       if (generation > upTo.generation) continue;
       const instance = { sandboxId: upTo.sandboxId, generation };
       const wanted = (await records.isUsed(providerId, instance)) || (await records.isKept(providerId));
@@ -350,7 +340,7 @@ export class E2bRuntime implements Runtime {
 
   async *list(signal: AbortSignal): AsyncGenerator<Instance> {
     const seen = new Set<string>();
-    for await (const { sandboxId, generation } of this.everything(null, signal)) {
+    for await (const { sandboxId, generation } of this.instances.all(null, signal)) {
       const name = `${sandboxId}/${generation}`;
       if (!seen.has(name)) yield { sandboxId, generation };
       seen.add(name);
@@ -418,74 +408,15 @@ export class E2bRuntime implements Runtime {
     throw new TorporError('capability_unsupported', `The provider keeps no ${mode} over a pause.`);
   }
 
-  private async alive(instance: Instance, signal: AbortSignal): Promise<InstanceRecord> {
-    const record = await this.find(instance, signal);
-    if (record === undefined) throw notAlive(instance);
-    return record;
-  }
-
-  /** How it really is, which is asked of the provider and not of what is written here. */
-  private async stanceOf(
-    instance: Instance,
-    signal: AbortSignal,
-  ): Promise<
-    { readonly is: 'running' | 'frozen'; readonly record: InstanceRecord } | { readonly is: 'dead' }
-  > {
-    const record = await this.find(instance, signal);
-    if (record === undefined) return { is: 'dead' };
-    const state = await this.parts.provider.stateOf(record.providerId, signal);
-    if (state === 'gone') return { is: 'dead' };
-    if (record.state === 'held') return { is: 'frozen', record };
-    if (state === 'running') return { is: 'running', record };
-    return record.state === 'frozen' ? { is: 'frozen', record } : { is: 'dead' };
-  }
-
   private async reachedOf(instance: Instance, signal: AbortSignal): Promise<Reached> {
-    const stance = await this.stanceOf(instance, signal);
+    const stance = await this.instances.stanceOf(instance, signal);
     if (stance.is === 'dead') throw notAlive(instance);
     if (stance.is === 'frozen') throw new TorporError('transitioning', 'The sandbox is being paused.');
     const { record } = stance;
     if (record.reached !== null) return record.reached;
     const reached = await this.parts.provider.connect(record.providerId, 'restore', signal);
-    await this.awake(instance, { ...record, reached });
+    await this.instances.awake(instance, { ...record, reached });
     return reached;
-  }
-
-  /** A server may have died between the provider's answer and the record of it. */
-  private async find(instance: Instance, signal: AbortSignal): Promise<InstanceRecord | undefined> {
-    const { provider, records } = this.parts;
-    const known = await records.find(instance);
-    if (known !== undefined) return known;
-    const explained = await records.known();
-    for await (const { providerId } of provider.list(this.marksOf(instance), signal)) {
-      if (explained.has(providerId)) continue;
-      const record = { providerId, reached: null, state: 'running', captured: null } as const;
-      await records.write(instance, record);
-      return record;
-    }
-    return undefined;
-  }
-
-  private marksOf({ sandboxId, generation }: Instance): Record<string, string> {
-    return { [HOME]: this.parts.home, [SANDBOX]: sandboxId, [GENERATION]: String(generation) };
-  }
-
-  /** Recorded, and then those at the provider that no record explains. */
-  private async *everything(only: SandboxId | null, signal: AbortSignal) {
-    const { records, provider, home } = this.parts;
-    for await (const { sandboxId, generation, record } of records.all(only ?? undefined)) {
-      yield { sandboxId, generation, providerId: record.providerId };
-    }
-    const mark = { [HOME]: home, ...(only === null ? {} : { [SANDBOX]: only }) };
-    const unexplained = [];
-    for await (const listed of provider.list(mark, signal)) unexplained.push(listed);
-    // After the list: what was made meanwhile is written down by now.
-    const explained = await records.known();
-    for (const { providerId, metadata } of unexplained) {
-      const sandboxId = metadata[SANDBOX] ?? '';
-      if (!isId('sbx', sandboxId) || explained.has(providerId)) continue;
-      yield { sandboxId, generation: Number(metadata[GENERATION]), providerId };
-    }
   }
 
   private async agentOf(instance: Instance, signal: AbortSignal) {
@@ -516,10 +447,4 @@ function captured(kept: Kept, mode: 'memory' | 'files'): Captured {
     standsOn: [],
     external: { location: locationOf(kept), bytes: null, replayable: kept.is !== 'sleeper' },
   };
-}
-
-function notAlive({ sandboxId, generation }: Instance): TorporError {
-  return new TorporError('unreachable', `Generation ${generation} of ${sandboxId} is not alive.`, {
-    sandboxId,
-  });
 }
