@@ -3,6 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { systemClock } from '@torpor/engine';
 import { makeWorld, type World } from '@torpor/engine/testing';
+import { connectAgent, serviceTag } from '@torpor/envd';
 import type { SandboxId } from '@torpor/protocol';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { type Fault, type FaultProvider, faultProvider } from '../../testing/fault-provider.ts';
@@ -188,6 +189,20 @@ describe('the e2b runtime with a provider that misbehaves', () => {
     expect(error).toMatchObject({ code: 'conflict' });
     expect(String((error as Error).message)).toContain('not found');
     expect(provider.sandboxes.size).toBe(0);
+  });
+
+  it('does not start a service again that came back with the memory, though it has no port', async () => {
+    const services = [{ name: 'worker', command: 'exec sleep 60' }];
+    const { id } = await world.engine.create(caller, { runtime: 'e2b', services });
+    await world.engine.pause(caller, id);
+    await world.engine.resume(caller, id);
+    const signal = AbortSignal.timeout(5_000);
+    const { address, token } = await runtime.agent({ sandboxId: id, generation: 2 }, signal);
+    if (!('socketPath' in address)) throw new Error('The agent should be behind a socket.');
+    const agent = connectAgent({ socketPath: address.socketPath, accessToken: token });
+    const { processes } = await agent.process.list({}, { signal });
+    agent.close();
+    expect(processes.filter(({ tag }) => tag === serviceTag('worker'))).toHaveLength(1);
   });
 
   it.each(['checkpoints', 'instances'])('ends nothing while its %s cannot be read', async (records) => {
