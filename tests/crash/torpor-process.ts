@@ -26,7 +26,7 @@ export interface TorporProcess {
 export async function startTorpor(
   dataDir: string,
   env: Record<string, string> = {},
-  runtime: 'process' | 'gvisor' = 'process',
+  runtime: 'process' | 'gvisor' | 'e2b' = 'process',
   flags: readonly string[] = [],
 ): Promise<TorporProcess> {
   const apiKey = env['TORPOR_API_KEY'] ?? API_KEY;

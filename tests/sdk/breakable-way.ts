@@ -8,6 +8,8 @@ export interface BreakableWay {
   leadTo(url: string): void;
   /** The next thing that the server says is lost, and its connection with it. */
   loseNextAnswer(): void;
+  /** Breaks off whatever is open. */
+  cut(): void;
   close(): Promise<void>;
 }
 
@@ -40,6 +42,9 @@ export async function breakableWay(to: string): Promise<BreakableWay> {
     },
     loseNextAnswer: () => {
       losing = true;
+    },
+    cut: () => {
+      for (const client of open) client.destroy();
     },
     close: async () => {
       for (const client of open) client.destroy();

@@ -2,6 +2,8 @@ import { SESSION_POINTS } from '@torpor/sessions';
 import { describe, expect, it } from 'vitest';
 import { whyNoGvisor } from '../../packages/runtimes/testing/gvisor-world.ts';
 import { makeDataDir, startTorpor } from '../crash/torpor-process.ts';
+import { e2bServer } from '../e2b/e2b-server.ts';
+import { breakableWay } from '../sdk/breakable-way.ts';
 import { LINE_PROGRAM } from './line-program.ts';
 
 const noGvisor = await whyNoGvisor();
@@ -30,6 +32,63 @@ describe.each(runtimes)('a session in %s', (runtime) => {
     } finally {
       await server.end();
       await dataDir.remove();
+    }
+  });
+
+  it('has one sandbox for twenty who ask at once, asleep or not, and answers all of them in turn', async () => {
+    const dataDir = await makeDataDir();
+    const server = await startTorpor(dataDir.path, {}, runtime);
+    try {
+      const { sessions, sandboxes } = server.torpor;
+      const askAll = () =>
+        Promise.all(Array.from({ length: 20 }, () => sessions.getOrSpawn('crowded', { program })));
+      const [first, ...others] = await askAll();
+      if (first === undefined) throw new Error('There is no session.');
+      const { sandboxId } = first.view;
+      expect(new Set(others.map(({ view }) => view.sandboxId))).toEqual(new Set([sandboxId]));
+      await sandboxes.pause(sandboxId as never);
+      expect(new Set((await askAll()).map(({ view }) => view.sandboxId))).toEqual(new Set([sandboxId]));
+      const turns = await Promise.all(others.map((session, at) => session.send(`message ${at}`)));
+      const written = turns.map(({ output }) => Number(/written (\d+)/.exec(output)?.[1]));
+      expect(written.sort((a, b) => a - b)).toEqual(turns.map((_, at) => at + 1));
+      const made = [];
+      for await (const { id } of sandboxes.list()) made.push(id);
+      expect(made).toEqual([sandboxId]);
+    } finally {
+      await server.end();
+      await dataDir.remove();
+    }
+  });
+
+  it('whose provider is away gets its message once when that is back, and the error is gone', async () => {
+    const provider = await e2bServer('http', runtime);
+    const way = await breakableWay(provider.server.url);
+    const dataDir = await makeDataDir();
+    const env = { ...provider.env, E2B_API_URL: way.url, E2B_SANDBOX_URL: way.url };
+    const server = await startTorpor(dataDir.path, env, 'e2b');
+    try {
+      const session = await server.torpor.sessions.getOrSpawn('far', { program });
+      const { sandboxId } = session.view;
+      expect((await session.send('one')).output).toBe('remembered 1, written 1\n');
+      await server.torpor.sandboxes.pause(sandboxId as never);
+      way.leadTo('http://127.0.0.1:1');
+      way.cut();
+      const { id } = await session.post('two');
+      const turn = () => session.turn(id);
+      await expect.poll(async () => (await turn()).error, { timeout: 120_000 }).not.toBeNull();
+      expect(await turn()).toMatchObject({ state: 'waiting', error: { retryable: true } });
+      expect((await server.torpor.sessions.get(session.id)).view.error).not.toBeNull();
+      way.leadTo(provider.server.url);
+      await expect.poll(async () => (await turn()).state, { timeout: 120_000 }).toBe('done');
+      const remembered = runtime === 'gvisor' ? 2 : 1;
+      expect((await turn()).output).toBe(`remembered ${remembered}, written 2\n`);
+      const { view } = await server.torpor.sessions.get(session.id);
+      expect(view).toMatchObject({ sandboxId, error: null, change: { did: 'resumed' } });
+    } finally {
+      await server.end();
+      await dataDir.remove();
+      await way.close();
+      await provider.dispose();
     }
   });
 

@@ -195,7 +195,7 @@ export class MemoryRuntime implements Runtime {
     await this.read(checkpoint);
   }
 
-  async discard(): Promise<void> {}
+  async discard(_?: SealedCheckpoint): Promise<void> {}
 
   // What only a test can do: be the program inside, or the accident from outside.
 

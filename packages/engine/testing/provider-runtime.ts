@@ -1,11 +1,13 @@
 /**
  * A runtime like a hosted provider: it keeps checkpoints itself, one per sandbox, and a start uses the
- * checkpoint up. What the engine seals of it is only the provider's word.
+ * checkpoint up. What the engine seals of it is only the provider's word. One that has snapshots makes
+ * checkpoints beside a sandbox that runs on, and those are not used up.
  */
 import { type CheckpointId, TorporError } from '@torpor/protocol';
 import type { Staging } from '../src/ports/checkpoint-store.ts';
 import type {
   Captured,
+  FreezePurpose,
   Instance,
   MemoryVerdict,
   SealedCheckpoint,
@@ -18,20 +20,33 @@ import { VirtualStore } from './virtual-files.ts';
 
 export class ProviderRuntime extends MemoryRuntime {
   private readonly kept: VirtualStore;
+  private readonly snapshotted = new Set<string>();
 
-  constructor() {
+  constructor({ snapshots = false } = {}) {
     const kept = new VirtualStore();
-    const capabilities = { replayable: false, fork: false, snapshotWhileRunning: false };
+    const capabilities = { replayable: false, fork: snapshots, snapshotWhileRunning: snapshots };
     super({ name: 'provider', files: kept, capabilities });
     this.kept = kept;
   }
 
+  override async freeze(instance: Instance, _?: AbortSignal, purpose?: FreezePurpose): Promise<void> {
+    await super.freeze(instance);
+    if (purpose === 'snapshot') this.snapshotted.add(nameOf(instance));
+    else this.snapshotted.delete(nameOf(instance));
+  }
+
   override async prepareTemplate(order: TemplateOrder, staging: Staging): Promise<Captured> {
-    return this.external(await super.prepareTemplate(order, await this.stage(staging)), staging, true);
+    const captured = await super.prepareTemplate(order, await this.stage(staging));
+    return this.external({ ...captured, needs: { ...captured.needs, template: true } }, staging, true);
   }
 
   override async capture(instance: Instance, mode: 'memory' | 'files', staging: Staging): Promise<Captured> {
-    return this.external(await super.capture(instance, mode, await this.stage(staging)), staging, false);
+    const captured = await super.capture(instance, mode, await this.stage(staging));
+    return this.external(captured, staging, this.snapshotted.has(nameOf(instance)));
+  }
+
+  override async salvage(instance: Instance, staging: Staging): Promise<Captured> {
+    return this.external(await super.salvage(instance, await this.stage(staging)), staging, false);
   }
 
   override async start(
@@ -48,6 +63,15 @@ export class ProviderRuntime extends MemoryRuntime {
 
   override async inspect(checkpoint: SealedCheckpoint): Promise<MemoryVerdict> {
     return super.inspect(this.here(checkpoint));
+  }
+
+  override async verify(checkpoint: SealedCheckpoint): Promise<void> {
+    await super.verify(this.here(checkpoint));
+  }
+
+  override async discard(checkpoint?: SealedCheckpoint): Promise<void> {
+    if (checkpoint !== undefined && checkpoint.needs['template'] !== true)
+      await this.kept.remove(checkpoint.id);
   }
 
   /** What a provider's accident does. */
@@ -72,4 +96,8 @@ export class ProviderRuntime extends MemoryRuntime {
       external: { location, bytes: null, replayable },
     };
   }
+}
+
+function nameOf({ sandboxId, generation }: Instance): string {
+  return `${sandboxId}/${generation}`;
 }

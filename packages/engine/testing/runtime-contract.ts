@@ -3,10 +3,11 @@
  * tests. What a runtime does not declare is tested to be refused; the rest it must keep.
  */
 import { type AddressInfo, createServer } from 'node:net';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterAll, afterEach, beforeEach, describe, expect } from 'vitest';
 import type { Runtime } from '../src/ports/runtime.ts';
 import { describeSealing } from './runtime-sealing-contract.ts';
 import {
+  contentOf,
   failureOf,
   listedInstances,
   NO_SPEC,
@@ -21,9 +22,14 @@ import {
   unhurried,
 } from './runtime-subject.ts';
 
-export function describeRuntimeContract(name: string, make: () => Promise<RuntimeUnderTest>): void {
+/** `only` names the tests that are to run, where all of them take too long to be run every time. */
+export function describeRuntimeContract(
+  name: string,
+  make: () => Promise<RuntimeUnderTest>,
+  only?: readonly string[],
+): void {
   describe(`runtime contract: ${name}`, () => {
-    const bench = new RuntimeBench();
+    const bench = new RuntimeBench(only);
 
     beforeEach(async () => {
       bench.subject = await make();
@@ -33,11 +39,13 @@ export function describeRuntimeContract(name: string, make: () => Promise<Runtim
 
     describeInstances(bench);
     describeSealing(bench);
+    afterAll(() => expect([...bench.unknown]).toEqual([]));
   });
 }
 
 /** How instances come, are found and go. */
 function describeInstances(bench: RuntimeBench): void {
+  const { it } = bench;
   describe('start', () => {
     it('runs a new instance from a template, of which nothing came back from memory', async () => {
       const instance = newInstance();
@@ -156,11 +164,11 @@ function describeInstances(bench: RuntimeBench): void {
     it('leaves sealed checkpoints alone', async ({ skip }) => {
       skip(bench.can.pause === 'none', 'it cannot pause');
       const checkpoint = await sealed(bench.subject, await bench.started());
-      const before = await bench.subject.store.verify(checkpoint.id);
+      const before = await contentOf(bench.subject, checkpoint);
       for (const instance of await listedInstances(bench.subject.runtime)) {
         await bench.subject.runtime.destroy(instance, unhurried);
       }
-      expect(await bench.subject.store.verify(checkpoint.id)).toEqual(before);
+      expect(await contentOf(bench.subject, checkpoint)).toEqual(before);
     });
   });
 

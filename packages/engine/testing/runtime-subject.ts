@@ -1,9 +1,11 @@
 /** A runtime as the contract suite holds it: with a store, a program inside, and the accidents from outside. */
 import { randomBytes } from 'node:crypto';
 import { type Capabilities, type CheckpointId, makeId, type SandboxId } from '@torpor/protocol';
+import { it as declare, type TestFunction } from 'vitest';
 import type { CheckpointStore, Staging } from '../src/ports/checkpoint-store.ts';
 import type {
   Captured,
+  FreezePurpose,
   Instance,
   Observation,
   Runtime,
@@ -26,13 +28,17 @@ export interface RuntimeUnderTest {
   kill(instance: Instance): Promise<void>;
   /** Its processes die and what it had written goes with them. */
   wipe(instance: Instance): Promise<void>;
-  /** What a bad disk does to the content of a sealed checkpoint. */
-  damage(checkpoint: SealedCheckpoint, how: 'missing' | 'corrupt'): Promise<void>;
+  /** What a bad disk, or whoever else keeps it, does to the content of a sealed checkpoint. */
+  damage(checkpoint: SealedCheckpoint, how: Damage): Promise<void>;
+  /** What can happen to one; without, both can. */
+  readonly damages?: readonly Damage[];
   /** The runtime of a server that was restarted. Absent where the instances live in the runtime's own memory. */
   reopen?(): Promise<Runtime>;
   /** Removes everything, and throws when an instance or anything else of the runtime is left. */
   dispose(): Promise<void>;
 }
+
+export type Damage = 'missing' | 'corrupt';
 
 /** The program inside an instance. */
 export interface Program {
@@ -64,6 +70,20 @@ export function nextOf({ sandboxId, generation }: Instance): Instance {
 export class RuntimeBench {
   subject!: RuntimeUnderTest;
   template!: SealedCheckpoint;
+  /** Tests that were asked for and are not there. */
+  readonly unknown: Set<string>;
+  private readonly only: ReadonlySet<string> | undefined;
+
+  constructor(only?: readonly string[]) {
+    this.only = only === undefined ? undefined : new Set(only);
+    this.unknown = new Set(only);
+  }
+
+  /** A test, which is run if it is one of those that are wanted. */
+  readonly it = (name: string, test: TestFunction): void => {
+    this.unknown.delete(name);
+    declare.skipIf(this.only?.has(name) === false)(name, test);
+  };
 
   get can(): Capabilities {
     return this.subject.runtime.capabilities();
@@ -93,7 +113,8 @@ export async function sealing(
 ): Promise<SealedCheckpoint> {
   const id: CheckpointId = makeId('ckpt', randomBytes);
   const staging = await store.stage(id);
-  const { parts, needs } = await fill(staging);
+  const { parts, needs, external } = await fill(staging);
+  if (external !== null) return { id, parts, needs, path: null };
   const about = { sandboxId: null, parentId: null, runtime: runtime.name, createdAt: 1_700_000_000_000 };
   const { manifest } = await store.seal(staging, { checkpointId: id, ...about, parts, needs });
   return { id, parts, needs: manifest.needs, path: store.path(id) };
@@ -110,9 +131,10 @@ export async function sealed(
   ground: Ground,
   instance: Instance,
   mode: 'memory' | 'files' = 'files',
+  purpose: FreezePurpose = 'pause',
 ): Promise<SealedCheckpoint> {
   await ground.runtime.presync(instance, unhurried);
-  await ground.runtime.freeze(instance, unhurried);
+  await ground.runtime.freeze(instance, unhurried, purpose);
   return sealing(ground, (staging) => ground.runtime.capture(instance, mode, staging, unhurried));
 }
 
@@ -125,6 +147,23 @@ export async function paused(
   const checkpoint = await sealed(ground, instance, mode);
   await ground.runtime.destroy(instance, unhurried);
   return checkpoint;
+}
+
+/** Seals and lets it go on, as a snapshot in place does. */
+export async function snapshotted(
+  ground: Ground,
+  instance: Instance,
+  mode: 'memory' | 'files' = 'files',
+): Promise<SealedCheckpoint> {
+  const checkpoint = await sealed(ground, instance, mode, 'snapshot');
+  await ground.runtime.thaw(instance, checkpoint.id, unhurried);
+  return checkpoint;
+}
+
+/** What a checkpoint is made of, to be compared; one that is kept elsewhere is asked for there. */
+export async function contentOf({ runtime, store }: Ground, checkpoint: SealedCheckpoint): Promise<unknown> {
+  if (checkpoint.path !== null) return store.verify(checkpoint.id);
+  return runtime.verify(checkpoint, unhurried);
 }
 
 export function startFrom(

@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { openDirectoryStore } from '../src/checkpoint-store/directory.ts';
 import type { Runtime } from '../src/ports/runtime.ts';
 import { MemoryRuntime, runtimeWithoutPause } from './memory-runtime.ts';
+import { ProviderRuntime } from './provider-runtime.ts';
 import { describeRuntimeContract } from './runtime-contract.ts';
 import { listedInstances, type RuntimeUnderTest, unhurried } from './runtime-subject.ts';
 
@@ -12,6 +13,15 @@ describeRuntimeContract('memory, files only', () =>
   inMemory(new MemoryRuntime({ capabilities: { pause: 'files' } })),
 );
 describeRuntimeContract('memory, without pause', () => inMemory(runtimeWithoutPause()));
+
+describeRuntimeContract('a provider’s', () => atAProvider(new ProviderRuntime()));
+describeRuntimeContract('a provider’s, with snapshots', () =>
+  atAProvider(new ProviderRuntime({ snapshots: true })),
+);
+
+async function atAProvider(runtime: ProviderRuntime): Promise<RuntimeUnderTest> {
+  return { ...(await inMemory(runtime)), damages: ['missing'], damage: ({ id }) => runtime.lose(id) };
+}
 
 async function inMemory(runtime: MemoryRuntime): Promise<RuntimeUnderTest> {
   const directory = await mkdtemp(join(tmpdir(), 'memory-runtime-'));

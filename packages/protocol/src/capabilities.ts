@@ -4,7 +4,7 @@ import { z } from 'zod';
 export const capabilitiesSchema = z.object({
   /** What survives a pause. With `none`, nothing is ever recorded as paused. */
   pause: z.enum(['memory', 'files', 'none']),
-  /** Whether one checkpoint may be started more than once. */
+  /** Whether the checkpoint of a pause may be started more than once. One that was made in place always may. */
   replayable: z.boolean(),
   fork: z.boolean(),
   /** Whether a snapshot leaves the same processes running; without it a snapshot is a pause and a resume. */

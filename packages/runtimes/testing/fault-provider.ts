@@ -20,9 +20,12 @@ interface ProvidedSandbox {
   lifetime: number;
 }
 
-type Fault =
+export type Fault =
   | { readonly status: number; readonly body?: string }
   | 'hang'
+  /** It does it, and the answer is lost: never sent, or replaced by somebody on the way. */
+  | 'hang after'
+  | '502 after'
   /** It says that it was done. */
   | 'lie';
 
@@ -72,14 +75,15 @@ export async function faultProvider(): Promise<FaultProvider> {
     const fault = provider.fault(call);
     if (fault === 'hang') return;
     if (fault === 'lie') return void response.writeHead(204).end();
-    if (fault !== undefined) return void response.writeHead(fault.status).end(fault.body ?? '');
+    if (typeof fault === 'object') return void response.writeHead(fault.status).end(fault.body ?? '');
+    const answered = fault === undefined ? response : lostAnswer(fault, response);
     const body = incoming.method === 'POST' ? ((await json(incoming).catch(() => ({}))) as Body) : {};
-    serve(incoming, response, sandboxId, verb, body);
+    serve(incoming, answered, sandboxId, verb, body);
   };
 
   const serve = (
     incoming: IncomingMessage,
-    response: ServerResponse,
+    response: Answer,
     id: string,
     verb: string | undefined,
     body: Body,
@@ -109,14 +113,14 @@ export async function faultProvider(): Promise<FaultProvider> {
     }
   };
 
-  const create = (response: ServerResponse, { metadata = {}, timeout = 15 }: Body): void => {
+  const create = (response: Answer, { metadata = {}, timeout = 15 }: Body): void => {
     const id = `i${String(++made).padStart(19, '0')}`;
     const sandbox: ProvidedSandbox = { id, state: 'running', metadata, lifetime: timeout };
     sandboxes.set(id, sandbox);
     send(response, 201, shown(sandbox));
   };
 
-  const list = (incoming: IncomingMessage, response: ServerResponse) => {
+  const list = (incoming: IncomingMessage, response: Answer) => {
     const query = new URL(incoming.url ?? '/', 'http://provider').searchParams.get('metadata') ?? '';
     const wanted = [...new URLSearchParams(query)].map(([k, v]) => [
       decodeURIComponent(k),
@@ -164,7 +168,21 @@ function detail(sandbox: ProvidedSandbox) {
   return { ...shown(sandbox), ...size, state, metadata, startedAt, endAt };
 }
 
-function send(response: ServerResponse, status: number, body?: unknown): void {
+/** Takes what is said to it for the real one, which says something else or nothing. */
+function lostAnswer(fault: 'hang after' | '502 after', response: ServerResponse): Answer {
+  const end = () => {
+    if (fault === '502 after') response.writeHead(502).end('<html>Bad Gateway</html>');
+  };
+  return { writeHead: () => {}, end };
+}
+
+/** As much of an answer as is written here. */
+interface Answer {
+  writeHead(status: number, headers?: Record<string, string>): unknown;
+  end(body?: string): unknown;
+}
+
+function send(response: Answer, status: number, body?: unknown): void {
   response.writeHead(status, body === undefined ? {} : { 'content-type': 'application/json' });
   response.end(body === undefined ? undefined : JSON.stringify(body));
 }

@@ -1,3 +1,4 @@
+import { TorporError } from '@torpor/protocol';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { ProviderRuntime } from '../../testing/provider-runtime.ts';
 import { makeWorld, type World } from '../../testing/world.ts';
@@ -82,6 +83,39 @@ describe('a checkpoint that a provider keeps and a start uses up', () => {
     expect(provider.look(id)).toMatchObject({ files: { '/a': '1' }, counter: 1 });
   });
 
+  it('has become the sandbox when the start says that it failed and the sandbox is seen running', async () => {
+    const { id } = await pausedOne();
+    const start = provider.start.bind(provider);
+    Object.assign(provider, {
+      start: async (...order: Parameters<typeof start>) => {
+        await start(...order);
+        throw new TorporError('unreachable', '502');
+      },
+    });
+    expect(await world.engine.resume(caller, id)).toMatchObject({
+      sandbox: { state: 'running', operationId: null },
+      source: { kind: 'memory' },
+    });
+    expect(provider.look(id)).toMatchObject({ files: { '/a': '1' }, counter: 1 });
+  });
+
+  it('is still the sandbox’s when the start failed and the runtime proves that it did not touch it', async () => {
+    const { id, checkpoint } = await pausedOne();
+    const { start, observe } = provider;
+    Object.assign(provider, {
+      start: () => Promise.reject(new TorporError('unreachable', '502')),
+      observe: async () => ({ is: 'gone', files: false, why: 'it sleeps', untouched: true }),
+    });
+    await expect(world.engine.resume(caller, id)).rejects.toMatchObject({ code: 'unreachable' });
+    Object.assign(provider, { start, observe });
+    expect(await world.engine.get('org', id)).toMatchObject({
+      state: 'paused',
+      operationId: null,
+      checkpointId: checkpoint.id,
+    });
+    expect((await world.engine.resume(caller, id)).sandbox.state).toBe('running');
+  });
+
   it('does not lose the sandbox when the server dies between the provider’s start and our commit', async () => {
     const { id } = await pausedOne();
     const dying = await world.another({
@@ -100,5 +134,43 @@ describe('a checkpoint that a provider keeps and a start uses up', () => {
     });
     expect(provider.look(id)).toMatchObject({ files: { '/a': '1' }, counter: 1 });
     await expect(healed.pause(caller, id)).resolves.toMatchObject({ sandbox: { state: 'paused' } });
+  });
+});
+
+describe('a provider that has snapshots', () => {
+  let world: World;
+  let provider: ProviderRuntime;
+  beforeEach(async () => {
+    provider = new ProviderRuntime({ snapshots: true });
+    world = await makeWorld('sqlite', { runtimes: () => [provider] });
+  });
+  afterEach(() => world.dispose());
+
+  it('forks and snapshots what runs, and what was made so is not used up', async () => {
+    const { engine } = world;
+    const { id } = await engine.create(caller, { runtime: 'provider' });
+    provider.work(id, '/a', '1');
+    const snapshot = await engine.snapshot(caller, id, { name: 'before' });
+    expect(snapshot).toMatchObject({ external: true, replayable: true });
+    const forks = await engine.fork(caller, id, { count: 2 });
+    expect(forks.map((fork) => 'sandbox' in fork && fork.sandbox.state)).toEqual(['running', 'running']);
+    provider.work(id, '/a', '2');
+    for (let times = 0; times < 2; times++) {
+      const { id: copy } = await engine.create(caller, { from: snapshot.id });
+      expect(provider.look(copy)).toMatchObject({ files: { '/a': '1' }, counter: 1 });
+    }
+    await engine.rollback(caller, id, { checkpointId: snapshot.id });
+    expect(provider.look(id)).toMatchObject({ files: { '/a': '1' } });
+  });
+
+  it('has nothing for others while the sandbox sleeps, and says what to do', async () => {
+    const { engine } = world;
+    const { id } = await engine.create(caller, { runtime: 'provider' });
+    await engine.pause(caller, id);
+    const refusal = { code: 'capability_unsupported', hint: expect.stringContaining('Resume') };
+    await expect(engine.fork(caller, id)).rejects.toMatchObject(refusal);
+    await expect(engine.snapshot(caller, id)).rejects.toMatchObject(refusal);
+    expect((await engine.resume(caller, id)).sandbox.state).toBe('running');
+    expect(await engine.fork(caller, id)).toHaveLength(1);
   });
 });

@@ -19,7 +19,7 @@ import { commit, commitForSure, type Held, pass, phase, Undecided } from '../ope
 import { endOperation, FenceLost, type Operation, proveOurs } from '../operations/operation.ts';
 import type { Staging } from '../ports/checkpoint-store.ts';
 import type { Transaction } from '../ports/database.ts';
-import type { Instance, Runtime } from '../ports/runtime.ts';
+import type { FreezePurpose, Instance, Runtime } from '../ports/runtime.ts';
 import type { Sandbox } from '../sandbox.ts';
 import { within } from '../within.ts';
 import { openDoor } from './door.ts';
@@ -70,7 +70,7 @@ export async function seal(ctx: Context, held: Held, sandbox: Sandbox, plan: Sea
   const began = ctx.clock.monotonic();
   try {
     await pass(ctx, operation, 'seal-claimed');
-    await quieten(ctx, held, runtime, instance);
+    await quieten(ctx, held, runtime, instance, plan.afterwards === 'continue' ? 'snapshot' : 'pause');
     const sealed = await write(ctx, held, runtime, instance, sandbox, plan);
     await pass(ctx, operation, 'seal-sealed');
     signal.throwIfAborted();
@@ -111,7 +111,13 @@ export class SealFailed extends Error {
 }
 
 /** Holds new requests, lets those in flight finish within a bound, freezes, and resets what is still open. */
-async function quieten(ctx: Context, held: Held, runtime: Runtime, instance: Instance): Promise<void> {
+async function quieten(
+  ctx: Context,
+  held: Held,
+  runtime: Runtime,
+  instance: Instance,
+  purpose: FreezePurpose,
+): Promise<void> {
   const { operation, signal } = held;
   const { callMs, drainMs } = ctx.settings;
   const { sandboxId } = instance;
@@ -131,7 +137,7 @@ async function quieten(ctx: Context, held: Held, runtime: Runtime, instance: Ins
   await pass(ctx, operation, 'seal-synced');
   // A freeze that comes after somebody else undid this operation would stop a sandbox nobody thaws.
   await proveOurs(ctx.db, operation);
-  await call('Freezing', (own) => runtime.freeze(instance, own));
+  await call('Freezing', (own) => runtime.freeze(instance, own, purpose));
   await phase(ctx, operation, 'frozen');
   await pass(ctx, operation, 'seal-frozen');
   await call('Resetting connections', () => ctx.gate.cut(sandboxId));

@@ -85,9 +85,7 @@ export async function adopt(ctx: Context, held: Held, sandbox: Sandbox): Promise
   }
   const [source] = await sourcesOf(ctx, sandbox, held.operation);
   if (source === undefined) throw nothingToStartFrom(sandbox);
-  const { memory } = source.checkpoint.parts;
-  const started: Started = memory ? { kind: 'memory', lost: [] } : { kind: 'files', lost: ['processes'] };
-  await commitStarted(ctx, held.operation, source, started, 0);
+  await commitStarted(ctx, held.operation, source, adopted(source), 0);
   await openDoor(ctx, sandbox.id);
 }
 
@@ -145,9 +143,36 @@ async function startFrom(ctx: Context, held: Held, sandbox: Sandbox, source: Sou
     await launch(ctx, held, sandbox, source);
   } catch (thrown) {
     if (replayable || isSourceFault(thrown) || thrown instanceof FenceLost) throw thrown;
-    // Its only copy may be what was just started: that is looked at later, and destroyed on no doubt.
-    throw new Undecided(`The start may have used checkpoint ${id} up.`, { cause: thrown });
+    if (thrown instanceof Undecided) throw thrown;
+    await judge(ctx, held, sandbox, source, thrown);
   }
+}
+
+/**
+ * A start that failed and may have used its checkpoint up: its only copy may be what was just started. So it is
+ * looked at. What runs is the sandbox; what is proved untouched has failed and may be tried again; anything else is
+ * looked at later, and destroyed on no doubt.
+ */
+async function judge(
+  ctx: Context,
+  held: Held,
+  sandbox: Sandbox,
+  source: Source,
+  thrown: unknown,
+): Promise<void> {
+  const found = await observe(ctx, sandbox);
+  if (found.is === 'gone' && found.untouched === true) throw thrown;
+  const undecided = (cause: unknown) =>
+    new Undecided(`The start may have used checkpoint ${source.checkpoint.id} up.`, { cause });
+  if (found.is !== 'running') throw undecided(thrown);
+  await commitStarted(ctx, held.operation, source, adopted(source), 0).catch((cause: unknown) => {
+    throw cause instanceof FenceLost ? cause : undecided(cause);
+  });
+}
+
+/** What can be said of a start that nobody saw the end of. */
+function adopted({ use }: Source): Started {
+  return use === 'memory' ? { kind: 'memory', lost: [] } : { kind: 'files', lost: ['processes'] };
 }
 
 async function launch(ctx: Context, held: Held, sandbox: Sandbox, source: Source): Promise<void> {

@@ -1,16 +1,29 @@
 /** Whether others than its own sandbox may start from a checkpoint. */
 import { TorporError } from '@torpor/protocol';
 import { type Context, runtimeOf } from '../context.ts';
-import type { Checkpoint } from './checkpoint.ts';
+import type { Queryable } from '../ports/database.ts';
+import type { Sandbox } from '../sandbox.ts';
+import { type Checkpoint, findCheckpoint } from './checkpoint.ts';
 
 export function requireForkable(ctx: Context, checkpoint: Checkpoint): void {
-  const { id, sandboxId, replayable } = checkpoint;
+  const { sandboxId, replayable } = checkpoint;
   if (sandboxId === null || (replayable && runtimeOf(ctx, checkpoint).capabilities().fork)) return;
-  throw new TorporError(
+  throw ofItsOwnOnly(checkpoint);
+}
+
+/** The checkpoint of a paused sandbox that its next start uses up is nothing that anybody else can have. */
+export async function requireReplayable(db: Queryable, { checkpointId }: Sandbox): Promise<void> {
+  const attached = checkpointId === null ? undefined : await findCheckpoint(db, checkpointId);
+  if (attached !== undefined && !attached.replayable) throw ofItsOwnOnly(attached);
+}
+
+function ofItsOwnOnly({ id, replayable }: Checkpoint): TorporError {
+  return new TorporError(
     'capability_unsupported',
     `Checkpoint ${id} can only be resumed by its own sandbox.`,
     {
       checkpointId: id,
+      ...(replayable ? {} : { hint: 'The next start uses it up. Resume the sandbox first.' }),
     },
   );
 }

@@ -25,8 +25,11 @@ export interface Instance {
 export type Observation =
   | { readonly is: 'running' }
   | { readonly is: 'frozen' }
-  /** Proved absent. `files` says whether what it had written is still there and can be salvaged. */
-  | { readonly is: 'gone'; readonly files: boolean; readonly why: string }
+  /**
+   * Proved absent. `files` says whether what it had written is still there and can be salvaged; `untouched`, of one
+   * that was being started, that its checkpoint is as it was and stays so, also should that start still come.
+   */
+  | { readonly is: 'gone'; readonly files: boolean; readonly why: string; readonly untouched?: boolean }
   /** The question could not be answered. Never read as absence. */
   | { readonly is: 'unknown'; readonly why: string };
 
@@ -65,6 +68,9 @@ export interface TemplateOrder {
   /** Told how far it has come, in a word or two for people. */
   progress(phase: string): Promise<void>;
 }
+
+/** What an instance is frozen for: to end as a checkpoint, or to go on beside one. */
+export type FreezePurpose = 'pause' | 'snapshot';
 
 /** What a sandbox is given at every start. */
 export interface StartSpec {
@@ -133,7 +139,8 @@ export interface Runtime {
 
   /** Writes dirty data back while the sandbox runs, so that the freeze is short. */
   presync(instance: Instance, signal: AbortSignal): Promise<void>;
-  freeze(instance: Instance, signal: AbortSignal): Promise<void>;
+  /** Where the purpose makes no difference it is not looked at; without one it is a pause. */
+  freeze(instance: Instance, signal: AbortSignal, purpose?: FreezePurpose): Promise<void>;
   /** Captures a frozen instance. The instance stays frozen and whole, whatever happens. */
   capture(
     instance: Instance,

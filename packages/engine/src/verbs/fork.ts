@@ -3,6 +3,7 @@ import { type ForkRequest, type SandboxId, TorporError } from '@torpor/protocol'
 import type { SealPlan } from '../acts/seal.ts';
 import { start } from '../acts/start.ts';
 import { type Checkpoint, findCheckpoint } from '../checkpoints/checkpoint.ts';
+import { requireReplayable } from '../checkpoints/forkable.ts';
 import { type Context, runtimeOf } from '../context.ts';
 import type { Caller, Desk } from '../operations/desk.ts';
 import { endOperation, listChildren, type Operation } from '../operations/operation.ts';
@@ -55,6 +56,7 @@ export async function fork(
       // Asked here as well, so that a name that is taken does not cost a freeze.
       if (request.name !== undefined) await refuseTakenSandboxName(tx, sandbox.org, request.name);
       if (sandbox.state === 'paused' && sandbox.checkpointId !== null) {
+        await requireReplayable(tx, sandbox);
         const from = { sandbox, operation };
         births = await insertChildren(ctx, desk, tx, from, sandbox.checkpointId, runtime, request);
         const result = { checkpointId: sandbox.checkpointId };

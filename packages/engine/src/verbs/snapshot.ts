@@ -2,6 +2,7 @@
 import { type CheckpointId, type SandboxId, type SnapshotRequest, TorporError } from '@torpor/protocol';
 import type { SealPlan } from '../acts/seal.ts';
 import { nameCheckpoint, refuseTakenName } from '../checkpoints/checkpoint.ts';
+import { requireReplayable } from '../checkpoints/forkable.ts';
 import { type Context, note, runtimeOf } from '../context.ts';
 import type { Caller, Desk } from '../operations/desk.ts';
 import { endOperation, type Operation } from '../operations/operation.ts';
@@ -86,6 +87,8 @@ async function keepAttached(
 ): Promise<void> {
   const checkpointId = sandbox.checkpointId;
   if (checkpointId === null) throw new Error('A paused sandbox has no checkpoint.');
+  // One that the next start uses up cannot be kept.
+  await requireReplayable(tx, sandbox);
   const now = ctx.clock.now();
   await tx.query(
     'UPDATE checkpoints SET kept = 1, expires_at = $2, expiry_announced_at = NULL WHERE id = $1',

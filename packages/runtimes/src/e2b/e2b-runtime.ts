@@ -1,15 +1,15 @@
 /**
  * Sandboxes at any E2B-compatible provider. The provider keeps the checkpoints: a sandbox of ours that is paused is
  * a sandbox of the provider that sleeps, sealed by the provider's own word that it does, and used up by the next
- * start. What the provider can do is found out by trying (`probe.ts`), and what it says it did by looking.
+ * start; one that was snapshotted has a snapshot there, which is not. What the provider can do is found out by trying
+ * (`probe.ts`), and what it says it did by looking.
  */
-import { randomBytes } from 'node:crypto';
-import { join } from 'node:path';
 import type {
   Address,
   AgentAddress,
   Captured,
   Clock,
+  FreezePurpose,
   Instance,
   MemoryVerdict,
   Observation,
@@ -25,18 +25,21 @@ import { AGENT_PORT, connectAgent } from '@torpor/envd';
 import {
   type Capabilities,
   type CheckpointId,
-  isId,
   type Network,
   type SandboxId,
   TorporError,
 } from '@torpor/protocol';
 import { refuseRestrictions } from '../refuse-restrictions.ts';
 import { declaredPort } from '../services.ts';
+import { Turns } from '../turns.ts';
+import { corrupt, type Kept, keptAs, locationOf, missing, needsOf } from './checkpoint-needs.ts';
+import { Doors } from './doors.ts';
+import { Instances, notAlive } from './instances.ts';
 import { listeningPorts } from './listening-ports.ts';
-import type { Provider } from './provider.ts';
+import type { Provider, Reached } from './provider.ts';
 import type { InstanceRecord, Records } from './records.ts';
-import { openRelay, type Relay } from './relay.ts';
 import { endLingering, startWhatIsMissing } from './services.ts';
+import { Snapshots } from './snapshots.ts';
 
 export interface E2bRuntimeParts {
   readonly provider: Provider;
@@ -51,20 +54,27 @@ export interface E2bRuntimeParts {
   readonly socketDir: string;
 }
 
-const HOME = 'torpor-home';
-const SANDBOX = 'torpor-sandbox';
-const GENERATION = 'torpor-generation';
 const LOOK_EVERY_MS = 250;
 /** A provider may need a moment until it shows what it has done. */
 const LOOKS = 20;
+/** For what must not be broken off half done; the provider's own bound on a request is enough. */
+const UNSTOPPED = new AbortController().signal;
 
 export class E2bRuntime implements Runtime {
   readonly name = 'e2b';
   private readonly parts: E2bRuntimeParts;
-  private readonly relays = new Map<string, Promise<Relay & { readonly token: string }>>();
+  private readonly doors: Doors;
+  private readonly snapshots: Snapshots;
+  private readonly instances: Instances;
+  /** What comes to be at the provider is ended only once it has, or it would come after its end. */
+  private readonly comings = new Turns<SandboxId>();
 
   constructor(parts: E2bRuntimeParts) {
     this.parts = parts;
+    const { socketDir, provider, records, home } = parts;
+    this.doors = new Doors({ socketDir, sandboxUrl: provider.options.sandboxUrl });
+    this.snapshots = new Snapshots(provider, records);
+    this.instances = new Instances(provider, records, home);
   }
 
   capabilities(): Capabilities {
@@ -84,9 +94,7 @@ export class E2bRuntime implements Runtime {
     if (root.kind !== 'builtin') {
       throw new TorporError('capability_unsupported', 'Templates of this runtime are made at its provider.');
     }
-    const { template } = this.parts;
-    const external = { location: `e2b:template/${template}`, bytes: null, replayable: true };
-    return { parts: { files: true, memory: false }, needs: { template }, standsOn: [], external };
+    return captured({ is: 'template', template: this.parts.template }, 'files');
   }
 
   async start(
@@ -97,58 +105,102 @@ export class E2bRuntime implements Runtime {
     signal: AbortSignal,
   ): Promise<Started> {
     signal.throwIfAborted();
-    const { template } = from.needs;
-    const sleeper = providerIdOf(from);
-    if (sleeper !== null) return this.wake(instance, from, sleeper, use, spec, signal);
-    if (typeof template !== 'string') {
-      throw new TorporError('checkpoint_corrupt', `Checkpoint ${from.id} does not say what it is.`);
+    const kept = keptAs(from);
+    if (kept === undefined) throw corrupt(from.id);
+    await this.comings.take(
+      instance.sandboxId,
+      () =>
+        kept.is === 'sleeper'
+          ? this.wake(instance, from.id, kept.providerId, use, signal)
+          : this.make(instance, from.id, kept, spec),
+      signal,
+    );
+    const restored = use === 'memory' && kept.is !== 'template';
+    if (!restored && kept.is !== 'template') {
+      await endLingering(await this.agentOf(instance, signal), signal);
     }
-    const { provider, records, home } = this.parts;
-    const { sandboxId, generation } = instance;
-    const metadata = { [HOME]: home, [SANDBOX]: sandboxId, [GENERATION]: String(generation) };
-    const reached = await provider.create(template, metadata, { ...spec.env }, signal);
+    await this.startServices(instance, spec, signal);
+    return restored ? { kind: 'memory', lost: [] } : { kind: 'files', lost: ['processes'] };
+  }
+
+  /** A new sandbox of the provider. */
+  private async make(
+    instance: Instance,
+    checkpointId: CheckpointId,
+    kept: Exclude<Kept, { is: 'sleeper' }>,
+    spec: StartSpec,
+  ): Promise<void> {
+    const { provider, records } = this.parts;
+    const origin = kept.is === 'template' ? kept.template : kept.snapshotId;
+    const reached = await provider
+      .create(origin, this.instances.marksOf(instance), { ...spec.env }, UNSTOPPED)
+      .catch(async (thrown: unknown) => {
+        // The package does not tell by a type that there is no such snapshot.
+        const there = await this.isThere(checkpointId, kept, UNSTOPPED).catch(() => true);
+        throw there ? thrown : missing(checkpointId);
+      });
     await records.write(instance, {
       providerId: reached.providerId,
       reached,
       state: 'running',
       captured: null,
     });
-    await this.startServices(instance, spec, signal);
-    return { kind: 'files', lost: ['processes'] };
   }
 
   private async wake(
     instance: Instance,
-    from: SealedCheckpoint,
+    from: CheckpointId,
     providerId: string,
     use: 'memory' | 'files',
-    spec: StartSpec,
     signal: AbortSignal,
-  ): Promise<Started> {
-    const { provider, records } = this.parts;
+  ): Promise<void> {
+    const { records } = this.parts;
     // Before the provider is asked: from then on it may be the only copy, and must be found again.
-    await records.write(instance, { providerId, reached: null, state: 'starting', captured: null });
-    const reached = await provider
-      .connect(providerId, use === 'memory' ? 'restore' : 'reboot', signal)
-      .catch((thrown: unknown) => {
-        throw missingIfGone(thrown, from.id);
+    await records.write(instance, { providerId, reached: null, state: 'starting', from, captured: null });
+    const reached = await this.connect(providerId, from, use, signal);
+    signal.throwIfAborted();
+    await this.instances.awake(instance, { providerId, reached, state: 'starting', from, captured: null });
+  }
+
+  /** A connect that failed may have woken it all the same: then only the answer was lost. */
+  private async connect(
+    providerId: string,
+    from: CheckpointId,
+    use: 'memory' | 'files',
+    signal: AbortSignal,
+  ): Promise<Reached> {
+    const { provider } = this.parts;
+    try {
+      return await provider.connect(providerId, use === 'memory' ? 'restore' : 'reboot', signal);
+    } catch (thrown) {
+      signal.throwIfAborted();
+      const state = await provider.stateOf(providerId, signal).catch(() => {
+        throw thrown;
       });
-    await records.write(instance, { providerId, reached, state: 'running', captured: null });
-    await records.letGo(from.id);
-    if (use === 'files') await endLingering(await this.agentOf(instance, signal), signal);
-    await this.startServices(instance, spec, signal);
-    return use === 'memory' ? { kind: 'memory', lost: [] } : { kind: 'files', lost: ['processes'] };
+      if (state === 'gone') throw missing(from);
+      if (state === 'paused') throw thrown;
+      return provider.connect(providerId, 'restore', signal);
+    }
   }
 
   async observe(instance: Instance, signal: AbortSignal): Promise<Observation> {
-    const { provider, records } = this.parts;
-    const record = (await records.find(instance)) ?? (await this.adopt(instance, signal));
-    if (record === undefined) return { is: 'gone', files: false, why: 'the provider has no such sandbox' };
     try {
-      const state = await provider.stateOf(record.providerId, signal);
-      if (state === 'gone') return { is: 'gone', files: false, why: 'the provider has no such sandbox' };
-      if (state === 'running') return { is: 'running' };
+      const record = await this.instances.find(instance, signal);
+      const state =
+        record === undefined ? 'gone' : await this.parts.provider.stateOf(record.providerId, signal);
+      if (record === undefined || state === 'gone') {
+        return { is: 'gone', files: false, why: 'the provider has no such sandbox' };
+      }
+      if (record.state === 'held') return { is: 'frozen' };
+      if (state === 'running') {
+        if (record.from !== undefined) await this.instances.awake(instance, record);
+        return { is: 'running' };
+      }
       if (record.state === 'frozen') return { is: 'frozen' };
+      if (record.state === 'starting') {
+        // Should the provider wake it later, it is still what the checkpoint names.
+        return { is: 'gone', files: false, why: 'the provider has not woken it', untouched: true };
+      }
       return { is: 'gone', files: true, why: 'the provider has put it to sleep' };
     } catch (thrown) {
       return { is: 'unknown', why: TorporError.from(thrown).message };
@@ -156,37 +208,52 @@ export class E2bRuntime implements Runtime {
   }
 
   async agent(instance: Instance, signal: AbortSignal): Promise<AgentAddress> {
-    const record = await this.alive(instance, signal);
-    if (record.state === 'frozen') throw new TorporError('transitioning', 'The sandbox is being paused.');
-    const { socketPath, token } = await this.relay(instance, record, AGENT_PORT);
+    const { socketPath, token } = await this.doors.to(
+      instance,
+      await this.reachedOf(instance, signal),
+      AGENT_PORT,
+    );
     return { address: { socketPath }, token };
   }
 
   async dial(instance: Instance, port: number, signal: AbortSignal): Promise<Address | null> {
-    const record = await this.parts.records.find(instance);
-    if (record?.reached == null || record.state === 'frozen') return null;
+    if ((await this.instances.stanceOf(instance, signal)).is !== 'running') return null;
     const agent = await this.agentOf(instance, signal);
     const open = await listeningPorts(agent, signal).finally(() => agent.close());
-    if (!open.has(port)) return null;
-    return { socketPath: (await this.relay(instance, record, port)).socketPath };
+    // Where sandboxes share a network, what others listen on is not this one's.
+    const own = this.parts.capabilities.isolated ? open.all : open.own;
+    if (!own.has(port)) return null;
+    const { socketPath } = await this.doors.to(instance, await this.reachedOf(instance, signal), port);
+    return { socketPath };
   }
 
   /** The provider sees to that when it pauses. */
   async presync(): Promise<void> {}
 
-  /** Believed when the provider shows it asleep, and not because it has answered. */
-  async freeze(instance: Instance, signal: AbortSignal): Promise<void> {
+  /**
+   * For a pause it is put to sleep, which is believed when the provider shows it and not because it has answered.
+   * For a snapshot the provider stops it itself, for as long as that takes.
+   */
+  async freeze(instance: Instance, signal: AbortSignal, purpose: FreezePurpose = 'pause'): Promise<void> {
     this.requirePause();
-    const { provider, records, clock } = this.parts;
-    const record = await this.alive(instance, signal);
-    if (record.state !== 'frozen') await provider.pause(record.providerId, signal);
+    const { provider, records } = this.parts;
+    const record = await this.instances.alive(instance, signal);
+    const wanted = purpose === 'pause' ? 'frozen' : 'held';
+    const state = await provider.stateOf(record.providerId, signal);
+    if (state === 'paused' && record.state === wanted) return;
+    if (state !== 'running') throw notAlive(instance);
+    await records.write(instance, { ...record, state: wanted });
+    if (wanted === 'held') return;
+    await provider.pause(record.providerId, signal);
+    await this.seenAsleep(instance, record.providerId, signal);
+  }
+
+  private async seenAsleep(instance: Instance, providerId: string, signal: AbortSignal): Promise<void> {
+    const { provider, clock } = this.parts;
     for (let looks = 0; looks < LOOKS; looks++) {
-      const state = await provider.stateOf(record.providerId, signal);
+      const state = await provider.stateOf(providerId, signal);
       if (state === 'gone') throw notAlive(instance);
-      if (state === 'paused') {
-        await records.write(instance, { ...record, state: 'frozen' });
-        return;
-      }
+      if (state === 'paused') return;
       await clock.sleep(LOOK_EVERY_MS, signal);
     }
     throw new TorporError('unreachable', 'The provider said that it has paused the sandbox, and it runs on.');
@@ -199,25 +266,36 @@ export class E2bRuntime implements Runtime {
     signal: AbortSignal,
   ): Promise<Captured> {
     this.requirePause(mode);
-    const record = await this.alive(instance, signal);
-    if (record.state !== 'frozen') throw new TorporError('conflict', 'Only what is frozen can be captured.');
-    return this.seal(instance, record, mode, staging, signal);
+    signal.throwIfAborted();
+    const record = await this.instances.alive(instance, signal);
+    if (record.state === 'frozen') return this.seal(instance, record, mode, staging, signal);
+    if (record.state !== 'held') throw new TorporError('conflict', 'Only what is frozen can be captured.');
+    const snapshotId = await this.snapshots.take(staging.checkpointId, record.providerId, signal);
+    return captured({ is: 'snapshot', snapshotId }, mode);
   }
 
   async thaw(instance: Instance, _: CheckpointId | null, signal: AbortSignal): Promise<void> {
     const { provider, records } = this.parts;
-    const record = await this.alive(instance, signal);
-    if (record.state === 'running') return;
-    const reached = await provider.connect(record.providerId, 'restore', signal).catch((thrown: unknown) => {
-      throw thrown instanceof TorporError && thrown.code === 'expired' ? notAlive(instance) : thrown;
-    });
+    const record = await this.instances.alive(instance, signal);
+    const state = await provider.stateOf(record.providerId, signal);
+    if (state === 'gone') throw notAlive(instance);
+    if (record.state !== 'frozen' && record.state !== 'held') {
+      if (state === 'paused') throw notAlive(instance);
+      return;
+    }
+    const reached =
+      state === 'running' && record.reached !== null
+        ? record.reached
+        : await provider.connect(record.providerId, 'restore', signal).catch((thrown: unknown) => {
+            throw thrown instanceof TorporError && thrown.code === 'expired' ? notAlive(instance) : thrown;
+          });
     if (record.captured !== null) await records.letGo(record.captured);
     await records.write(instance, { ...record, reached, state: 'running', captured: null });
   }
 
   /** One that the provider has put to sleep by itself: it is its own checkpoint. */
   async salvage(instance: Instance, staging: Staging, signal: AbortSignal): Promise<Captured> {
-    const record = await this.parts.records.find(instance);
+    const record = await this.instances.find(instance, signal);
     if (record === undefined) throw new TorporError('checkpoint_missing', 'Nothing of it is left.');
     return this.seal(instance, record, 'files', staging, signal);
   }
@@ -234,34 +312,35 @@ export class E2bRuntime implements Runtime {
     const state = await provider.stateOf(providerId, signal);
     if (state === 'gone') throw new TorporError('checkpoint_missing', 'The provider has no such sandbox.');
     if (state !== 'paused') throw new TorporError('unreachable', 'The provider shows it running.');
-    await records.keep(staging.checkpointId, providerId);
+    await records.keep(staging.checkpointId, { providerId });
+    // One that was captured before, and not sealed, was a try.
+    if (record.captured !== null && record.captured !== staging.checkpointId) {
+      await records.letGo(record.captured);
+    }
     await records.write(instance, { ...record, state: 'frozen', captured: staging.checkpointId });
-    return {
-      parts: { files: true, memory: mode === 'memory' },
-      needs: { paused: providerId },
-      standsOn: [],
-      external: { location: `e2b:sandbox/${providerId}`, bytes: null, replayable: false },
-    };
+    return captured({ is: 'sleeper', providerId }, mode);
+  }
+
+  destroy(upTo: Instance, signal: AbortSignal): Promise<void> {
+    return this.comings.take(upTo.sandboxId, () => this.end(upTo, signal), signal);
   }
 
   /** What has become a checkpoint is the checkpoint's: it is ended when that is discarded. */
-  async destroy(upTo: Instance, signal: AbortSignal): Promise<void> {
+  private async end(upTo: Instance, signal: AbortSignal): Promise<void> {
     const { records, provider } = this.parts;
-    for await (const found of this.everything(upTo.sandboxId, signal)) {
-      const { generation, providerId, captured } = found;
+    for await (const { generation, providerId } of this.instances.all(upTo.sandboxId, signal)) {
       if (generation > upTo.generation) continue;
       const instance = { sandboxId: upTo.sandboxId, generation };
-      const wanted =
-        captured || (await records.isUsed(providerId, instance)) || (await records.isKept(providerId));
+      const wanted = (await records.isUsed(providerId, instance)) || (await records.isKept(providerId));
       if (!wanted) await provider.kill(providerId, signal);
-      await this.closeRelays(instance);
+      await this.doors.close(instance);
       await records.forget(instance);
     }
   }
 
   async *list(signal: AbortSignal): AsyncGenerator<Instance> {
     const seen = new Set<string>();
-    for await (const { sandboxId, generation } of this.everything(null, signal)) {
+    for await (const { sandboxId, generation } of this.instances.all(null, signal)) {
       const name = `${sandboxId}/${generation}`;
       if (!seen.has(name)) yield { sandboxId, generation };
       seen.add(name);
@@ -269,26 +348,39 @@ export class E2bRuntime implements Runtime {
   }
 
   async inspect(checkpoint: SealedCheckpoint, signal: AbortSignal): Promise<MemoryVerdict> {
-    const providerId = providerIdOf(checkpoint);
-    if (providerId === null) return { usable: true };
-    const state = await this.parts.provider.stateOf(providerId, signal).catch((cause: unknown) => {
+    const kept = keptAs(checkpoint);
+    if (kept === undefined) throw corrupt(checkpoint.id);
+    const there = await this.isThere(checkpoint.id, kept, signal).catch((cause: unknown) => {
       throw new TorporError('checkpoint_unreadable', 'The provider could not be asked.', {
         checkpointId: checkpoint.id,
         cause,
       });
     });
-    if (state === 'gone') throw missing(checkpoint.id);
+    if (!there) throw missing(checkpoint.id);
     return { usable: true };
+  }
+
+  private async isThere(id: CheckpointId, kept: Kept, signal: AbortSignal): Promise<boolean> {
+    if (kept.is === 'snapshot') return this.snapshots.isThere(id, kept.snapshotId, signal);
+    if (kept.is === 'sleeper') return (await this.parts.provider.stateOf(kept.providerId, signal)) !== 'gone';
+    return true;
   }
 
   async verify(checkpoint: SealedCheckpoint, signal: AbortSignal): Promise<void> {
     await this.inspect(checkpoint, signal);
   }
 
+  /** Also of one whose making was broken off, which says nothing of itself. */
   async discard(checkpoint: SealedCheckpoint, signal: AbortSignal): Promise<void> {
     const { records, provider } = this.parts;
-    const providerId = (await records.kept(checkpoint.id)) ?? providerIdOf(checkpoint);
-    if (providerId === null || providerId === undefined) return;
+    const kept = keptAs(checkpoint);
+    const record = await records.kept(checkpoint.id);
+    if (kept?.is === 'snapshot' || (record !== undefined && 'snapshotOf' in record)) {
+      return this.snapshots.discard(checkpoint.id, signal);
+    }
+    const sleeper = kept?.is === 'sleeper' ? kept.providerId : undefined;
+    const providerId = record?.providerId ?? sleeper;
+    if (providerId === undefined) return;
     // One that was woken from it lives on.
     if (!(await records.isUsed(providerId))) await provider.kill(providerId, signal);
     await records.letGo(checkpoint.id);
@@ -297,7 +389,7 @@ export class E2bRuntime implements Runtime {
   /** Sandboxes that run must not fall asleep at the provider because nobody said that they are wanted. */
   async renewAll(signal: AbortSignal): Promise<void> {
     for await (const { record, sandboxId } of this.parts.records.all()) {
-      if (record.state !== 'running' || signal.aborted) continue;
+      if ((record.state !== 'running' && record.state !== 'held') || signal.aborted) continue;
       await this.parts.provider
         .renew(record.providerId, signal)
         .catch((error: unknown) =>
@@ -306,9 +398,8 @@ export class E2bRuntime implements Runtime {
     }
   }
 
-  async close(): Promise<void> {
-    for (const relay of this.relays.values()) (await relay.catch(() => undefined))?.close();
-    this.relays.clear();
+  close(): Promise<void> {
+    return this.doors.close();
   }
 
   private requirePause(mode: 'memory' | 'files' = 'files'): void {
@@ -317,41 +408,15 @@ export class E2bRuntime implements Runtime {
     throw new TorporError('capability_unsupported', `The provider keeps no ${mode} over a pause.`);
   }
 
-  private async alive(instance: Instance, signal: AbortSignal): Promise<InstanceRecord> {
-    const record = (await this.parts.records.find(instance)) ?? (await this.adopt(instance, signal));
-    if (record === undefined) throw notAlive(instance);
-    return record;
-  }
-
-  /** A server may have died between the provider's answer and the record of it. */
-  private async adopt(instance: Instance, signal: AbortSignal): Promise<InstanceRecord | undefined> {
-    const { provider, records, home } = this.parts;
-    const { sandboxId, generation } = instance;
-    const mark = { [HOME]: home, [SANDBOX]: sandboxId, [GENERATION]: String(generation) };
-    for await (const { providerId } of provider.list(mark, signal)) {
-      if ((await records.isUsed(providerId)) || (await records.isKept(providerId))) continue;
-      const reached = await provider.connect(providerId, 'restore', signal);
-      const record = { providerId, reached, state: 'running', captured: null } as const;
-      await records.write(instance, record);
-      return record;
-    }
-    return undefined;
-  }
-
-  /** Recorded, and then those at the provider that no record explains. */
-  private async *everything(only: SandboxId | null, signal: AbortSignal) {
-    const { records, provider, home } = this.parts;
-    for await (const { sandboxId, generation, record } of records.all()) {
-      if (only !== null && sandboxId !== only) continue;
-      yield { sandboxId, generation, providerId: record.providerId, captured: record.captured !== null };
-    }
-    const mark = { [HOME]: home, ...(only === null ? {} : { [SANDBOX]: only }) };
-    for await (const { providerId, metadata } of provider.list(mark, signal)) {
-      const sandboxId = metadata[SANDBOX] ?? '';
-      if (!isId('sbx', sandboxId)) continue;
-      if ((await records.isUsed(providerId)) || (await records.isKept(providerId))) continue;
-      yield { sandboxId, generation: Number(metadata[GENERATION]), providerId, captured: false };
-    }
+  private async reachedOf(instance: Instance, signal: AbortSignal): Promise<Reached> {
+    const stance = await this.instances.stanceOf(instance, signal);
+    if (stance.is === 'dead') throw notAlive(instance);
+    if (stance.is === 'frozen') throw new TorporError('transitioning', 'The sandbox is being paused.');
+    const { record } = stance;
+    if (record.reached !== null) return record.reached;
+    const reached = await this.parts.provider.connect(record.providerId, 'restore', signal);
+    await this.instances.awake(instance, { ...record, reached });
+    return reached;
   }
 
   private async agentOf(instance: Instance, signal: AbortSignal) {
@@ -373,52 +438,13 @@ export class E2bRuntime implements Runtime {
       agent.close(),
     );
   }
-
-  private relay(instance: Instance, { reached }: InstanceRecord, port: number) {
-    const name = `${instance.sandboxId.slice(-8)}-${instance.generation}-${port}`;
-    const known = this.relays.get(name);
-    if (known !== undefined) return known;
-    if (reached === null) throw notAlive(instance);
-    const token = randomBytes(16).toString('hex');
-    const { sandboxUrl } = this.parts.provider.options;
-    const socketPath = join(this.parts.socketDir, `${name}.sock`);
-    const opening = openRelay({
-      socketPath,
-      reached,
-      port,
-      sandboxUrl,
-      ...(port === AGENT_PORT ? { token } : {}),
-    }).then((relay) => ({ ...relay, token }));
-    this.relays.set(name, opening);
-    return opening;
-  }
-
-  private async closeRelays({ sandboxId, generation }: Instance): Promise<void> {
-    for (const [name, relay] of this.relays) {
-      if (!name.startsWith(`${sandboxId.slice(-8)}-${generation}-`)) continue;
-      this.relays.delete(name);
-      (await relay.catch(() => undefined))?.close();
-    }
-  }
 }
 
-function providerIdOf({ needs }: SealedCheckpoint): string | null {
-  const { paused } = needs;
-  return typeof paused === 'string' ? paused : null;
-}
-
-function missing(checkpointId: CheckpointId): TorporError {
-  return new TorporError('checkpoint_missing', 'The provider has no such sandbox any more.', {
-    checkpointId,
-  });
-}
-
-function missingIfGone(thrown: unknown, id: CheckpointId): unknown {
-  return thrown instanceof TorporError && thrown.code === 'expired' ? missing(id) : thrown;
-}
-
-function notAlive({ sandboxId, generation }: Instance): TorporError {
-  return new TorporError('unreachable', `Generation ${generation} of ${sandboxId} is not alive.`, {
-    sandboxId,
-  });
+function captured(kept: Kept, mode: 'memory' | 'files'): Captured {
+  return {
+    parts: { files: true, memory: mode === 'memory' },
+    needs: needsOf(kept),
+    standsOn: [],
+    external: { location: locationOf(kept), bytes: null, replayable: kept.is !== 'sleeper' },
+  };
 }

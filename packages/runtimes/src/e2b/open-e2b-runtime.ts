@@ -3,12 +3,14 @@ import { createHash, randomBytes } from 'node:crypto';
 import { mkdir, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { text } from 'node:stream/consumers';
 import type { Clock, Report } from '@torpor/engine';
-import { AGENT_PORT, connectAgent } from '@torpor/envd';
+import { AGENT_PORT, type AgentClient, connectAgent } from '@torpor/envd';
 import { type Capabilities, capabilitiesSchema } from '@torpor/protocol';
 import { writeWhole } from '../durable.ts';
 import { isMissing } from '../storage-failure.ts';
 import { E2bRuntime } from './e2b-runtime.ts';
+import { listeningPorts } from './listening-ports.ts';
 import { type ProbeInside, probeProvider } from './probe.ts';
 import { Provider, type ProviderOptions, type Reached } from './provider.ts';
 import { Records } from './records.ts';
@@ -29,6 +31,7 @@ export interface OpenedE2bRuntime extends E2bRuntime {
 
 const LIFETIME_MS = 3_600_000;
 const REQUEST_MS = 60_000;
+const HEARING_MS = 30_000;
 
 export async function e2bRuntime(options: E2bRuntimeOptions): Promise<OpenedE2bRuntime> {
   const { dataDir, clock, report, template = 'base' } = options;
@@ -40,13 +43,13 @@ export async function e2bRuntime(options: E2bRuntimeOptions): Promise<OpenedE2bR
   const socketDir = join(tmpdir(), `torpor-e2b-${home.slice(0, 8)}`);
   const stopping = new AbortController();
   const capabilities = await known(directory, provider, template, () =>
-    probeProvider(
+    probeProvider({
       provider,
       template,
       clock,
-      (reached) => insideOf(reached, provider, socketDir),
-      stopping.signal,
-    ),
+      inside: (reached) => insideOf(reached, provider, socketDir),
+      signal: stopping.signal,
+    }),
   );
   const records = new Records(directory);
   const runtime = new E2bRuntime({
@@ -99,6 +102,9 @@ async function homeOf(directory: string): Promise<string> {
   return fresh;
 }
 
+/** Raised when more is tried than before, so that what was found out by less is not believed any longer. */
+const PROBED = 2;
+
 /** What was found out is kept for as long as provider and template are the same. */
 async function known(
   directory: string,
@@ -107,11 +113,11 @@ async function known(
   probe: () => Promise<Capabilities>,
 ): Promise<Capabilities> {
   const of = createHash('sha256')
-    .update(JSON.stringify([options.apiUrl, options.domain, template]))
+    .update(JSON.stringify([PROBED, options.apiUrl, options.domain, template]))
     .digest('hex');
   const path = join(directory, `capabilities-${of.slice(0, 16)}.json`);
-  const text = await readFile(path, 'utf8').catch(() => undefined);
-  const before = text === undefined ? undefined : capabilitiesSchema.safeParse(JSON.parse(text));
+  const written = await readFile(path, 'utf8').catch(() => undefined);
+  const before = written === undefined ? undefined : capabilitiesSchema.safeParse(JSON.parse(written));
   if (before?.success) return before.data;
   const found = await probe();
   await writeWhole(path, JSON.stringify(found));
@@ -120,11 +126,11 @@ async function known(
 
 const PROBE = 'torpor-probe';
 
-/** A process that sleeps: it is there afterwards only when the memory is. */
+/** A process that sleeps is there afterwards only when the memory is; a file, when the files are. */
 async function insideOf(reached: Reached, provider: Provider, socketDir: string): Promise<ProbeInside> {
   const { sandboxUrl } = provider.options;
-  const ask = async <T>(work: (agent: ReturnType<typeof connectAgent>) => Promise<T>): Promise<T> => {
-    const socketPath = join(socketDir, 'probe.sock');
+  const ask = async <T>(work: (agent: AgentClient) => Promise<T>): Promise<T> => {
+    const socketPath = join(socketDir, `probe-${reached.providerId.slice(-12)}.sock`);
     const token = PROBE;
     const relay = await openRelay({ socketPath, reached, port: AGENT_PORT, sandboxUrl, token });
     const agent = connectAgent({ socketPath, accessToken: token });
@@ -138,10 +144,15 @@ async function insideOf(reached: Reached, provider: Provider, socketDir: string)
   return {
     begin: () =>
       ask(async (agent) => {
+        await agent.files.write(PROBE, PROBE);
         const process = { cmd: '/bin/sleep', args: ['3600'], envs: {} };
         for await (const _ of agent.process.start({ process, tag: PROBE, stdin: false })) return;
       }),
     lives: () =>
       ask(async (agent) => (await agent.process.list({})).processes.some(({ tag }) => tag === PROBE)),
+    isWritten: () =>
+      ask(async (agent) => (await agent.files.read(PROBE).then(text, () => undefined)) === PROBE),
+    isHeard: (port) =>
+      ask(async (agent) => (await listeningPorts(agent, AbortSignal.timeout(HEARING_MS))).all.has(port)),
   };
 }

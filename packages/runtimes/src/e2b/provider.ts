@@ -48,6 +48,13 @@ export class Provider {
     });
   }
 
+  /** Where its API listens. */
+  apiPort(): number {
+    const { apiUrl, domain } = this.options;
+    const { port, protocol } = new URL(apiUrl ?? `https://api.${domain ?? 'e2b.app'}`);
+    return Number(port) || (protocol === 'http:' ? 80 : 443);
+  }
+
   /** One that goes to sleep, and not away, when nobody renews its lifetime. */
   create(
     template: string,
@@ -62,11 +69,15 @@ export class Provider {
     );
   }
 
-  /** Wakes it if it sleeps. A connect may set the lifetime to the provider's own default, so it is set again. */
+  /**
+   * Wakes it if it sleeps. A connect may set the lifetime to the provider's own default, so it is set again. One that
+   * hangs must leave time for a look at what it did.
+   */
   connect(providerId: string, onResume: 'restore' | 'reboot', signal: AbortSignal): Promise<Reached> {
-    const { lifetimeMs: timeoutMs } = this.options;
+    const { lifetimeMs: timeoutMs, requestMs } = this.options;
     return this.ask('Connecting', async () => {
-      const sandbox = await this.api.Sandbox.connect(providerId, { timeoutMs, onResume, signal });
+      const asking = { timeoutMs, onResume, signal, requestTimeoutMs: requestMs / 2 };
+      const sandbox = await this.api.Sandbox.connect(providerId, asking);
       await this.renew(providerId, signal);
       return reached(sandbox);
     });
@@ -96,6 +107,31 @@ export class Provider {
     });
   }
 
+  /** The sandbox runs on. The same name again is the same snapshot, newer. */
+  snapshot(providerId: string, name: string, signal: AbortSignal): Promise<string> {
+    return this.ask('Snapshotting', async () => {
+      const { snapshotId } = await this.api.Sandbox.createSnapshot(providerId, { name, signal });
+      return snapshotId;
+    });
+  }
+
+  async snapshotsNamed(name: string, signal: AbortSignal): Promise<string[]> {
+    const found: string[] = [];
+    const pages = this.api.Sandbox.listSnapshots({ name });
+    while (pages.hasNext) {
+      for (const { snapshotId, names } of await this.ask('Listing', () => pages.nextItems({ signal }))) {
+        // A provider that does not know the filter shows all it has.
+        if ([snapshotId, ...names].some((one) => bareName(one) === name)) found.push(snapshotId);
+      }
+    }
+    return found;
+  }
+
+  /** One that is not there is deleted already. */
+  async deleteSnapshot(snapshotId: string, signal: AbortSignal): Promise<void> {
+    await this.ask('Deleting', () => this.api.Sandbox.deleteSnapshot(snapshotId, { signal }));
+  }
+
   /** One that is not there is killed already. */
   async kill(providerId: string, signal: AbortSignal): Promise<void> {
     await this.ask('Ending', async () => {
@@ -111,7 +147,7 @@ export class Provider {
     const pages = this.api.Sandbox.list({ query: { metadata } });
     while (pages.hasNext) {
       signal.throwIfAborted();
-      const items = await this.ask('Listing', () => pages.nextItems());
+      const items = await this.ask('Listing', () => pages.nextItems({ signal }));
       for (const { sandboxId, metadata: given } of items) yield { providerId: sandboxId, metadata: given };
     }
   }
@@ -123,6 +159,11 @@ export class Provider {
       throw providerFailure(thrown, what);
     }
   }
+}
+
+/** Of `team/name:tag`. */
+function bareName(text: string): string {
+  return text.replace(/^[^/]*\//, '').replace(/:[^:]*$/, '');
 }
 
 function reached(sandbox: E2BSandbox): Reached {

@@ -14,10 +14,19 @@ import type { Reached } from './provider.ts';
 export interface InstanceRecord {
   readonly providerId: string;
   readonly reached: Reached | null;
-  readonly state: 'starting' | 'running' | 'frozen';
+  /**
+   * What was last done with it, which is written before it is done: `frozen` for a pause, so that the provider puts
+   * it to sleep; `held` for a snapshot, so that it runs at the provider while nobody here is let in.
+   */
+  readonly state: 'starting' | 'running' | 'frozen' | 'held';
+  /** The sleeper that it is started from, as long as that is not seen to be awake. */
+  readonly from?: CheckpointId;
   /** The checkpoint that it has become, once it was captured. */
   readonly captured: CheckpointId | null;
 }
+
+/** What a checkpoint has at the provider: a sandbox of its own that sleeps, or a snapshot of one that runs on. */
+export type CheckpointRecord = { readonly providerId: string } | { readonly snapshotOf: string };
 
 export class Records {
   private readonly instances: string;
@@ -41,11 +50,11 @@ export class Records {
     return rm(join(this.instances, nameOf(instance)), { force: true });
   }
 
-  async *all(): AsyncGenerator<Instance & { readonly record: InstanceRecord }> {
+  async *all(only?: SandboxId): AsyncGenerator<Instance & { readonly record: InstanceRecord }> {
     for (const name of await namesIn(this.instances)) {
       const [, id, generation] = /^([a-z0-9]{20})-(\d+)\.json$/.exec(name) ?? [];
       const sandboxId = id === undefined ? undefined : (parseSandboxId(id) as SandboxId);
-      if (sandboxId === undefined) continue;
+      if (sandboxId === undefined || sandboxId !== (only ?? sandboxId)) continue;
       const instance = { sandboxId, generation: Number(generation) };
       const record = await this.find(instance);
       if (record !== undefined) yield { ...instance, record };
@@ -61,12 +70,12 @@ export class Records {
     return false;
   }
 
-  keep(id: CheckpointId, providerId: string): Promise<void> {
-    return this.put(this.checkpoints, `${id}.json`, { providerId });
+  keep(id: CheckpointId, record: CheckpointRecord): Promise<void> {
+    return this.put(this.checkpoints, `${id}.json`, record);
   }
 
-  async kept(id: CheckpointId): Promise<string | undefined> {
-    return (await read<{ providerId: string }>(join(this.checkpoints, `${id}.json`)))?.providerId;
+  kept(id: CheckpointId): Promise<CheckpointRecord | undefined> {
+    return read<CheckpointRecord>(join(this.checkpoints, `${id}.json`));
   }
 
   letGo(id: CheckpointId): Promise<void> {
@@ -74,11 +83,23 @@ export class Records {
   }
 
   async isKept(providerId: string): Promise<boolean> {
+    return (await this.sleepers()).has(providerId);
+  }
+
+  /** Every sandbox of the provider that is an instance or a checkpoint. */
+  async known(): Promise<Set<string>> {
+    const ids = await this.sleepers();
+    for await (const { record } of this.all()) ids.add(record.providerId);
+    return ids;
+  }
+
+  private async sleepers(): Promise<Set<string>> {
+    const ids = new Set<string>();
     for (const name of await namesIn(this.checkpoints)) {
-      if ((await read<{ providerId: string }>(join(this.checkpoints, name)))?.providerId === providerId)
-        return true;
+      const record = await read<CheckpointRecord>(join(this.checkpoints, name));
+      if (record !== undefined && 'providerId' in record) ids.add(record.providerId);
     }
-    return false;
+    return ids;
   }
 
   /** They hold tokens: for the server's own eyes. */

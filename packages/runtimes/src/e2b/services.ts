@@ -1,6 +1,6 @@
 /** Services of a sandbox at a provider: those that came back with the memory are kept, the others are started. */
 import type { AgentClient } from '@torpor/envd';
-import { Signal } from '@torpor/envd';
+import { Signal, serviceTag } from '@torpor/envd';
 import type { Service } from '@torpor/protocol';
 import { type ServiceGround, startServices } from '../services.ts';
 
@@ -24,8 +24,11 @@ export async function startWhatIsMissing(
   services: readonly Service[],
   signal: AbortSignal,
 ): Promise<void> {
+  const { processes } = await ground.agent.process.list({}, { signal });
+  const tags = new Set(processes.map(({ tag }) => tag));
   for (const service of services) {
-    const listens = service.port !== undefined && (await ground.dial(service.port)) !== null;
-    if (!listens) await startServices(ground, [service], signal);
+    const { name, port } = service;
+    const runs = port === undefined ? tags.has(serviceTag(name)) : (await ground.dial(port)) !== null;
+    if (!runs) await startServices(ground, [service], signal);
   }
 }

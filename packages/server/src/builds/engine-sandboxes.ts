@@ -53,7 +53,7 @@ export class EngineSandboxes implements BuildSandboxes {
     const id =
       from === undefined
         ? (await engine.create({ org }, wanted)).id
-        : await this.fork(org, from, { ...wanted, services: [] });
+        : await this.forkAsleep(org, from, { ...wanted, services: [] }, signal);
     return this.unlessLeft(org, id, signal);
   }
 
@@ -165,6 +165,7 @@ export class EngineSandboxes implements BuildSandboxes {
     const { engine } = this.parts;
     // Files only: whatever still runs in the workbench is not part of what was built.
     await engine.pause({ org, signal }, workbench, { mode: 'files' });
+    if (await this.isUsedUpByStart(workbench)) await this.connect(org, workbench, signal);
     const preview = await this.fork(org, workbench, {
       metadata: { [JOB_KEY]: jobId },
       timeoutSeconds: lifetimeSeconds,
@@ -229,6 +230,31 @@ export class EngineSandboxes implements BuildSandboxes {
     ...[id, port, order, signal]: Parameters<BuildSandboxes['visit']>
   ): ReturnType<BuildSandboxes['visit']> {
     return this.parts.door.visit(new URL(this.urlOf(id, port)).host, order, signal);
+  }
+
+  /** One that sleeps and is used up by its next start is forked awake, and sleeps again. */
+  private async forkAsleep(
+    org: string,
+    from: SandboxId,
+    request: ForkRequest,
+    signal: AbortSignal,
+  ): Promise<SandboxId> {
+    const { state } = await this.parts.engine.get(org, from);
+    if (state !== 'paused' || !(await this.isUsedUpByStart(from))) return this.fork(org, from, request);
+    await this.connect(org, from, signal);
+    try {
+      return await this.fork(org, from, request);
+    } finally {
+      // If not now, then when it has been idle for long enough.
+      await this.pause(org, from, signal).catch(() => {});
+    }
+  }
+
+  /** Whether the checkpoint that a pause leaves is not there for a fork. */
+  private async isUsedUpByStart(id: SandboxId): Promise<boolean> {
+    const { engine } = this.parts;
+    const runtime = (await engine.find(id))?.sandbox.runtime;
+    return engine.runtimes().some(({ name, capabilities }) => name === runtime && !capabilities.replayable);
   }
 
   private async fork(org: string, from: SandboxId, request: ForkRequest): Promise<SandboxId> {

@@ -1,0 +1,19 @@
+import { describeRuntimeContract } from '@torpor/engine/testing';
+import { afterAll, beforeAll } from 'vitest';
+import { type ProviderWorld, providerWorld } from './provider-world.ts';
+
+/** A few of the contract; `npm run test:e2b` holds the runtime to all of it, at providers of every kind. */
+const SOME = [
+  'runs a new instance from a template, of which nothing came back from memory',
+  'lead nowhere when the instance is dead or was never there',
+  'keeps the files for a start elsewhere',
+  'starts two instances that then go their own ways',
+];
+
+let world: ProviderWorld;
+beforeAll(async () => {
+  world = await providerWorld('process');
+}, 120_000);
+afterAll(() => world.close(), 120_000);
+
+describeRuntimeContract('e2b, at a Torpor on process', async () => world, SOME);
