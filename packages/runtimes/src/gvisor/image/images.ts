@@ -17,7 +17,7 @@ interface AtHand {
 }
 
 /** Some twenty small sandboxes that went to sleep last, and the templates that new ones come from. */
-export const KEPT_BYTES = 1024 * 1024 * 1024;
+const KEPT_BYTES = 1024 * 1024 * 1024;
 
 export class Images {
   readonly #directory: string;
