@@ -69,7 +69,7 @@ describe.each(runtimes)('a session in %s', (runtime) => {
     try {
       const session = await server.torpor.sessions.getOrSpawn('far', { program });
       const { sandboxId } = session.view;
-      expect((await session.send('one')).output).toBe('remembered 1, written 1\n');
+      expect(await session.send('one')).toMatchObject({ output: 'remembered 1, written 1\n', error: null });
       await server.torpor.sandboxes.pause(sandboxId as never);
       way.leadTo('http://127.0.0.1:1');
       way.cut();

@@ -346,6 +346,13 @@ describe("the agent's port", () => {
     expect(passed[0]?.rawHeaders.filter((name) => /x-access-token/i.test(name))).toHaveLength(1);
   });
 
+  it('takes turns from who has the token, and from nobody else', async () => {
+    expect(await get({ 'x-access-token': token() }, '/turns', 'POST')).toMatchObject({ status: 200 });
+    for (const headers of [{}, { 'x-access-token': 'guess' }])
+      expect(await get(headers, '/turns', 'POST')).toMatchObject({ status: 401 });
+    expect(passed).toHaveLength(1);
+  });
+
   it('lets in who signed for one file, for that and nothing else', async () => {
     const signed = `signature=read-${token()}`;
     expect(await get({}, `/files?path=a&${signed}`)).toMatchObject({ status: 200, text: 'the agent' });

@@ -57,9 +57,12 @@ export function admit(
   return hasCookie ? ADMITTED : { is: 'refused', error: isPrivate(sandbox.id, link !== undefined) };
 }
 
-/** Of the agent's calls, those that E2B's clients know; setting it up and asking it about ports is the server's. */
+/**
+ * Of the agent's calls, those that E2B's clients know, and the turns that another Torpor delivers to a sandbox that
+ * lives here: they start what a process may start anyway. Setting the agent up and asking it about ports is the server's.
+ */
 const AGENT_PATHS =
-  /^\/(?:health|files|files\/compose|metrics|envs|process\.Process\/\w+|filesystem\.Filesystem\/\w+)(?:\?|$)/;
+  /^\/(?:health|files|files\/compose|metrics|envs|turns|process\.Process\/\w+|filesystem\.Filesystem\/\w+)(?:\?|$)/;
 
 function admitToAgent(
   { tokens, checkSignature, clock }: AdmissionParts,
