@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { makeDataDir, startTorpor, type TorporProcess } from '../crash/torpor-process.ts';
-import { ALL, follow, GOALS, sandboxOf, untilAsleep, visit } from './whole-build.ts';
+import { ALL, follow, GOALS, sandboxOf, treeDigest, untilAsleep, visit } from './whole-build.ts';
 
 describe('a whole build', { timeout: 120_000 }, () => {
   let dataDir: Awaited<ReturnType<typeof makeDataDir>>;
@@ -38,6 +38,22 @@ describe('a whole build', { timeout: 120_000 }, () => {
     expect((await visit(server, next.preview_url ?? '', '/notes')).text).toContain('remember');
     await visit(server, next.preview_url ?? '', '/notes/1', { method: 'DELETE' });
     expect((await visit(server, url, '/notes')).text).toContain('remember');
+  });
+
+  it('keeps its files over three sleeps with changes in between (R45, R47)', async () => {
+    const { builds, sandboxes } = server.torpor;
+    const { job_id } = await builds.start({ project_id: 'edits', goal: GOALS.page });
+    await follow(server, job_id);
+    const id = sandboxOf(await untilAsleep(server, job_id));
+    for (let cycle = 1; cycle <= 3; cycle++) {
+      await builds.resume(job_id);
+      await sandboxes.exec(id, `mkdir -p project/edits && echo ${cycle} > project/edits/${cycle}`);
+      const before = await treeDigest(server, id);
+      expect((await builds.snapshot(job_id)).snapshot.outcome).toBe('paused');
+      await builds.resume(job_id);
+      expect(await treeDigest(server, id)).toBe(before);
+    }
+    expect((await sandboxes.exec(id, 'ls project/edits')).stdout).toBe('1\n2\n3\n');
   });
 
   it('runs any program as a runner, in a sandbox that is gone afterwards (R5, R6)', async () => {

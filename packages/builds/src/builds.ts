@@ -26,8 +26,9 @@ import { lockGate } from './jobs/admission.ts';
 import { cancelJob } from './jobs/cancel.ts';
 import { followEvents, lastStep, type NumberedEvent } from './jobs/events.ts';
 import { type BuildJob, findJob, getJob, listJobs, lockJob, type Owner } from './jobs/job.ts';
+import { lockRoot } from './jobs/root.ts';
 import { readFiles } from './jobs/stored-files.ts';
-import { type BuildOrder, rootOf, submit } from './jobs/submit.ts';
+import { type BuildOrder, submit } from './jobs/submit.ts';
 import { changeJob } from './jobs/transition.ts';
 import { failStale, forgetLogs, promoteScheduled } from './jobs/upkeep.ts';
 import { estimateWait, iterationsAllowed, positionOf, usageOf } from './jobs/usage.ts';
@@ -197,7 +198,7 @@ export class Builds {
     const { iterations } = planOf(this.ctx.settings, owner.user);
     const granted = await this.ctx.db.transaction(async (tx) => {
       await lockGate(tx);
-      const job = await rootOf(tx, jobId);
+      const job = await lockRoot(tx, jobId);
       if (job === undefined || job.iterationsUsed < iterationsAllowed(this.ctx, job)) {
         throw new TorporError('invalid_request', 'The job is not awaiting a confirmation.');
       }
@@ -252,9 +253,10 @@ export class Builds {
     const { project_id: projectId, goal, port, previous_job_id: previousId } = request;
     const runner = request.runner ?? this.options.defaultRunner;
     if (runner !== 'none' && !this.ctx.runners.has(runner)) {
-      throw new TorporError('capability_unsupported', `This server has no runner "${runner}".`, {
-        hint: 'The operator configures runners; docs/builds.md says how.',
-      });
+      throw new TorporError(
+        'capability_unsupported',
+        `This server has no runner "${runner}". Its operator configures runners; docs/builds.md says how.`,
+      );
     }
     const order: BuildOrder = { ...owner, projectId, goal, runner, port };
     if (previousId === undefined) return submit(this.ctx, order);

@@ -15,15 +15,23 @@ export async function list(cli: Cli, limit: number): Promise<void> {
     one.build_version ?? '-',
     stateOf(one),
     relative(Date.parse(one.created_at), now),
+    short(one.goal),
     one.preview_url ?? one.error_message ?? '',
   ]);
   cli.answer(page, () =>
-    columns(['JOB', 'PROJECT', 'VERSION', 'STATE', 'MADE', 'PREVIEW'], rows, cli.io.colors),
+    columns(['JOB', 'PROJECT', 'VERSION', 'STATE', 'MADE', 'GOAL', 'PREVIEW'], rows, cli.io.colors),
   );
 }
 
-function stateOf({ status, sandbox_paused }: BuildStatus): string {
-  return status === 'ready' ? `ready, ${sandbox_paused ? 'asleep' : 'awake'}` : status;
+const GOAL_WIDTH = 28;
+
+function short(goal: string): string {
+  const words = goal.replace(/\s+/g, ' ').trim();
+  return words.length > GOAL_WIDTH ? `${words.slice(0, GOAL_WIDTH - 1)}…` : words;
+}
+
+function stateOf({ status, sandbox_paused, sandbox_id }: BuildStatus): string {
+  return status === 'ready' && sandbox_id !== null ? `ready, ${sandbox_paused ? 'asleep' : 'awake'}` : status;
 }
 
 export async function status(cli: Cli, id: string | undefined): Promise<void> {

@@ -30,7 +30,9 @@ import {
   buildSnapshotSchema,
   buildStartedSchema,
   buildStatusSchema,
+  type IterationsGranted,
   isBuildOver,
+  iterationsGrantedSchema,
   type JobId,
 } from '@torpor/protocol';
 import { errorInside, InternalError } from './errors.ts';
@@ -89,6 +91,12 @@ export class Builds {
   /** A new build from the goal and the files of this one. */
   rebuild(id: JobId, options: MutationOptions = {}): Promise<BuildStarted> {
     return this.calls.post(at(id, 'rebuild'), buildStartedSchema, {}, options);
+  }
+
+  /** Lets a build have more iterations, when it has had as many as its plan gives without a word. */
+  confirm(id: JobId, options: MutationOptions = {}): Promise<IterationsGranted> {
+    const path = `/api/jobs/${encodeURIComponent(id)}/confirm`;
+    return this.calls.post(path, iterationsGrantedSchema, {}, options);
   }
 
   /** Five sections in Markdown; null where nothing is known. */

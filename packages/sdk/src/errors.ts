@@ -148,7 +148,7 @@ const BY_STATUS: ReadonlyMap<number, ErrorCode> = new Map([
 
 /** The error in an answer, whoever wrote it. `body` is the parsed JSON, or undefined when it was none. */
 export function errorOfAnswer(status: number, requestId: string | null, body: unknown): ApiError {
-  const said = isRecord(body) ? (isRecord(body['error']) ? body['error'] : saidOfBuild(body)) : {};
+  const said = isRecord(body) ? (isRecord(body['error']) ? body['error'] : saidOfBuild(status, body)) : {};
   const known = typeof said['code'] === 'string' && isErrorCode(said['code']) ? said['code'] : undefined;
   // A code of a newer server keeps its meaning as far as its status tells.
   const code = known ?? BY_STATUS.get(status) ?? 'internal';
@@ -161,11 +161,20 @@ export function errorOfAnswer(status: number, requestId: string | null, body: un
 }
 
 /** The builds' face has a form of its own: `{detail, debug_id}`. */
-function saidOfBuild({ detail, debug_id }: Readonly<Record<string, unknown>>): Record<string, unknown> {
+function saidOfBuild(
+  status: number,
+  { detail, debug_id }: Readonly<Record<string, unknown>>,
+): Record<string, unknown> {
   if (detail === undefined) return {};
   const { message, error_type } = isRecord(detail) ? detail : { message: detail };
   const details = { debug_id, ...(error_type === undefined ? {} : { error_type }) };
-  return { message, details, ...(error_type === 'sandbox_expired' ? { code: 'expired' } : {}) };
+  return {
+    message,
+    details,
+    // This face has no fields that say what is wrong with a request; its words do.
+    ...([400, 422].includes(status) ? { hint: 'docs/builds.md has what each call of the builds takes.' } : {}),
+    ...(error_type === 'sandbox_expired' ? { code: 'expired' } : {}),
+  };
 }
 
 /** An error that came inside a good answer, with the status it would have had as an answer of its own. */

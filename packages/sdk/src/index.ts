@@ -1,6 +1,8 @@
 export {
   type BuildCancelled,
+  type BuildDocs,
   type BuildEvent,
+  type BuildFile,
   type BuildLogLine,
   type BuildLogPage,
   type BuildRequest,

@@ -160,7 +160,9 @@ function checked(settings: Readonly<Record<string, unknown>>): z.infer<typeof co
   const setting = String(issue?.path[0] ?? (issue?.code === 'unrecognized_keys' ? issue.keys[0] : ''));
   const within = (issue?.path ?? []).slice(1).map((part) => `${String(part)}: `);
   const name = setting in FLAGS ? nameOf(setting as Setting) : `${FILE}: "${setting}"`;
-  throw new TorporError('invalid_request', `${name}: ${within.join('')}${issue?.message}.`);
+  throw new TorporError('invalid_request', `${name}: ${within.join('')}${issue?.message}.`, {
+    hint: 'docs/operations.md has every setting.',
+  });
 }
 
 function nameOf(setting: Setting): string {

@@ -158,6 +158,10 @@ describe.each(databaseKinds)('the line on %s', (kind) => {
     for (let round = 0; round < 3; round++) {
       for (let i = 0; i < 2; i++) last = await start(last);
       await expect(start(last)).rejects.toMatchObject({ code: 'conflict' });
+      expect((await builds.job(OWNER, last)).usage).toMatchObject({
+        iterations_used: 2 * (round + 1),
+        iterations_remaining: 0,
+      });
       if (round < 2) {
         expect(await builds.confirm(OWNER, last)).toMatchObject({
           job_id: root,

@@ -6,6 +6,7 @@ import { planOf } from '../plans.ts';
 import { admit, lockGate, takeNumber } from './admission.ts';
 import { insertEvent } from './events.ts';
 import { type BuildJob, lockJob, type Owner, toJob } from './job.ts';
+import { lockRoot } from './root.ts';
 import { changeJob, transition } from './transition.ts';
 import { countJob, iterationsAllowed, jobsToday, nextMidnight, retryMinutes } from './usage.ts';
 
@@ -60,29 +61,18 @@ async function refuseCrowd(
 }
 
 async function countIteration(ctx: BuildContext, tx: Transaction, id: JobId): Promise<void> {
-  const root = await rootOf(tx, id);
+  const root = await lockRoot(tx, id);
   if (root === undefined) return;
   if (root.iterationsUsed >= iterationsAllowed(ctx, root)) {
-    throw new TorporError('conflict', `Iteration limit reached. Confirm ${root.id} to go on.`, {
-      details: { job_id: root.id, iterations_used: root.iterationsUsed },
-    });
+    throw new TorporError(
+      'conflict',
+      `Iteration limit reached. Confirm ${root.id} to go on (torpor build confirm).`,
+      {
+        details: { job_id: root.id, iterations_used: root.iterationsUsed },
+      },
+    );
   }
   await changeJob(tx, root, { iterationsUsed: root.iterationsUsed + 1 });
-}
-
-/** The build that a row of iterations began with; it keeps their count. */
-export async function rootOf(tx: Transaction, id: JobId): Promise<BuildJob | undefined> {
-  const [row] = await tx.query(
-    `WITH RECURSIVE line (id, previous_id, kind) AS (
-       SELECT id, previous_id, previous_kind FROM build_jobs WHERE id = $1
-       UNION ALL
-       SELECT j.id, j.previous_id, j.previous_kind FROM build_jobs j JOIN line ON j.id = line.previous_id
-       WHERE line.kind = 'iteration'
-     )
-     SELECT * FROM build_jobs WHERE id IN (SELECT id FROM line) ORDER BY number LIMIT 1 {FOR UPDATE}`,
-    [id],
-  );
-  return row === undefined ? undefined : toJob(row);
 }
 
 async function insert(

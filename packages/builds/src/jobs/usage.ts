@@ -4,6 +4,7 @@ import type { BuildUsage, WaitEstimate } from '@torpor/protocol';
 import type { BuildContext } from '../context.ts';
 import { planOf } from '../plans.ts';
 import type { BuildJob, Owner } from './job.ts';
+import { findRoot } from './root.ts';
 
 const DAY_MS = 24 * 3_600_000;
 
@@ -39,15 +40,17 @@ export function iterationsAllowed(ctx: BuildContext, job: BuildJob): number {
   return Math.min(iterations + job.iterationsGranted, 3 * iterations);
 }
 
+/** Iterations are counted for the whole row of them, whichever of its builds is asked about. */
 export async function usageOf(ctx: BuildContext, job: BuildJob): Promise<BuildUsage> {
   const now = ctx.clock.now();
+  const root = (await findRoot(ctx.db, job.id)) ?? job;
   const { perDay } = planOf(ctx.settings, job.userId);
   const used = await jobsToday(ctx.db, { org: job.org, user: job.userId }, now);
   return {
     jobs_used: used,
     jobs_remaining: Math.max(0, perDay - used),
-    iterations_used: job.iterationsUsed,
-    iterations_remaining: Math.max(0, iterationsAllowed(ctx, job) - job.iterationsUsed),
+    iterations_used: root.iterationsUsed,
+    iterations_remaining: Math.max(0, iterationsAllowed(ctx, root) - root.iterationsUsed),
     daily_limit_resets_at: new Date(nextMidnight(now)).toISOString(),
   };
 }

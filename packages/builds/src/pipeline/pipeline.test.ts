@@ -447,6 +447,29 @@ describe('a build whose worker died', () => {
   });
 });
 
+describe('a build whose preview expired', () => {
+  it('is built again from what was made, as a new version, and stays as it is (R48)', async () => {
+    let runs = 0;
+    await open({
+      run: async () => {
+        runs++;
+        return APP;
+      },
+    });
+    const first = await begin();
+    await world.ended(first);
+    await expect.poll(async () => (await world.row(first)).sandboxPaused).toBe(1);
+    world.provider.sandboxes.clear();
+    const before = await world.row(first);
+    await expect(world.builds.resume(OWNER, first)).rejects.toMatchObject({ errorType: 'sandbox_expired' });
+    const { job_id } = await world.builds.rebuild(OWNER, first);
+    expect(await world.ended(job_id)).toMatchObject({ status: 'ready', buildVersion: 'build_v0_2' });
+    expect(runs).toBe(1);
+    expect(await world.builds.files(OWNER, job_id)).toEqual(await world.builds.files(OWNER, first));
+    expect(await world.row(first)).toEqual(before);
+  });
+});
+
 describe('an iteration', () => {
   it('starts from the build before it, and leaves that as it was', async () => {
     const seen: string[][] = [];

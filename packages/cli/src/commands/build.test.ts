@@ -141,8 +141,11 @@ describe('torpor build', () => {
   });
 
   it('lists, wakes, puts to sleep, cancels and shows logs', async () => {
-    server.answer('GET /api/jobs', { json: { items: [status('ready')], nextCursor: null } });
-    expect((await run('build', 'ls')).stdout).toMatch(/job_a+ +default +build_v0_1 +ready, asleep/);
+    const preview = { sandbox_id: 'sbx_aaaaaaaaaaaaaaaaaaaa' };
+    server.answer('GET /api/jobs', { json: { items: [status('ready', preview)], nextCursor: null } });
+    expect((await run('build', 'ls')).stdout).toMatch(
+      /job_a+ +default +build_v0_1 +ready, asleep .* otters /,
+    );
     server.answer(`POST /api/generation/${JOB}/resume`, {
       json: { preview_url: 'http://awake', sandbox_id: 'sbx_aaaaaaaaaaaaaaaaaaaa' },
     });
@@ -222,5 +225,21 @@ describe('torpor build', () => {
   it('wants a goal, and a build that is one', async () => {
     expect((await run('build')).code).toBe(10);
     expect((await run('build', 'logs', 'nonsense')).code).toBe(10);
+    expect(await run('build', 'log', 'last')).toMatchObject({
+      code: 10,
+      stderr: expect.stringContaining('no `torpor build log`'),
+    });
+  });
+
+  it('lets a build have more iterations', async () => {
+    const usage = {
+      jobs_used: 1,
+      jobs_remaining: 1,
+      iterations_used: 2,
+      iterations_remaining: 2,
+      daily_limit_resets_at: '2026-01-02T00:00:00.000Z',
+    };
+    server.answer(`POST /api/jobs/${JOB}/confirm`, { json: { job_id: JOB, iterations_granted: 2, usage } });
+    expect((await run('build', 'confirm', JOB)).stdout).toBe(`2 more for ${JOB}\n`);
   });
 });

@@ -1,5 +1,12 @@
 /** `torpor build`: a goal in, a preview out; and what there is to do with builds. */
-import { type BuildStarted, type BuildStatus, type JobId, RUNNERS, type RunnerName } from '@torpor/protocol';
+import {
+  type BuildStarted,
+  type BuildStatus,
+  isId,
+  type JobId,
+  RUNNERS,
+  type RunnerName,
+} from '@torpor/protocol';
 import { Option } from 'commander';
 import { teach } from '../build-command.ts';
 import { jobOf, readyJobOf } from '../build-job.ts';
@@ -28,7 +35,7 @@ export const define: Define = (command, act) => {
     .option('--from <job>', 'go on from this build; "last" is the last that became ready')
     .option('-f, --follow', 'wait for it, and show how far it is (default)')
     .option('--no-follow', 'do not wait for it: answer with the job')
-    .action(act<StartOptions>((cli, words, options) => start(cli, words.join(' '), options)));
+    .action(act<StartOptions>((cli, words, options) => start(cli, goalOf(words), options)));
   const job = ['<job>', 'its id, job_…; or "last"'] as const;
   command
     .command('ls')
@@ -69,6 +76,17 @@ export const define: Define = (command, act) => {
         const { builds } = await cli.torpor();
         const cancelled = await builds.cancel(await jobOf(cli, id), { signal: cli.signal });
         cli.answer(cancelled, () => `${cancelled.job_id} is cancelled`);
+      }),
+    );
+  command
+    .command('confirm')
+    .summary('let a build have more iterations')
+    .argument(...job)
+    .action(
+      act(async (cli, [id]) => {
+        const { builds } = await cli.torpor();
+        const granted = await builds.confirm(await jobOf(cli, id), { signal: cli.signal });
+        cli.answer(granted, () => `${granted.iterations_granted} more for ${granted.job_id}`);
       }),
     );
   command
@@ -119,12 +137,23 @@ export const define: Define = (command, act) => {
   });
 };
 
-async function start(cli: Cli, goal: string, options: StartOptions): Promise<number> {
+function goalOf(words: readonly string[]): string {
+  const goal = words.join(' ');
   if (goal.trim() === '') {
     throw new CliError('INVALID_ARGUMENT', 'Say what to build.', {
       hint: 'torpor build "a page about otters"',
     });
   }
+  const [, job = ''] = words;
+  if (words.length === 2 && (job === 'last' || isId('job', job))) {
+    throw new CliError('INVALID_ARGUMENT', `There is no \`torpor build ${words[0]}\`.`, {
+      hint: 'See `torpor build --help`. If it is what to build, put it in quotation marks.',
+    });
+  }
+  return goal;
+}
+
+async function start(cli: Cli, goal: string, options: StartOptions): Promise<number> {
   const { builds } = await cli.torpor();
   const { signal } = cli;
   const previous =
