@@ -172,7 +172,9 @@ function saidOfBuild(
     message,
     details,
     // This face has no fields that say what is wrong with a request; its words do.
-    ...([400, 422].includes(status) ? { hint: 'docs/builds.md has what each call of the builds takes.' } : {}),
+    ...([400, 422].includes(status)
+      ? { hint: 'docs/builds.md has what each call of the builds takes.' }
+      : {}),
     ...(error_type === 'sandbox_expired' ? { code: 'expired' } : {}),
   };
 }
