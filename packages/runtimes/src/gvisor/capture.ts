@@ -18,8 +18,9 @@ export async function captureInstance(
   staging: Staging,
   signal: AbortSignal,
 ): Promise<Captured> {
-  if (mode === 'memory') await writeImage(ground, record, staging, signal);
-  const layers = await sealUpper(ground, instance, record, staging, signal);
+  const sealFiles = () => sealUpper(ground, instance, record, staging, signal);
+  const layers =
+    mode === 'memory' ? await writeImage(ground, record, staging, sealFiles, signal) : await sealFiles();
   return captured(ground, record, layers, staging.checkpointId, mode === 'memory');
 }
 
@@ -29,19 +30,20 @@ const RESET_ARRIVES_MS = 20;
 
 /**
  * An image cannot hold connections to the outside: a program that had one would not get over it. So they are
- * reset first, by us, and both ends hear of it.
+ * reset first, by us, and both ends hear of it. While it is packed, there is time for something else.
  */
-export async function writeImage(
+export async function writeImage<T>(
   ground: Ground,
   { container, credential }: Pick<InstanceRecord, 'container' | 'credential'>,
   { checkpointId, path }: Staging,
+  meanwhile: () => Promise<T>,
   signal: AbortSignal,
-): Promise<void> {
+): Promise<T> {
   const { images, runsc } = ground;
   await disconnect(ground, container.id, signal);
-  const write = (image: string) => runsc.checkpoint(container.id, image, signal);
-  await images.write(checkpointId, join(path, MEMORY), write, signal);
   await writeSecrets(path, { credential });
+  const write = (image: string) => runsc.checkpoint(container.id, image, signal);
+  return images.write(checkpointId, join(path, MEMORY), write, meanwhile, signal);
 }
 
 async function disconnect({ network, clock }: Ground, name: string, signal: AbortSignal): Promise<void> {

@@ -103,7 +103,7 @@ async function bootOnce(
       await runsc.pause(name, own);
     });
     await order.progress('capturing');
-    await writeImage(ground, { container: berth.container, credential }, staging, signal);
+    await writeImage(ground, { container: berth.container, credential }, staging, async () => {}, signal);
   } finally {
     await clearBerth(ground, { name, directory, bundle: paths.bundle, rootfs: paths.rootfs }, unhurried());
   }

@@ -25,6 +25,7 @@ const write = (n: number) =>
     idOf(n),
     packedOf(n),
     (image) => writeFile(join(image, 'pages.img'), String(n).repeat(1_000)),
+    async () => {},
     signal,
   );
 const read = (n: number) =>
@@ -81,8 +82,11 @@ describe('memory images', () => {
   });
 
   it('leave nothing behind when they could not be written or read', async () => {
-    const broken = images.write(idOf(1), packedOf(1), () => Promise.reject(new Error('no')), signal);
+    const failing = () => Promise.reject(new Error('no'));
+    const broken = images.write(idOf(1), packedOf(1), failing, async () => {}, signal);
     await expect(broken).rejects.toThrow('no');
+    const elsewhere = images.write(idOf(1), packedOf(1), async () => {}, failing, signal);
+    await expect(elsewhere).rejects.toThrow('no');
     await mkdir(packedOf(2));
     await expect(read(2)).rejects.toMatchObject({ code: 'checkpoint_missing' });
     expect(await atHand()).toEqual([]);

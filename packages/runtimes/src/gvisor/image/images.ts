@@ -41,13 +41,17 @@ export class Images {
     await rm(this.#directory, { recursive: true, force: true });
   }
 
-  /** Has an image written, and packs it into the directory. It stays at hand: who fell asleep last is woken next. */
-  async write(
+  /**
+   * Has an image written, and packs it into the directory while something else is done. It stays at hand: who fell
+   * asleep last is woken next.
+   */
+  async write<T>(
     id: CheckpointId,
     packed: string,
     write: (image: string) => Promise<void>,
+    meanwhile: () => Promise<T>,
     signal: AbortSignal,
-  ): Promise<void> {
+  ): Promise<T> {
     await this.forget(id);
     const path = this.#place();
     const image: AtHand = { path, bytes: 0, users: 1, ready: Promise.resolve() };
@@ -55,15 +59,18 @@ export class Images {
       await writing(path, () => mkdir(path, { mode: 0o700 }));
       await write(path);
       await writing(packed, () => mkdir(packed, { mode: 0o700 }));
-      await packImage(path, packed, signal);
+      const [done, isPacked] = await Promise.allSettled([meanwhile(), packImage(path, packed, signal)]);
+      if (isPacked.status === 'rejected') throw isPacked.reason;
+      if (done.status === 'rejected') throw done.reason;
       image.bytes = await bytesIn(path);
+      image.users = 0;
+      this.#atHand.set(id, image);
+      await this.#trim();
+      return done.value;
     } catch (thrown) {
       await this.#remove(image);
       throw thrown;
     }
-    image.users = 0;
-    this.#atHand.set(id, image);
-    await this.#trim();
   }
 
   /** The image stays where it is until `work` has ended. */
