@@ -10,6 +10,7 @@ import type {
   Address,
   AgentAddress,
   Captured,
+  FreezePurpose,
   Instance,
   MemoryVerdict,
   Observation,
@@ -77,6 +78,9 @@ export class GvisorRuntime implements Runtime {
   readonly #cleared = new Map<SandboxId, number>();
   /** The last capture of an instance: whoever has just gone to sleep is likely to be woken. */
   readonly #captured = new Map<string, Expected>();
+
+  /** Containers that were frozen for a snapshot, after which their sandbox goes on. */
+  readonly #goingOn = new Set<string>();
 
   constructor(ground: Ground, berths: Berths) {
     this.#ground = ground;
@@ -188,11 +192,13 @@ export class GvisorRuntime implements Runtime {
     if (record !== undefined) await this.#ground.layers.presync(record.upper, signal);
   }
 
-  freeze(instance: Instance, signal: AbortSignal): Promise<void> {
+  freeze(instance: Instance, signal: AbortSignal, purpose?: FreezePurpose): Promise<void> {
     return this.#turn(instance, signal, async () => {
       const { record } = await this.#live(instance);
       const { network, runsc } = this.#ground;
       const { id } = record.container;
+      if (purpose === 'snapshot') this.#goingOn.add(id);
+      else this.#goingOn.delete(id);
       try {
         // While its programs still run, so that they are long over when the image is made.
         await network.reset(id);
@@ -214,7 +220,10 @@ export class GvisorRuntime implements Runtime {
       const { record, state } = await this.#live(instance);
       if (state !== 'paused') throw new TorporError('conflict', 'Only a frozen instance can be captured.');
       const captured = await captureInstance(this.#ground, instance, record, mode, staging, signal);
-      this.#captured.set(record.container.id, { id: staging.checkpointId, ...captured });
+      const expected = { id: staging.checkpointId, ...captured };
+      this.#captured.set(record.container.id, expected);
+      // What it goes on in is made while the rest is written down.
+      if (this.#goingOn.has(record.container.id)) this.#berths.expect(expected);
       return captured;
     });
   }
@@ -353,6 +362,7 @@ export class GvisorRuntime implements Runtime {
       if (kept.length > 0) this.#expectWake(name);
     }
     this.#captured.delete(name);
+    this.#goingOn.delete(name);
     this.#owners.delete(name);
     await files.remove(instance);
   }

@@ -40,7 +40,11 @@ const { O_RDONLY, O_NOFOLLOW, O_WRONLY, O_CREAT, O_EXCL } = constants;
 const deflate = promisify(zstdCompress);
 const inflate = promisify(zstdDecompress);
 /** Of memory as it is found, this level leaves hardly more than those above it, in less time. */
-const HOW = { params: { [zlib.ZSTD_c_compressionLevel]: -1, [zlib.ZSTD_c_checksumFlag]: 1 } };
+const HOW = {
+  params: { [zlib.ZSTD_c_compressionLevel]: -1, [zlib.ZSTD_c_checksumFlag]: 1 },
+  // Each in one go: by default a piece would go back and forth between the threads a hundred times.
+  chunkSize: PIECE_BYTES,
+};
 
 /** Into a directory that is empty. Whoever asks makes it durable. */
 export async function packImage(raw: string, packed: string, signal: AbortSignal): Promise<void> {
@@ -116,9 +120,11 @@ async function unpackFile(
       await forEachBounded(places, AT_ONCE, async (place) => {
         const expected = Math.min(pieceBytes, bytes - place.to);
         const piece = await readPiece(source, place.from, place.length);
-        const whole = await inflate(piece, { maxOutputLength: pieceBytes }).catch((cause: unknown) => {
-          throw corrupt(id, from, cause);
-        });
+        const whole = await inflate(piece, { maxOutputLength: pieceBytes, chunkSize: pieceBytes }).catch(
+          (cause: unknown) => {
+            throw corrupt(id, from, cause);
+          },
+        );
         if (whole.length !== expected) throw corrupt(id, from);
         await writePiece(target, whole, place.to);
       });
