@@ -55,7 +55,8 @@ async function floor(dir: string, megabytes: number): Promise<Line[]> {
   });
   let n = 0;
   const container = async () => {
-    const id = `floor-${megabytes}-${n++}`;
+    // runsc takes the beginning of a name for the name.
+    const id = `floor-${megabytes}-${String(n++).padStart(3, '0')}`;
     const bundle = join(dir, id);
     await mkdir(bundle);
     const node = dirname(process.execPath);

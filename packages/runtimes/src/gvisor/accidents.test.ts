@@ -16,7 +16,7 @@ import {
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { type GvisorWorld, makeGvisorWorld, whyNoGvisor } from '../../testing/gvisor-world.ts';
 import { findRunsc } from './find-runsc.ts';
-import { serverTag } from './instance-names.ts';
+import { instanceName, serverTag } from './instance-names.ts';
 import { openOverlayLayers } from './layers/overlay-layers.ts';
 import { runProgram } from './network/system-program.ts';
 import { runscBuild } from './runsc-version.ts';
@@ -114,7 +114,7 @@ describe.skipIf(why !== null)('an accident', { timeout: 120_000 }, () => {
     // Namespace, container, mount and control group of it stay; what is known about it is gone.
     await rm(record(halved));
     const nameless: Instance = { sandboxId: `sbx_${'z'.repeat(20)}`, generation: 7 };
-    const name = `${serverTag(world.dataDir)}-${'z'.repeat(20)}-7`;
+    const name = instanceName(serverTag(world.dataDir), nameless);
     await runProgram('ip', ['netns', 'add', name]);
     await world.reopen();
     const found = await listedInstances(world.runtime);

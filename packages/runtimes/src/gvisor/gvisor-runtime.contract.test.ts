@@ -2,6 +2,20 @@ import { describeRuntimeContract } from '@torpor/engine/testing';
 import { afterAll, describe, it } from 'vitest';
 import { type GvisorWorld, makeGvisorWorld, whyNoGvisor } from '../../testing/gvisor-world.ts';
 
+/** Those that only gVisor could fail in a way of its own; `npm run test:gvisor` holds the runtime to all of it. */
+const SOME = [
+  'runs a new instance from a template, of which nothing came back from memory',
+  'says gone, without files, of what is wiped, destroyed, of another generation or never was',
+  'ends what is up to the generation, and leaves newer ones and other sandboxes alone',
+  'shows exactly what is there, alive or dead, and nothing after it is destroyed',
+  'finds running, frozen and dead instances again',
+  'keeps the files for a start elsewhere',
+  'leaves the instance frozen and whole when it fails or is aborted, and can be asked again',
+  'keeps the files of an instance that died',
+  'starts two instances that then go their own ways',
+  'with memory: the processes come back as they were, or are said to be lost',
+];
+
 const why = await whyNoGvisor();
 if (why !== null) {
   describe('the gVisor runtime', () => {
@@ -10,8 +24,9 @@ if (why !== null) {
 } else {
   let world: Promise<GvisorWorld> | undefined;
   afterAll(async () => (await world)?.close());
-  describeRuntimeContract('gvisor', () => {
+  const make = () => {
     world ??= makeGvisorWorld();
     return world;
-  });
+  };
+  describeRuntimeContract('gvisor', make, SOME);
 }
