@@ -12,6 +12,7 @@ import { BaseSystems } from './guest/base-system.ts';
 import { findTini, guestTools } from './guest/guest-tools.ts';
 import { ReadOnlyView } from './guest/read-only-view.ts';
 import { GvisorRuntime } from './gvisor-runtime.ts';
+import { memoryForImages } from './image/image-memory.ts';
 import { Images } from './image/images.ts';
 import { InstanceFiles, pathsIn } from './instance-files.ts';
 import { serverTag } from './instance-names.ts';
@@ -76,7 +77,7 @@ export async function gvisorRuntime(options: GvisorRuntimeOptions): Promise<Open
     files: new InstanceFiles(instances),
     berthsDir,
     layers: await openOverlayLayers({ root: at('layers'), clock, randomBytes }),
-    images: new Images(at('images')),
+    images: new Images({ memory: await memoryForImages(tag), disk: at('images') }),
     owned: new OwnedLayers(at('owned')),
     network: await openSandboxNetwork({
       owner: { tag, dataDir },

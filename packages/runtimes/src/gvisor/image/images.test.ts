@@ -12,14 +12,19 @@ let images: Images;
 
 beforeEach(async () => {
   place = await mkdtemp(join(tmpdir(), 'torpor-images-'));
-  // Room for two of those that `write` makes.
-  images = new Images(join(place, 'at-hand'), 2_500);
+  images = new Images(places());
   await images.open();
 });
 afterEach(() => rm(place, { recursive: true, force: true }));
 
+/** Room for two of those that `write` makes. */
+const places = () => ({
+  memory: { directory: join(place, 'at-hand'), bytes: 2_500 },
+  disk: join(place, 'disk'),
+});
 const packedOf = (n: number) => join(place, `packed-${n}`);
 const atHand = () => readdir(join(place, 'at-hand'));
+const onDisk = () => readdir(join(place, 'disk'));
 const write = (n: number) =>
   images.write(
     idOf(n),
@@ -40,7 +45,7 @@ describe('memory images', () => {
 
   it('come from their checkpoint after a restart', async () => {
     await write(1);
-    images = new Images(join(place, 'at-hand'), 2_500);
+    images = new Images(places());
     await images.open();
     expect(await atHand()).toEqual([]);
     expect(await read(1)).toBe('1'.repeat(1_000));
@@ -56,6 +61,31 @@ describe('memory images', () => {
     expect(await read(1)).toBe('1'.repeat(1_000));
     await rm(packedOf(2), { recursive: true });
     await expect(read(2)).rejects.toMatchObject({ code: 'checkpoint_missing' });
+  });
+
+  it('that do not fit are on the disk, for as long as they are used', async () => {
+    images = new Images({ ...places(), memory: { directory: join(place, 'at-hand-2'), bytes: 10 } });
+    await images.open();
+    await write(1);
+    expect(await onDisk()).toEqual([]);
+    await images.use(idOf(1), packedOf(1), async (image) => {
+      expect(image.startsWith(join(place, 'disk'))).toBe(true);
+      expect(await readFile(join(image, 'pages.img'), 'utf8')).toBe('1'.repeat(1_000));
+    });
+    expect(await onDisk()).toEqual([]);
+  });
+
+  it('never take more memory than they may, however many are used at once', async () => {
+    for (const n of [1, 2, 3, 4, 5]) await write(n);
+    let most = 0;
+    const looks = [1, 2, 3, 4, 5].map((n) =>
+      images.use(idOf(n), packedOf(n), async () => {
+        most = Math.max(most, (await atHand()).length);
+      }),
+    );
+    await Promise.all(looks);
+    expect(most).toBeLessThanOrEqual(2);
+    expect(await onDisk()).toEqual([]);
   });
 
   it('are unpacked once for all who start from one at the same time', async () => {
@@ -78,7 +108,8 @@ describe('memory images', () => {
       await write(4);
       expect(await readFile(join(image, 'pages.img'), 'utf8')).toBe('1'.repeat(1_000));
     });
-    expect(await atHand()).toHaveLength(2);
+    // The one that was used took its part of the room until then.
+    expect(await atHand()).toHaveLength(1);
   });
 
   it('leave nothing behind when they could not be written or read', async () => {

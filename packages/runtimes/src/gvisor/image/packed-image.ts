@@ -36,6 +36,7 @@ const PIECE_BYTES = 2 * 1024 * 1024;
 /** As many as there are threads in Node's pool. */
 const AT_ONCE = 4;
 const { O_RDONLY, O_NOFOLLOW, O_WRONLY, O_CREAT, O_EXCL } = constants;
+const NEW = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW;
 
 const deflate = promisify(zstdCompress);
 const inflate = promisify(zstdDecompress);
@@ -46,17 +47,35 @@ const HOW = {
   chunkSize: PIECE_BYTES,
 };
 
-/** Into a directory that is empty. Whoever asks makes it durable. */
-export async function packImage(raw: string, packed: string, signal: AbortSignal): Promise<void> {
+/**
+ * Into a directory that is empty. Whoever asks makes it durable. Where there is another directory, the image is copied
+ * into that on the way.
+ */
+export async function packImage(
+  raw: string,
+  packed: string,
+  copy: string | undefined,
+  signal: AbortSignal,
+): Promise<void> {
   await writing(packed, async () => {
     const files: PackedFile[] = [];
     for (const name of (await readdir(raw)).sort()) {
-      const pieces = await packFile(join(raw, name), join(packed, `${name}.zst`), signal);
+      const [from, to] = [join(raw, name), join(packed, `${name}.zst`)];
+      const pieces =
+        copy === undefined
+          ? await packFile(from, to, undefined, signal)
+          : await withFile(join(copy, name), NEW, (beside) => packFile(from, to, beside, signal));
       files.push({ name, bytes: (await stat(join(raw, name))).size, pieces });
     }
     const record: Pieces = { version: 1, pieceBytes: PIECE_BYTES, files };
     await writeFile(join(packed, RECORD), JSON.stringify(record), { mode: 0o600 });
   });
+}
+
+/** What it takes when it is unpacked. */
+export async function packedBytes(packed: string, id: CheckpointId): Promise<number> {
+  const text = await readingCheckpoint(id, packed, () => readFile(join(packed, RECORD), 'utf8'));
+  return readPieces(text, id).files.reduce((sum, { bytes }) => sum + bytes, 0);
 }
 
 /** Into a directory that is empty. A piece that is not what was packed proves the checkpoint corrupt. */
@@ -70,9 +89,14 @@ export async function unpackImage(packed: string, raw: string, id: CheckpointId)
   });
 }
 
-async function packFile(from: string, to: string, signal: AbortSignal): Promise<number[]> {
+async function packFile(
+  from: string,
+  to: string,
+  beside: FileHandle | undefined,
+  signal: AbortSignal,
+): Promise<number[]> {
   return withFile(from, O_RDONLY | O_NOFOLLOW, (source) =>
-    withFile(to, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, async (target) => {
+    withFile(to, NEW, async (target) => {
       const { size } = await source.stat();
       const pieces: number[] = [];
       const pending: Promise<Buffer>[] = [];
@@ -85,7 +109,7 @@ async function packFile(from: string, to: string, signal: AbortSignal): Promise<
       try {
         for (let at = 0; at < size; at += PIECE_BYTES) {
           signal.throwIfAborted();
-          pending.push(packPiece(source, at, Math.min(PIECE_BYTES, size - at)));
+          pending.push(packPiece(source, at, Math.min(PIECE_BYTES, size - at), beside));
           if (pending.length === AT_ONCE) await writeNext();
         }
         while (pending.length > 0) await writeNext();
@@ -98,8 +122,18 @@ async function packFile(from: string, to: string, signal: AbortSignal): Promise<
   );
 }
 
-async function packPiece(source: FileHandle, at: number, bytes: number): Promise<Buffer> {
-  return deflate(await readPiece(source, at, bytes), HOW);
+async function packPiece(
+  source: FileHandle,
+  at: number,
+  bytes: number,
+  beside: FileHandle | undefined,
+): Promise<Buffer> {
+  const piece = await readPiece(source, at, bytes);
+  const [packed] = await Promise.all([
+    deflate(piece, HOW),
+    beside === undefined ? undefined : writePiece(beside, piece, at),
+  ]);
+  return packed;
 }
 
 async function unpackFile(
@@ -116,7 +150,7 @@ async function unpackFile(
     return place;
   });
   await withFile(from, O_RDONLY | O_NOFOLLOW, (source) =>
-    withFile(to, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, async (target) => {
+    withFile(to, NEW, async (target) => {
       await forEachBounded(places, AT_ONCE, async (place) => {
         const expected = Math.min(pieceBytes, bytes - place.to);
         const piece = await readPiece(source, place.from, place.length);
