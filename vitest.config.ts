@@ -13,8 +13,7 @@ export default defineConfig(({ mode }) => {
       globalSetup: ['tests/setup/postgres.ts'],
       // Tests open sockets, databases and processes: one that leaks must not share a process with the next.
       pool: 'forks',
-      // One more than the cores of the smallest machine we test on: much of what is tested is waiting.
-      maxWorkers: 3,
+      maxWorkers: 2,
       testTimeout: campaigns ? 3_600_000 : 30_000,
       hookTimeout: 30_000,
       // Named, because vitest would otherwise choose by who is looking.
