@@ -126,6 +126,15 @@ describe.skipIf(why !== null)('an accident', { timeout: 120_000 }, () => {
     expect(await runProgram('ip', ['netns', 'list'])).not.toContain(name);
   });
 
+  it('that leaves something of an instance after all is mended by the next destroy (R112)', async () => {
+    const gone: Instance = { sandboxId: `sbx_${'y'.repeat(20)}`, generation: 1 };
+    await world.runtime.destroy(gone, unhurried);
+    await runProgram('ip', ['netns', 'add', instanceName(serverTag(world.dataDir), gone)]);
+    expect(await listedInstances(world.runtime)).toEqual([gone]);
+    await world.runtime.destroy(gone, unhurried);
+    expect(await listedInstances(world.runtime)).toEqual([]);
+  });
+
   it('between a merge and the record of it leaves no layer behind (R112)', async () => {
     const instance = await world.started();
     const checkpoint = await paused(world, instance, 'files');

@@ -84,8 +84,9 @@ export class Berths {
     this.#making.set(id, making);
   }
 
-  /** What was made for this checkpoint is of no use any more. */
+  /** What was made for this checkpoint, or just is, is of no use any more. */
   async forget(checkpoint: CheckpointId): Promise<void> {
+    while (this.#making.has(checkpoint)) await this.#making.get(checkpoint);
     const useless = this.#ready.filter((one) => one.checkpoint === checkpoint);
     for (const one of useless) await this.#drop(one);
   }

@@ -1,6 +1,4 @@
-import { describeRuntimeContract } from '@torpor/engine/testing';
-import { afterAll, describe, it } from 'vitest';
-import { type GvisorWorld, makeGvisorWorld, whyNoGvisor } from '../../testing/gvisor-world.ts';
+import { describeGvisorContract } from '../../testing/gvisor-contract.ts';
 
 /** Those that only gVisor could fail in a way of its own; `npm run test:gvisor` holds the runtime to all of it. */
 const SOME = [
@@ -16,17 +14,4 @@ const SOME = [
   'with memory: the processes come back as they were, or are said to be lost',
 ];
 
-const why = await whyNoGvisor();
-if (why !== null) {
-  describe('the gVisor runtime', () => {
-    it.skip(`is not tested here: ${why}`);
-  });
-} else {
-  let world: Promise<GvisorWorld> | undefined;
-  afterAll(async () => (await world)?.close());
-  const make = () => {
-    world ??= makeGvisorWorld();
-    return world;
-  };
-  describeRuntimeContract('gvisor', make, SOME);
-}
+await describeGvisorContract(SOME);

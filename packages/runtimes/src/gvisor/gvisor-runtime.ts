@@ -78,7 +78,6 @@ export class GvisorRuntime implements Runtime {
   readonly #cleared = new Map<SandboxId, number>();
   /** The last capture of an instance: whoever has just gone to sleep is likely to be woken. */
   readonly #captured = new Map<string, Expected>();
-
   /** Containers that were frozen for a snapshot, after which their sandbox goes on. */
   readonly #goingOn = new Set<string>();
 
@@ -236,7 +235,10 @@ export class GvisorRuntime implements Runtime {
       }
       const { network, runsc } = this.#ground;
       const { id } = record.container;
+      const captured = this.#captured.get(id);
       this.#captured.delete(id);
+      // It would stand on files that are written to again.
+      if (captured !== undefined) await this.#berths.forget(captured.id);
       if (state === 'paused') await this.#reopen(instance, record);
       // Also of one that runs: a freeze that was broken off may have left it without.
       await network.release(id);
@@ -274,13 +276,11 @@ export class GvisorRuntime implements Runtime {
   }
 
   async *list(): AsyncGenerator<Instance> {
-    const seen = new Set<string>();
-    for await (const instance of this.#ground.files.list()) {
-      seen.add(instanceName(this.#ground.tag, instance));
+    for await (const instance of this.#found()) {
+      // Whatever we thought: a destroy has something to do again.
+      if (this.#isCleared(instance)) this.#cleared.delete(instance.sandboxId);
       yield instance;
     }
-    for await (const stray of this.#strays())
-      if (!seen.has(instanceName(this.#ground.tag, stray))) yield stray;
   }
 
   async inspect(checkpoint: SealedCheckpoint, signal: AbortSignal): Promise<MemoryVerdict> {
@@ -419,6 +419,16 @@ export class GvisorRuntime implements Runtime {
       if (record?.upper === layer || record?.merged === layer) return true;
     }
     return false;
+  }
+
+  async *#found(): AsyncGenerator<Instance> {
+    const seen = new Set<string>();
+    for await (const instance of this.#ground.files.list()) {
+      seen.add(instanceName(this.#ground.tag, instance));
+      yield instance;
+    }
+    for await (const stray of this.#strays())
+      if (!seen.has(instanceName(this.#ground.tag, stray))) yield stray;
   }
 
   /** Instances of which there is something on the machine, whatever is written down about them. */

@@ -43,6 +43,15 @@ export function buildErrors(...codes: ErrorCode[]) {
   return Object.fromEntries(answers);
 }
 
+/** The same whichever of the two faces starts the build. */
+export const startErrors = buildErrors(
+  'not_found',
+  'conflict',
+  'capacity',
+  'capability_unsupported',
+  'idempotency_mismatch',
+);
+
 export function refusal(description: string) {
   return json(description, buildErrorReplySchema);
 }

@@ -11,10 +11,11 @@ import {
 } from '@torpor/protocol';
 import type { FastifyReply } from 'fastify';
 import { z } from 'zod';
+import { FILE_HEADERS } from '../http/file-headers.ts';
 import { json } from '../http/route-schema.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
 import type { RouteParts } from '../parts.ts';
-import { buildErrors, jobParams, once, ownerOf } from './face.ts';
+import { buildErrors, jobParams, once, ownerOf, startErrors } from './face.ts';
 
 const tags = ['builds'];
 const filesQuery = z.strictObject({ path: z.string().min(1).max(512).optional() });
@@ -32,13 +33,7 @@ export function generationRoutes(face: RoutesApp, parts: RouteParts, builds: Bui
         body: buildRequestSchema,
         response: {
           201: json('It is in line, or scheduled for tomorrow.', buildStartedSchema),
-          ...buildErrors(
-            'not_found',
-            'conflict',
-            'capacity',
-            'capability_unsupported',
-            'idempotency_mismatch',
-          ),
+          ...startErrors,
         },
       },
     },
@@ -156,13 +151,5 @@ export function generationRoutes(face: RoutesApp, parts: RouteParts, builds: Bui
 }
 
 function sendFile(reply: FastifyReply, content: Uint8Array): FastifyReply {
-  return reply
-    .headers({
-      'content-type': 'application/octet-stream',
-      // It comes from the API's own address, and must not be taken for a page of it.
-      'content-disposition': 'attachment',
-      'x-content-type-options': 'nosniff',
-      'content-security-policy': 'sandbox',
-    })
-    .send(Buffer.from(content));
+  return reply.headers(FILE_HEADERS).send(Buffer.from(content));
 }

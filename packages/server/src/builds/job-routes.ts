@@ -12,7 +12,7 @@ import { z } from 'zod';
 import { json } from '../http/route-schema.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
 import type { RouteParts } from '../parts.ts';
-import { buildErrors, jobParams, once, ownerOf, refusal } from './face.ts';
+import { buildErrors, jobParams, once, ownerOf, refusal, startErrors } from './face.ts';
 import { WrongMoment } from './failures.ts';
 import { streamEvents, streamLogs } from './streams.ts';
 
@@ -40,13 +40,7 @@ export function jobRoutes(face: RoutesApp, parts: RouteParts, builds: Builds): v
         body: buildRequestSchema,
         response: {
           201: json('Where it stands, and what the user has used.', jobViewSchema),
-          ...buildErrors(
-            'not_found',
-            'conflict',
-            'capacity',
-            'capability_unsupported',
-            'idempotency_mismatch',
-          ),
+          ...startErrors,
         },
       },
     },

@@ -10,6 +10,7 @@ import {
 } from '@torpor/protocol';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { z } from 'zod';
+import { FILE_HEADERS } from '../http/file-headers.ts';
 import { errors, json, sandboxParams } from '../http/route-schema.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
 import { whileMoving } from '../http/stall.ts';
@@ -138,15 +139,7 @@ async function read(
     whenOver(reply, () => inside.release());
     const length = found.file.headers['content-length'];
     if (length !== undefined) reply.header('content-length', length);
-    return reply
-      .headers({
-        'content-type': 'application/octet-stream',
-        // It comes from the API's own address, and must not be taken for a page of it.
-        'content-disposition': 'attachment',
-        'x-content-type-options': 'nosniff',
-        'content-security-policy': 'sandbox',
-      })
-      .send(whileMoving(found.file, clock, settings.stallMs));
+    return reply.headers(FILE_HEADERS).send(whileMoving(found.file, clock, settings.stallMs));
   } catch (thrown) {
     inside.release();
     throw fromAgent(thrown, id);

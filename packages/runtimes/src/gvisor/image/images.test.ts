@@ -1,10 +1,14 @@
+import { execFile } from 'node:child_process';
+import { randomBytes } from 'node:crypto';
 import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { promisify } from 'node:util';
 import type { CheckpointId } from '@torpor/protocol';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { Images } from './images.ts';
 
+const run = promisify(execFile);
 const signal = new AbortController().signal;
 const idOf = (n: number): CheckpointId => `ckpt_${String(n).padStart(20, '0')}`;
 let place: string;
@@ -73,6 +77,31 @@ describe('memory images', () => {
       expect(await readFile(join(image, 'pages.img'), 'utf8')).toBe('1'.repeat(1_000));
     });
     expect(await onDisk()).toEqual([]);
+  });
+
+  it.skipIf(process.getuid?.() !== 0)('are on the disk when others have filled the memory', async () => {
+    const full = join(place, 'full');
+    await mkdir(full);
+    await run('mount', ['-t', 'tmpfs', '-o', 'size=64k', 'torpor-test', full]);
+    try {
+      images = new Images({ ...places(), memory: { directory: join(full, 'at-hand'), bytes: 1024 ** 2 } });
+      await images.open();
+      const pages = randomBytes(200_000);
+      await images.write(
+        idOf(1),
+        packedOf(1),
+        (image) => writeFile(join(image, 'pages.img'), pages),
+        async () => {},
+        signal,
+      );
+      const found = await images.use(idOf(1), packedOf(1), (image) => readFile(join(image, 'pages.img')));
+      expect(found.equals(pages)).toBe(true);
+      expect([await readdir(join(full, 'at-hand')), await onDisk()]).toEqual([[], []]);
+      await rm(join(full, 'at-hand'), { recursive: true });
+      expect(await images.use(idOf(1), packedOf(1), async () => 'used')).toBe('used');
+    } finally {
+      await run('umount', [full]);
+    }
   });
 
   it('never take more memory than they may, however many are used at once', async () => {

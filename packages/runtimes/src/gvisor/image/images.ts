@@ -6,9 +6,9 @@
  * because whoever makes something else durable there would have to wait until all of it was written. Nor does the
  * sandbox itself write it into memory, which would count as its own.
  */
-import { mkdir, readdir, rm, stat } from 'node:fs/promises';
+import { copyFile, mkdir, readdir, rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
-import type { CheckpointId } from '@torpor/protocol';
+import { type CheckpointId, TorporError } from '@torpor/protocol';
 import { writing } from '../../storage-failure.ts';
 import { packedBytes, packImage, unpackImage } from './packed-image.ts';
 
@@ -18,14 +18,9 @@ export interface ImagePlaces {
   readonly disk: string;
 }
 
-interface Room {
-  readonly path: string;
-  readonly bytes: number;
-}
-
 interface Image {
-  /** Resolves when it can be read. */
-  readonly room: Promise<Room>;
+  /** Resolves when it can be read there. */
+  readonly path: Promise<string>;
   users: number;
 }
 
@@ -33,7 +28,8 @@ export class Images {
   readonly #places: ImagePlaces;
   /** Those used last come last. */
   readonly #atHand = new Map<CheckpointId, Image>();
-  readonly #inMemory = new Set<Room>();
+  /** What each path in memory takes. */
+  readonly #inMemory = new Map<string, number>();
   #next = 0;
 
   constructor(places: ImagePlaces) {
@@ -64,20 +60,20 @@ export class Images {
     signal: AbortSignal,
   ): Promise<T> {
     await this.forget(id);
-    const raw = await this.#onDisk(0);
-    let room: Room | undefined;
+    const raw = await this.#onDisk();
+    let copy: string | undefined;
     try {
-      await write(raw.path);
-      room = await this.#inMemoryFor(await bytesIn(raw.path));
+      await write(raw);
       await writing(packed, () => mkdir(packed, { mode: 0o700 }));
-      const packing = packImage(raw.path, packed, room?.path, signal);
-      const [done, isPacked] = await Promise.allSettled([meanwhile(), packing]);
-      if (isPacked.status === 'rejected') throw isPacked.reason;
-      if (done.status === 'rejected') throw done.reason;
-      if (room !== undefined) this.#atHand.set(id, { room: Promise.resolve(room), users: 0 });
-      return done.value;
+      const tasks = [this.#copyOf(raw), packImage(raw, packed, signal), meanwhile()] as const;
+      // None of them outlives the failure of another.
+      await Promise.allSettled(tasks);
+      copy = await tasks[0];
+      const [, , done] = await Promise.all(tasks);
+      if (copy !== undefined) this.#atHand.set(id, { path: Promise.resolve(copy), users: 0 });
+      return done;
     } catch (thrown) {
-      if (room !== undefined) await this.#clear(room);
+      if (copy !== undefined) await this.#clear(copy);
       throw thrown;
     } finally {
       await this.#clear(raw);
@@ -86,23 +82,15 @@ export class Images {
 
   /** The image stays where it is until `work` has ended. */
   async use<T>(id: CheckpointId, packed: string, work: (image: string) => Promise<T>): Promise<T> {
-    const image = this.#atHand.get(id) ?? { room: this.#unpack(id, packed), users: 0 };
+    const image = this.#atHand.get(id) ?? { path: this.#unpacked(id, packed), users: 0 };
     this.#atHand.delete(id);
     this.#atHand.set(id, image);
     image.users++;
-    const isLast = () => --image.users === 0;
-    const room = await image.room.catch((thrown: unknown) => {
-      if (this.#atHand.get(id) === image) this.#atHand.delete(id);
-      throw thrown;
-    });
     try {
-      return await work(room.path);
+      return await work(await image.path);
     } finally {
-      const isKept = this.#inMemory.has(room);
-      if (isLast() && !(isKept && this.#atHand.get(id) === image)) {
-        if (this.#atHand.get(id) === image) this.#atHand.delete(id);
-        await this.#clear(room);
-      }
+      image.users--;
+      await this.#letGo(id, image);
     }
   }
 
@@ -110,36 +98,66 @@ export class Images {
   async forget(id: CheckpointId): Promise<void> {
     const image = this.#atHand.get(id);
     this.#atHand.delete(id);
-    // Who uses it clears it away.
-    if (image?.users === 0) await this.#clear(await image.room);
+    if (image !== undefined) await this.#letGo(id, image);
   }
 
-  async #unpack(id: CheckpointId, packed: string): Promise<Room> {
-    const bytes = await packedBytes(packed, id);
-    const room = (await this.#inMemoryFor(bytes)) ?? (await this.#onDisk(bytes));
+  /** Clears it away, unless somebody uses it or it is to stay at hand. */
+  async #letGo(id: CheckpointId, image: Image): Promise<void> {
+    const path = await image.path.catch(() => undefined);
+    if (image.users > 0) return;
+    const isAtHand = this.#atHand.get(id) === image;
+    if (isAtHand && path !== undefined && this.#inMemory.has(path)) return;
+    if (isAtHand) this.#atHand.delete(id);
+    if (path !== undefined) await this.#clear(path);
+  }
+
+  /** In memory; undefined when there is no room: what is only at hand must not keep anybody from falling asleep. */
+  async #copyOf(raw: string): Promise<string | undefined> {
+    const path = await this.#roomInMemory(await bytesIn(raw));
+    if (path === undefined) return undefined;
     try {
-      await unpackImage(packed, room.path, id);
-      return room;
+      for (const name of await readdir(raw)) await copyFile(join(raw, name), join(path, name));
+      return path;
+    } catch {
+      await this.#clear(path);
+      return undefined;
+    }
+  }
+
+  async #unpacked(id: CheckpointId, packed: string): Promise<string> {
+    const path = await this.#roomInMemory(await packedBytes(packed, id));
+    if (path === undefined) return this.#unpackedTo(await this.#onDisk(), id, packed);
+    return this.#unpackedTo(path, id, packed).catch(async (thrown: unknown) => {
+      if (!(thrown instanceof TorporError && thrown.code === 'storage_full')) throw thrown;
+      return this.#unpackedTo(await this.#onDisk(), id, packed);
+    });
+  }
+
+  async #unpackedTo(path: string, id: CheckpointId, packed: string): Promise<string> {
+    try {
+      await unpackImage(packed, path, id);
+      return path;
     } catch (thrown) {
-      await this.#clear(room);
+      await this.#clear(path);
       throw thrown;
     }
   }
 
-  /** If need be in the place of others that nobody uses. */
-  async #inMemoryFor(bytes: number): Promise<Room | undefined> {
+  /** If need be in the place of others that nobody uses. Who else writes to memory may have filled it all the same. */
+  async #roomInMemory(bytes: number): Promise<string | undefined> {
     const { memory } = this.#places;
     if (memory === undefined || bytes > memory.bytes) return undefined;
-    const room: Room = { path: join(memory.directory, String(this.#next++)), bytes };
-    this.#inMemory.add(room);
+    const path = join(memory.directory, String(this.#next++));
+    this.#inMemory.set(path, bytes);
     while (this.#taken() > memory.bytes && (await this.#dropOldest()));
-    if (this.#taken() <= memory.bytes) return made(room);
-    this.#inMemory.delete(room);
+    const isMade = this.#taken() <= memory.bytes && (await made(path).catch(() => undefined));
+    if (isMade === path) return path;
+    this.#inMemory.delete(path);
     return undefined;
   }
 
-  #onDisk(bytes: number): Promise<Room> {
-    return made({ path: join(this.#places.disk, String(this.#next++)), bytes });
+  #onDisk(): Promise<string> {
+    return made(join(this.#places.disk, String(this.#next++)));
   }
 
   #directories(): string[] {
@@ -148,9 +166,7 @@ export class Images {
   }
 
   #taken(): number {
-    let bytes = 0;
-    for (const room of this.#inMemory) bytes += room.bytes;
-    return bytes;
+    return [...this.#inMemory.values()].reduce((sum, bytes) => sum + bytes, 0);
   }
 
   async #dropOldest(): Promise<boolean> {
@@ -162,15 +178,15 @@ export class Images {
     return false;
   }
 
-  async #clear(room: Room): Promise<void> {
-    await rm(room.path, { recursive: true, force: true });
-    this.#inMemory.delete(room);
+  async #clear(path: string): Promise<void> {
+    await rm(path, { recursive: true, force: true });
+    this.#inMemory.delete(path);
   }
 }
 
-async function made(room: Room): Promise<Room> {
-  await writing(room.path, () => mkdir(room.path, { mode: 0o700 }));
-  return room;
+async function made(path: string): Promise<string> {
+  await writing(path, () => mkdir(path, { mode: 0o700 }));
+  return path;
 }
 
 async function bytesIn(directory: string): Promise<number> {

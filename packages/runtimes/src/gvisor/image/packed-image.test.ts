@@ -35,7 +35,7 @@ async function pack(): Promise<void> {
   await writeFile(join(raw, 'pages.img'), pages);
   await writeFile(join(raw, 'checkpoint.img'), 'state');
   await writeFile(join(raw, 'pages_meta.img'), '');
-  await packImage(raw, packed, undefined, new AbortController().signal);
+  await packImage(raw, packed, new AbortController().signal);
 }
 
 describe('a packed memory image', () => {
@@ -90,7 +90,7 @@ describe('a packed memory image', () => {
 
   it('is not finished for somebody who has given up', async () => {
     await writeFile(join(raw, 'pages.img'), pages);
-    await expect(packImage(raw, packed, undefined, AbortSignal.abort())).rejects.toThrow();
+    await expect(packImage(raw, packed, AbortSignal.abort())).rejects.toThrow();
     expect(await readdir(packed)).not.toContain('pieces.json');
   });
 });

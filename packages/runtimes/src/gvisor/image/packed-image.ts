@@ -47,24 +47,12 @@ const HOW = {
   chunkSize: PIECE_BYTES,
 };
 
-/**
- * Into a directory that is empty. Whoever asks makes it durable. Where there is another directory, the image is copied
- * into that on the way.
- */
-export async function packImage(
-  raw: string,
-  packed: string,
-  copy: string | undefined,
-  signal: AbortSignal,
-): Promise<void> {
+/** Into a directory that is empty. Whoever asks makes it durable. */
+export async function packImage(raw: string, packed: string, signal: AbortSignal): Promise<void> {
   await writing(packed, async () => {
     const files: PackedFile[] = [];
     for (const name of (await readdir(raw)).sort()) {
-      const [from, to] = [join(raw, name), join(packed, `${name}.zst`)];
-      const pieces =
-        copy === undefined
-          ? await packFile(from, to, undefined, signal)
-          : await withFile(join(copy, name), NEW, (beside) => packFile(from, to, beside, signal));
+      const pieces = await packFile(join(raw, name), join(packed, `${name}.zst`), signal);
       files.push({ name, bytes: (await stat(join(raw, name))).size, pieces });
     }
     const record: Pieces = { version: 1, pieceBytes: PIECE_BYTES, files };
@@ -89,12 +77,7 @@ export async function unpackImage(packed: string, raw: string, id: CheckpointId)
   });
 }
 
-async function packFile(
-  from: string,
-  to: string,
-  beside: FileHandle | undefined,
-  signal: AbortSignal,
-): Promise<number[]> {
+async function packFile(from: string, to: string, signal: AbortSignal): Promise<number[]> {
   return withFile(from, O_RDONLY | O_NOFOLLOW, (source) =>
     withFile(to, NEW, async (target) => {
       const { size } = await source.stat();
@@ -109,7 +92,7 @@ async function packFile(
       try {
         for (let at = 0; at < size; at += PIECE_BYTES) {
           signal.throwIfAborted();
-          pending.push(packPiece(source, at, Math.min(PIECE_BYTES, size - at), beside));
+          pending.push(packPiece(source, at, Math.min(PIECE_BYTES, size - at)));
           if (pending.length === AT_ONCE) await writeNext();
         }
         while (pending.length > 0) await writeNext();
@@ -122,18 +105,8 @@ async function packFile(
   );
 }
 
-async function packPiece(
-  source: FileHandle,
-  at: number,
-  bytes: number,
-  beside: FileHandle | undefined,
-): Promise<Buffer> {
-  const piece = await readPiece(source, at, bytes);
-  const [packed] = await Promise.all([
-    deflate(piece, HOW),
-    beside === undefined ? undefined : writePiece(beside, piece, at),
-  ]);
-  return packed;
+async function packPiece(source: FileHandle, at: number, bytes: number): Promise<Buffer> {
+  return deflate(await readPiece(source, at, bytes), HOW);
 }
 
 async function unpackFile(
