@@ -92,6 +92,7 @@ export async function startAgent(options: AgentOptions, script: string): Promise
         await Promise.all([pipes.warmUp(), loadTerminals().catch(() => {})]);
         tidyMemory();
       },
+      rest: () => workers.rest(),
     }),
   );
   const bound = await listen(server, options.listen);

@@ -108,6 +108,19 @@ describe.runIf(isRoot)('an agent that is root, for another user', () => {
     expect((await stat(join(own, 'dir'))).uid).toBe(NOBODY.uid);
   });
 
+  it('carries no worker through a sleep that nobody needed since the last', async () => {
+    const path = join(own, 'a');
+    const write = () => client.files.write(path, 'x', { user });
+    await write();
+    await client.rest();
+    expect(await worker()).toBeDefined();
+    await client.rest();
+    expect(await worker()).toBeUndefined();
+    // Nobody notices, whenever it happens.
+    await Promise.all([write(), client.rest(), write(), client.rest(), write()]);
+    expect(await text(await client.files.read(path, { user }))).toBe('x');
+  });
+
   it('lets the kernel decide what that user may do', async () => {
     const closed = join(agent.directory, 'closed');
     await expect(client.files.read(closed, { user })).rejects.toMatchObject({ code: 'forbidden' });

@@ -3,6 +3,7 @@
  * needed and ended when idle. Requests are passed on as they come, bodies and answers streaming.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { type ClientHttp2Session, type ClientHttp2Stream, connect, constants } from 'node:http2';
 import type { Duplex } from 'node:stream';
 import { TorporError } from '@torpor/protocol';
@@ -19,6 +20,8 @@ interface Worker {
   readonly session: ClientHttp2Session;
   /** Requests under way. */
   open: number;
+  /** Whether there was one since the last rest. */
+  isUsed: boolean;
   idle?: NodeJS.Timeout;
 }
 
@@ -39,7 +42,7 @@ export class FileWorkers {
 
   /** `body` is what was already read of the request. */
   async forward(request: Request, response: Response, context: FileContext, body?: Buffer): Promise<void> {
-    const worker = await this.workerOf(context.user);
+    const worker = await this.usableWorkerOf(context.user);
     const stream = worker.session.request(passedHeaders(request, context));
     this.busy(worker);
     stream.on('close', () => this.done(worker, context.user));
@@ -66,10 +69,26 @@ export class FileWorkers {
     });
   }
 
+  /** Ends those that were of no use since the last rest: the memory of a sandbox is written down with them in it. */
+  async rest(): Promise<void> {
+    for (const [uid, starting] of [...this.workers]) {
+      const worker = await starting.catch(() => undefined);
+      if (worker === undefined) continue;
+      if (worker.isUsed || worker.open > 0) worker.isUsed = false;
+      else await this.end(uid, worker);
+    }
+  }
+
   close(): void {
     for (const starting of this.workers.values())
       void starting.then(({ child }) => child.kill('SIGKILL')).catch(() => {});
     this.workers.clear();
+  }
+
+  /** Its successor, when it was just being ended. */
+  private async usableWorkerOf(user: User): Promise<Worker> {
+    const worker = await this.workerOf(user);
+    return worker.session.closed ? this.workerOf(user) : worker;
   }
 
   private workerOf(user: User): Promise<Worker> {
@@ -103,22 +122,27 @@ export class FileWorkers {
     session.on('connect', () => session.setLocalWindowSize(SESSION_WINDOW));
     // A worker that cannot start, or breaks, closes its session; requests on it are answered by that.
     for (const source of [child, session, pipe]) source.on('error', () => session.destroy());
-    return { child, session, open: 0 };
+    return { child, session, open: 0, isUsed: false };
   }
 
   private busy(worker: Worker): void {
     clearTimeout(worker.idle);
+    worker.isUsed = true;
     worker.open += 1;
   }
 
   private done(worker: Worker, user: User): void {
     worker.open -= 1;
     if (worker.open > 0) return;
-    worker.idle = setTimeout(() => {
-      // Forgotten before it goes, so that nobody is sent to it any more.
-      this.workers.delete(user.uid);
-      worker.session.close(() => worker.child.kill());
-    }, IDLE_MS).unref();
+    worker.idle = setTimeout(() => void this.end(user.uid, worker), IDLE_MS).unref();
+  }
+
+  private async end(uid: number, { child, session }: Worker): Promise<void> {
+    // Forgotten before it goes, so that nobody is sent to it any more.
+    this.workers.delete(uid);
+    const ended = child.exitCode === null && child.signalCode === null ? once(child, 'exit') : undefined;
+    session.close(() => child.kill());
+    await ended;
   }
 }
 

@@ -185,6 +185,7 @@ describe('an agent that was told who the server is', () => {
       expect(await codeOf(closed.client.envs())).toBe('unauthenticated');
       expect(await codeOf(closed.client.forward(80))).toBe('unauthenticated');
       expect(await codeOf(closed.client.warmUp())).toBe('unauthenticated');
+      expect(await codeOf(closed.client.rest())).toBe('unauthenticated');
       expect(await codeOf(closed.client.process.list({}))).toBe(Code.Unauthenticated);
       await closed.client.init({ credential: 'd' }, { credential: 'c' });
       expect(await codeOf(closed.client.envs())).toBe('unauthenticated');

@@ -126,7 +126,8 @@ async function untilReady(
   }
 }
 
-async function answers(address: Address, path: string, signal: AbortSignal): Promise<boolean> {
+/** Below 500, within a bound; whatever else happens is no answer. */
+export async function answers(address: Address, path: string, signal: AbortSignal): Promise<boolean> {
   const bounded = AbortSignal.any([signal, AbortSignal.timeout(ANSWER_MS)]);
   const status = await new Promise<number>((resolve) => {
     const asked = request({ ...address, path, signal: bounded, agent: false }, (response) => {

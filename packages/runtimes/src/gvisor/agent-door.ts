@@ -4,6 +4,7 @@ import { type AgentClient, connectAgent } from '@torpor/envd';
 import { TorporError } from '@torpor/protocol';
 import { AGENT_PORT } from './berth.ts';
 import { GUEST_HOME, GUEST_USER } from './guest/layout.ts';
+import type { InstanceRecord } from './instance-files.ts';
 import type { Attachment } from './network/sandbox-network.ts';
 
 export interface AgentOrder {
@@ -18,6 +19,8 @@ export interface AgentOrder {
   readonly env: Readonly<Record<string, string>>;
   /** And threads, of its people. As they are, when it is not said. */
   readonly processes?: number | undefined;
+  /** Whether it came back with its memory, listening as it was. */
+  readonly isBack: boolean;
   /** Whether the sentry still lives: without it nobody will ever answer. */
   readonly isAlive: () => Promise<boolean>;
 }
@@ -26,6 +29,7 @@ const FIRST_LOOK_MS = 4;
 const LONGEST_LOOK_MS = 50;
 /** A knock on a door that is not there yet is answered by nobody. */
 const KNOCK_MS = 1_000;
+const REST_MS = 500;
 
 export function agentAt(guestAddress: string, accessToken: string): AgentClient {
   return connectAgent({ baseUrl: `http://${guestAddress}:${AGENT_PORT}`, accessToken });
@@ -49,14 +53,31 @@ export async function setUpAgent(order: AgentOrder, clock: Clock, signal: AbortS
     hosts: `127.0.0.1 localhost\n${guestAddress} ${hostname}\n`,
     ...(order.processes === undefined ? {} : { maxProcesses: order.processes }),
   };
+  const init = (credential: string) => agent.init(orders, { signal, credential });
   try {
+    const isSetUp = order.isBack && (await init(order.credential).then(isTrue, isFalse));
+    if (isSetUp) return agent;
     await untilAnswering(order, agent, clock, signal);
-    await agent.init(orders, { signal, credential: order.credential });
+    // The answer to a first try may have been lost.
+    await init(order.credential).catch(() => init(order.nextCredential));
     return agent;
   } catch (thrown) {
     agent.close();
     throw thrown;
   }
+}
+
+/**
+ * What it has started for nobody is not carried through a sleep. A courtesy: one that does not answer is frozen as it
+ * is.
+ */
+export async function restAgent(
+  { guestAddress, token }: Pick<InstanceRecord, 'guestAddress' | 'token'>,
+  signal: AbortSignal,
+): Promise<void> {
+  const agent = agentAt(guestAddress, token);
+  await agent.rest({ signal: AbortSignal.any([signal, AbortSignal.timeout(REST_MS)]) }).catch(() => {});
+  agent.close();
 }
 
 async function untilAnswering(
@@ -68,14 +89,13 @@ async function untilAnswering(
   for (let pause = FIRST_LOOK_MS; ; pause = Math.min(2 * pause, LONGEST_LOOK_MS)) {
     signal.throwIfAborted();
     const knock = AbortSignal.any([signal, AbortSignal.timeout(KNOCK_MS)]);
-    const answered = await agent.health({ signal: knock }).then(
-      () => true,
-      () => false,
-    );
-    if (answered) return;
+    if (await agent.health({ signal: knock }).then(isTrue, isFalse)) return;
     if (!(await isAlive())) {
       throw new TorporError('internal', 'The sandbox ended before its agent was ready.');
     }
     await clock.sleep(pause, signal);
   }
 }
+
+const isTrue = () => true;
+const isFalse = () => false;

@@ -121,7 +121,7 @@ export class Berths {
     const number = randomBytes(6).toString('hex');
     const name = `${tag}-berth-${number}`;
     const directory = join(berthsDir, number);
-    const stack = await stackFor(this.#ground, needsOf(checkpoint), 'memory', signal);
+    const stack = await stackFor(this.#ground, needsOf(checkpoint), 'memory');
     const upper = await layers.create();
     const paths = pathsIn(directory);
     const network = { mode: 'none' } as const;

@@ -1,13 +1,32 @@
 /** The declared services of an instance that has just been started, whatever came back with its memory. */
 import { isDeepStrictEqual } from 'node:util';
+import type { StartSpec } from '@torpor/engine';
 import { type AgentClient, type ProcessInfo, Signal, serviceTag } from '@torpor/envd';
 import type { Service } from '@torpor/protocol';
-import { declaredPort, serviceProcess, startServices, untilServicesReady } from '../services.ts';
+import { answers, declaredPort, serviceProcess, startServices, untilServicesReady } from '../services.ts';
 import type { Ground } from './ground.ts';
 import type { StartOrder } from './start.ts';
 
 /** How often it is asked whether a service that was killed has ended. */
 const LOOK_MS = 10;
+
+/** A service that answered its ready check, or did not. */
+interface Knock {
+  readonly service: Service;
+  readonly isReady: Promise<boolean>;
+}
+
+/**
+ * Their programs come back to life while the agent does: who can be reached without it is asked meanwhile, once,
+ * whether it is ready. What is no answer here is none yet.
+ */
+export function knockAtServices(host: string, { services }: StartSpec, signal: AbortSignal): Knock[] {
+  return services.flatMap((service) => {
+    const { port, ready } = service;
+    if (port === undefined || ready?.path === undefined) return [];
+    return { service, isReady: answers({ host, port }, ready.path, signal) };
+  });
+}
 
 /**
  * Those that came back as they are declared go on; the others are started, in the order they were declared in.
@@ -17,6 +36,7 @@ export async function bringUpServices(
   ground: Ground,
   { spec, dial, use }: StartOrder,
   agent: AgentClient,
+  knocks: readonly Knock[],
   signal: AbortSignal,
 ): Promise<void> {
   if (spec.services.length === 0) return;
@@ -28,7 +48,13 @@ export async function bringUpServices(
   for (const { name } of missing) {
     if (found.has(serviceTag(name))) await end(ground, serviceTag(name), agent, signal);
   }
-  await untilServicesReady(here, back, signal);
+  const ready = new Set<Service>();
+  for (const { service, isReady } of knocks) if (await isReady) ready.add(service);
+  await untilServicesReady(
+    here,
+    back.filter((service) => !ready.has(service)),
+    signal,
+  );
   await startServices(here, missing, signal);
 }
 

@@ -31,7 +31,7 @@ import {
 } from '@torpor/protocol';
 import { isMissing } from '../storage-failure.ts';
 import { Turns } from '../turns.ts';
-import { agentAt } from './agent-door.ts';
+import { agentAt, restAgent } from './agent-door.ts';
 import { AGENT_PORT, clearBerth } from './berth.ts';
 import type { Berths, Expected } from './berths.ts';
 import { captureInstance, salvageInstance } from './capture.ts';
@@ -188,7 +188,8 @@ export class GvisorRuntime implements Runtime {
 
   async presync(instance: Instance, signal: AbortSignal): Promise<void> {
     const record = await this.#ground.files.read(instance);
-    if (record !== undefined) await this.#ground.layers.presync(record.upper, signal);
+    if (record === undefined) return;
+    await Promise.all([this.#ground.layers.presync(record.upper, signal), restAgent(record, signal)]);
   }
 
   freeze(instance: Instance, signal: AbortSignal, purpose?: FreezePurpose): Promise<void> {
@@ -283,7 +284,7 @@ export class GvisorRuntime implements Runtime {
     }
   }
 
-  async inspect(checkpoint: SealedCheckpoint, signal: AbortSignal): Promise<MemoryVerdict> {
+  async inspect(checkpoint: SealedCheckpoint): Promise<MemoryVerdict> {
     const { layers, machine, base, shelf } = this.#ground;
     const needs = needsOf(checkpoint);
     for (const { id, nonce } of needs.layers) {
@@ -295,7 +296,7 @@ export class GvisorRuntime implements Runtime {
     if (needs.runsc !== machine.runsc) return { usable: false, why: 'it was made by another build of runsc' };
     if (needs.processor !== machine.processor)
       return { usable: false, why: 'it was made on another processor' };
-    if (needs.root === 'base' && (await base.current(signal)).fingerprint !== needs.system) {
+    if (needs.root === 'base' && (await base.current()).fingerprint !== needs.system) {
       return { usable: false, why: 'the system of this machine has changed since it was made' };
     }
     const tools = await openGuestTools(shelf, needs.tools).catch(() => undefined);

@@ -95,7 +95,7 @@ export async function gvisorRuntime(options: GvisorRuntimeOptions): Promise<Open
     }),
     cgroups: await openCgroups(tag),
     view,
-    base: new BaseSystems({ view, tools }),
+    base: new BaseSystems({ view, tools, clock }),
     tools,
     shelf,
     machine: { runsc: options.runsc.build, processor: (await machineIdentity()).processor },

@@ -288,7 +288,9 @@ export class Runsc {
       const words = [verb, ...args];
       const command =
         verb === 'create' ? this.#command(words, logs) : this.#networked(container, words, logs);
-      const wrapped = container.entering?.(command) ?? command;
+      // What `create` has made is a member already.
+      const isNew = verb !== 'restore' || !(await this.#root.has(id));
+      const wrapped = (isNew ? container.entering?.(command) : undefined) ?? command;
       const { status } = await this.#run(verb, wrapped, signal, { output: output.fd });
       if (status === 0) return;
       const said = await lastLogged(log, before);

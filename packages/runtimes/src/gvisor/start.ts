@@ -6,7 +6,7 @@ import { bareSandboxId, TorporError } from '@torpor/protocol';
 import { setUpAgent } from './agent-door.ts';
 import { type Berth, makeBerth, type Stack } from './berth.ts';
 import type { Berths } from './berths.ts';
-import { bringUpServices } from './bring-up-services.ts';
+import { bringUpServices, knockAtServices } from './bring-up-services.ts';
 import { type GvisorNeeds, MEMORY, needsOf, readSecrets } from './checkpoint-needs.ts';
 import { withDefaults } from './default-limits.ts';
 import type { Ground } from './ground.ts';
@@ -32,7 +32,7 @@ export async function startInstance(
 ): Promise<Started> {
   const { instance, from, use, spec } = order;
   const needs = needsOf(from);
-  const stack = await stackFor(ground, needs, use, signal);
+  const stack = await stackFor(ground, needs, use);
   const hostname = bareSandboxId(instance.sandboxId);
   const secrets = use === 'memory' ? await readSecrets(from) : { credential: secret() };
 
@@ -56,6 +56,7 @@ export async function startInstance(
 
   if (use === 'memory') await restore(ground, berth, from, signal);
   else await boot(ground, berth, secrets.credential, signal);
+  const ready = use === 'memory' ? knockAtServices(berth.attachment.guestAddress, spec, signal) : [];
   const agent = await setUpAgent(
     {
       attachment: berth.attachment,
@@ -66,13 +67,14 @@ export async function startInstance(
       hostname,
       env: spec.env,
       processes: withDefaults(spec.resources).processes,
+      isBack: use === 'memory',
       isAlive: async () => (await ground.runsc.glance(berth.container.id)).is !== 'gone',
     },
     ground.clock,
     signal,
   );
   try {
-    await bringUpServices(ground, order, agent, signal);
+    await bringUpServices(ground, order, agent, ready, signal);
   } finally {
     agent.close();
   }
@@ -81,14 +83,9 @@ export async function startInstance(
 }
 
 /** What a memory image needs must be what it had; a boot takes what there is now. */
-export async function stackFor(
-  ground: Ground,
-  needs: GvisorNeeds,
-  use: 'memory' | 'files',
-  signal: AbortSignal,
-): Promise<Stack> {
+export async function stackFor(ground: Ground, needs: GvisorNeeds, use: 'memory' | 'files'): Promise<Stack> {
   const tools = use === 'memory' ? await openGuestTools(ground.shelf, needs.tools) : ground.tools;
-  const system = needs.root === 'base' ? await ground.base.current(signal) : null;
+  const system = needs.root === 'base' ? await ground.base.current() : null;
   return { root: needs.root, lower: needs.layers, tools, system };
 }
 

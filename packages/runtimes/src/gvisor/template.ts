@@ -58,7 +58,7 @@ async function fillRoot(
   signal: AbortSignal,
 ): Promise<Pick<Stack, 'root' | 'system'>> {
   if (root.kind === 'builtin') {
-    const system = await base.current(signal);
+    const system = await base.current();
     await makeBaseRoot(into, system.directories);
     return { root: 'base', system };
   }
@@ -129,6 +129,7 @@ async function boot(
       hostname: 'sandbox',
       env: order.env,
       processes: withDefaults({}).processes,
+      isBack: false,
       isAlive: async () => (await runsc.glance(container.id)).is !== 'gone',
     },
     clock,

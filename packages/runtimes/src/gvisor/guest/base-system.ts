@@ -1,5 +1,6 @@
 /** This machine's system as the guests of `base` see it, looked at again when it may have changed. */
 import { createHash } from 'node:crypto';
+import type { Clock } from '@torpor/engine';
 import type { GuestTools } from './guest-tools.ts';
 import type { GuestBind } from './layout.ts';
 import type { ReadOnlyView } from './read-only-view.ts';
@@ -25,22 +26,39 @@ export interface BaseSystem {
 export interface BaseSystemsOptions {
   readonly view: ReadOnlyView;
   readonly tools: GuestTools;
+  readonly clock: Clock;
 }
+
+/** A start asks more than once, and many start at once. */
+const FRESH_MS = 500;
 
 export class BaseSystems {
   private readonly options: BaseSystemsOptions;
+  private last: { readonly at: number; readonly system: Promise<BaseSystem> } | undefined;
   private known: { readonly quick: string; readonly covered: Promise<Covered> } | undefined;
 
   constructor(options: BaseSystemsOptions) {
     this.options = options;
   }
 
-  /** Quick while nothing has changed; otherwise every file of the system is looked at once. */
-  async current(signal: AbortSignal): Promise<BaseSystem> {
+  /** As it was a moment ago. Quick while nothing has changed; otherwise every file of the system is looked at once. */
+  current(): Promise<BaseSystem> {
+    const now = this.options.clock.monotonic();
+    if (this.last !== undefined && now - this.last.at < FRESH_MS) return this.last.system;
+    const last = { at: now, system: this.look() };
+    this.last = last;
+    last.system.catch(() => {
+      if (this.last === last) this.last = undefined;
+    });
+    return last.system;
+  }
+
+  /** Not ended by the wish of one caller: others may be waiting for the same. */
+  private async look(): Promise<BaseSystem> {
     const directories = await systemDirectories();
     const quick = systemFingerprint(directories);
     const covered = await this.covered(directories, quick);
-    const binds = systemBinds(await this.sources(directories, signal), covered);
+    const binds = systemBinds(await this.sources(directories), covered);
     // What is covered up is part of it: an image can only be used with the mounts it was made with.
     const places = JSON.stringify(binds.map(({ destination }) => destination));
     return {
@@ -50,7 +68,6 @@ export class BaseSystems {
     };
   }
 
-  /** Not ended by the wish of one caller: others may be waiting for the same. */
   private covered(directories: SystemDirectories, quick: string): Promise<Covered> {
     if (this.known?.quick === quick) return this.known.covered;
     const looking = { quick, covered: coveredPaths(directories) };
@@ -61,8 +78,9 @@ export class BaseSystems {
     return looking.covered;
   }
 
-  private async sources({ bound }: SystemDirectories, signal: AbortSignal): Promise<BindSources> {
+  private async sources({ bound }: SystemDirectories): Promise<BindSources> {
     const { view, tools } = this.options;
+    const { signal } = new AbortController();
     const places = new Map<string, string>();
     for (const path of bound) places.set(path, await view.show(path, signal));
     return {

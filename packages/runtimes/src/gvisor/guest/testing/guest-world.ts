@@ -7,6 +7,7 @@ import { randomBytes } from 'node:crypto';
 import { mkdir, mkdtemp, realpath, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
+import { systemClock } from '@torpor/engine';
 import { unhurried } from '@torpor/engine/testing';
 import { AGENT_PORT, type AgentClient, asUser, connectAgent, type InitResponse } from '@torpor/envd';
 import type { Resources } from '@torpor/protocol';
@@ -106,7 +107,7 @@ async function furnishWorld(
     agentDir,
     tini: await findTini(),
   });
-  const system = await new BaseSystems({ view, tools }).current(unhurried);
+  const system = await new BaseSystems({ view, tools, clock: systemClock }).current();
   const toolsSource = await view.show(tools.directory, unhurried);
   const base = join(directory, 'base');
   await mkdir(base);
