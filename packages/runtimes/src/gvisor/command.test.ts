@@ -1,4 +1,4 @@
-import { mkdtemp, open, readFile, rm } from 'node:fs/promises';
+import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { unhurried } from '@torpor/engine/testing';
@@ -33,12 +33,11 @@ describe('a command', () => {
 
   it('prints into a file, and what it leaves running is not waited for', async () => {
     const directory = await mkdtemp(join(tmpdir(), 'torpor-c-'));
-    const file = await open(join(directory, 'output'), 'a');
+    const output = join(directory, 'output');
 
-    const { status } = await runCommand('sh', ['-c', 'sleep 5 & echo $!'], { ...options, output: file.fd });
+    const { status } = await runCommand('sh', ['-c', 'sleep 5 & echo $!'], { ...options, output });
 
-    await file.close();
-    const left = Number(await readFile(join(directory, 'output'), 'utf8'));
+    const left = Number(await readFile(output, 'utf8'));
     await rm(directory, { recursive: true });
     expect(status).toBe(0);
     expect(process.kill(left, 'SIGKILL')).toBe(true);

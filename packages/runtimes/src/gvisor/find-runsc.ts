@@ -4,7 +4,7 @@
  */
 import { access, constants, readdir } from 'node:fs/promises';
 import { join } from 'node:path';
-import { searchPath } from './command.ts';
+import { searchPath } from './programs/plain-environment.ts';
 import { isNewEnough, type RunscVersion, readRunscVersion } from './runsc-version.ts';
 
 /** Has a directory for each version, with the program in it. */

@@ -3,10 +3,10 @@ import { access, constants, mkdtemp, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { TorporError } from '@torpor/protocol';
 import { bootOnce } from './boot-once.ts';
-import { searchPath } from './command.ts';
 import { findRunsc } from './find-runsc.ts';
 import { bad, type CheckedHost, good, type HostCheck, nearestDirectory } from './host-check.ts';
 import { checkNetworkNamespaces, checkNftables, checkOverlay } from './kernel-checks.ts';
+import { searchPath } from './programs/plain-environment.ts';
 import { checkCgroups, checkDisk, checkMemory } from './resource-checks.ts';
 
 export type { HostCheck } from './host-check.ts';

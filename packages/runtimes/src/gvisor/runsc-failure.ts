@@ -7,7 +7,7 @@
  */
 import { readFile } from 'node:fs/promises';
 import { type ErrorCode, TorporError } from '@torpor/protocol';
-import type { CommandEnd } from './command.ts';
+import type { ProgramEnd } from './programs/launch.ts';
 import type { ContainerState } from './runsc.ts';
 
 export type Verb =
@@ -40,7 +40,7 @@ const STORAGE: readonly (readonly [words: string, code: ErrorCode])[] = [
 export interface FailedCommand {
   readonly verb: Verb;
   readonly container: string;
-  readonly status: CommandEnd['status'];
+  readonly status: ProgramEnd['status'];
   /** What runsc said, all of it. */
   readonly said: string;
 }

@@ -6,13 +6,14 @@
  * after one, a container that was being made or restored may exist in any state, and is to be deleted; a
  * sentry that was writing an image goes on until it has written it, and `resume` waits for that.
  */
-import { mkdir, open, stat } from 'node:fs/promises';
+import { mkdir, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { type Clock, systemClock } from '@torpor/engine';
 import { TorporError } from '@torpor/protocol';
 import { isMissing } from '../storage-failure.ts';
-import { type CommandEnd, type CommandOptions, runCommand } from './command.ts';
+import { type CommandOptions, runCommand } from './command.ts';
 import { inNetworkNamespace } from './network-entry.ts';
+import type { ProgramEnd } from './programs/launch.ts';
 import { type Remembered, RootDirectory } from './root-directory.ts';
 import { lastLogged, runscFailure, type Verb } from './runsc-failure.ts';
 import { isAlive, isSentryOf, type RunscProcess, runscProcesses } from './sentries.ts';
@@ -245,7 +246,7 @@ export class Runsc {
     [program, ...args]: readonly [string, ...string[]],
     signal: AbortSignal,
     options: Pick<CommandOptions, 'output'> = {},
-  ): Promise<CommandEnd> {
+  ): Promise<ProgramEnd> {
     return runCommand(program, args, {
       signal,
       boundMs: this.#options.boundMs ?? BOUND_MS[verb],
@@ -282,22 +283,16 @@ export class Runsc {
       ({ size }) => size,
       () => 0,
     );
-    const place = this.#options.discardOutput === true ? '/dev/null' : join(logs, LOG_FILES.output);
-    const output = await open(place, 'a', 0o600);
-    try {
-      const words = [verb, ...args];
-      const command =
-        verb === 'create' ? this.#command(words, logs) : this.#networked(container, words, logs);
-      // What `create` has made is a member already.
-      const isNew = verb !== 'restore' || !(await this.#root.has(id));
-      const wrapped = (isNew ? container.entering?.(command) : undefined) ?? command;
-      const { status } = await this.#run(verb, wrapped, signal, { output: output.fd });
-      if (status === 0) return;
-      const said = await lastLogged(log, before);
-      throw runscFailure({ verb, container: id, status, said }, null);
-    } finally {
-      await output.close();
-    }
+    const output = this.#options.discardOutput === true ? '/dev/null' : join(logs, LOG_FILES.output);
+    const words = [verb, ...args];
+    const command = verb === 'create' ? this.#command(words, logs) : this.#networked(container, words, logs);
+    // What `create` has made is a member already.
+    const isNew = verb !== 'restore' || !(await this.#root.has(id));
+    const wrapped = (isNew ? container.entering?.(command) : undefined) ?? command;
+    const { status } = await this.#run(verb, wrapped, signal, { output });
+    if (status === 0) return;
+    const said = await lastLogged(log, before);
+    throw runscFailure({ verb, container: id, status, said }, null);
   }
 
   async #stateAfter(id: string, signal: AbortSignal): Promise<ContainerState | null> {

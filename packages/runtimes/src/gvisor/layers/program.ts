@@ -2,11 +2,18 @@
 import { type ChildProcessByStdio, spawn } from 'node:child_process';
 import type { Readable, Writable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
+import { launch } from '../programs/launch.ts';
+import { plainEnvironment } from '../programs/plain-environment.ts';
 
 export interface ProgramOptions {
   readonly cwd?: string;
   readonly env?: Readonly<Record<string, string>>;
   readonly signal?: AbortSignal | undefined;
+}
+
+interface RunOptions extends ProgramOptions {
+  /** With which it may end as well as with 0. */
+  readonly accepted?: readonly number[];
 }
 
 /** A program that ended otherwise than well. What it said is for people. */
@@ -21,22 +28,25 @@ export class ProgramFailure extends Error {
   }
 }
 
-/** Names are bytes: without this, some programs would take the words of a name for characters of a language. */
-const PLAIN = { LC_ALL: 'C.UTF-8' };
 /** As much of what a program says as anybody reads. */
 const SAID_AT_MOST = 2000;
 
 type Child = ChildProcessByStdio<Writable, Readable, Readable>;
 
-/** Runs a program to its end and throws away what it prints. */
+/** Runs a program to its end. What it prints is expected to be little. */
 export async function run(
   program: string,
   args: readonly string[],
-  options: ProgramOptions = {},
-): Promise<void> {
-  for await (const _ of output(program, args, options)) {
-    // Read, so that it never waits for us.
-  }
+  { cwd, env, signal, accepted = [] }: RunOptions = {},
+): Promise<string> {
+  signal?.throwIfAborted();
+  const place = cwd === undefined ? {} : { cwd };
+  const order = { program, args, env: { ...plainEnvironment(), ...env }, ...place };
+  const { status, stdout, stderr } = await launch(order, signal);
+  signal?.throwIfAborted();
+  const isWell = status === 0 || (status !== null && accepted.includes(status));
+  if (!isWell) throw new ProgramFailure(program, status, said(stderr));
+  return stdout;
 }
 
 /** What a program prints, as it prints it. Ends only when the program has ended well. */
@@ -83,10 +93,14 @@ function inputFailure(failed: { readonly thrown: unknown } | undefined): typeof 
   return broken.includes(code) ? undefined : failed;
 }
 
+function said(heard: string): string {
+  return heard.trim().slice(0, SAID_AT_MOST);
+}
+
 function start(program: string, args: readonly string[], { cwd, env, signal }: ProgramOptions): Child {
   return spawn(program, args, {
     stdio: ['pipe', 'pipe', 'pipe'],
-    env: { ...process.env, ...PLAIN, ...env },
+    env: { ...plainEnvironment(), ...env },
     killSignal: 'SIGKILL',
     ...(cwd === undefined ? {} : { cwd }),
     ...(signal === undefined ? {} : { signal }),
@@ -94,9 +108,9 @@ function start(program: string, args: readonly string[], { cwd, env, signal }: P
 }
 
 function endOf(program: string, child: Child, signal: AbortSignal | undefined): Promise<undefined> {
-  let said = '';
+  let heard = '';
   child.stderr.on('data', (chunk: Buffer) => {
-    if (said.length < SAID_AT_MOST) said += chunk.toString();
+    if (heard.length < SAID_AT_MOST) heard += chunk.toString();
   });
   const ended = new Promise<undefined>((resolve, reject) => {
     let failure: { readonly thrown: unknown } | undefined;
@@ -108,7 +122,7 @@ function endOf(program: string, child: Child, signal: AbortSignal | undefined): 
     child.once('close', (status) => {
       if (failure !== undefined) reject(failure.thrown);
       else if (status === 0) resolve(undefined);
-      else reject(new ProgramFailure(program, status, said.trim().slice(0, SAID_AT_MOST)));
+      else reject(new ProgramFailure(program, status, said(heard)));
     });
   });
   // Whoever reads the output hears of it at the output's end.

@@ -3,7 +3,7 @@
  * that no more is asked of the entries than is needed for it: 10,000 of them take some 30 ms.
  */
 import type { Usage } from './layers.ts';
-import { output, ProgramFailure } from './program.ts';
+import { run } from './program.ts';
 
 const BLOCK = 512;
 /** Kind, names, inode, blocks. */
@@ -13,13 +13,8 @@ const SOME_UNSEEN = 1;
 
 /** Of a directory that may be written meanwhile; what comes and goes counts or does not. */
 export async function usageOf(top: string, signal?: AbortSignal): Promise<Usage> {
-  const tally = new Tally();
-  try {
-    for await (const line of linesOf(top, signal)) tally.add(line);
-  } catch (thrown) {
-    if (!(thrown instanceof ProgramFailure && thrown.status === SOME_UNSEEN)) throw thrown;
-  }
-  return { bytes: tally.bytes, entries: tally.entries };
+  const { bytes, entries } = await tallyOf(top, [SOME_UNSEEN], signal);
+  return { bytes, entries };
 }
 
 /**
@@ -27,18 +22,15 @@ export async function usageOf(top: string, signal?: AbortSignal): Promise<Usage>
  * without the processes that held them, and no archive keeps them.
  */
 export async function sealedUsageOf(top: string, signal?: AbortSignal): Promise<Usage> {
-  const tally = new Tally();
-  for await (const line of linesOf(top, signal)) tally.add(line);
-  return { bytes: tally.bytes, entries: tally.entries - tally.sockets };
+  const { bytes, entries, sockets } = await tallyOf(top, [], signal);
+  return { bytes, entries: entries - sockets };
 }
 
-async function* linesOf(top: string, signal: AbortSignal | undefined): AsyncGenerator<string> {
-  let rest = '';
-  for await (const chunk of output('find', [top, '-xdev', '-printf', FORMAT], { signal })) {
-    const lines = (rest + chunk.toString('latin1')).split('\n');
-    rest = lines.pop() ?? '';
-    yield* lines;
-  }
+async function tallyOf(top: string, accepted: readonly number[], signal?: AbortSignal): Promise<Tally> {
+  const listing = await run('find', [top, '-xdev', '-printf', FORMAT], { signal, accepted });
+  const tally = new Tally();
+  for (const line of listing.split('\n')) if (line !== '') tally.add(line);
+  return tally;
 }
 
 /** Files with several names count once. */

@@ -1,7 +1,8 @@
 /** Runs `ip`, `nft`, `ss` and their like, each given its input whole and each argument as it is. */
-import { execFile } from 'node:child_process';
 import { TorporError } from '@torpor/protocol';
 import { isMissing } from '../../storage-failure.ts';
+import { launch } from '../programs/launch.ts';
+import { plainEnvironment } from '../programs/plain-environment.ts';
 
 /** The package of Debian and Ubuntu that has each program. */
 const PACKAGES = {
@@ -16,7 +17,6 @@ export type SystemProgram = keyof typeof PACKAGES;
 
 /** Past this one hangs, and nothing it was asked for counts as done. */
 const PATIENCE_MS = 20_000;
-const OUTPUT_AT_MOST = 64 * 1024 * 1024;
 
 /** What the program printed. Throws when it ends otherwise than well. */
 export function runProgram(program: SystemProgram, args: readonly string[], input = ''): Promise<string> {
@@ -36,35 +36,30 @@ export function runInNamespace(
 /** What `nsenter` ends with when there is no such program. */
 const NO_SUCH_PROGRAM = 127;
 
-function execute(
+async function execute(
   entry: SystemProgram,
   program: SystemProgram | 'sh',
   args: readonly string[],
   input: string,
 ): Promise<string> {
-  return new Promise((resolve, reject) => {
-    const options = { timeout: PATIENCE_MS, killSignal: 'SIGKILL', maxBuffer: OUTPUT_AT_MOST } as const;
-    const child = execFile(entry, args, options, (error, stdout, stderr) => {
-      if (error === null) resolve(stdout);
-      else if (isMissing(error)) reject(missingProgram(entry));
-      else if (error.code === NO_SUCH_PROGRAM && program !== 'sh') reject(missingProgram(program));
-      else reject(failure(program, args, error, stderr));
-    });
-    // A program that ends before it has read everything says why by its status.
-    child.stdin?.on('error', () => {});
-    child.stdin?.end(input);
+  const patience = AbortSignal.timeout(PATIENCE_MS);
+  const order = { program: entry, args, env: plainEnvironment(), input };
+  const { status, stdout, stderr } = await launch(order, patience).catch((thrown: unknown) => {
+    throw isMissing(thrown) ? missingProgram(entry) : thrown;
   });
+  if (status === 0) return stdout;
+  if (status === NO_SUCH_PROGRAM && program !== 'sh') throw missingProgram(program);
+  throw failure(program, args, status === null ? 'it was ended' : `it ended with ${status}`, stderr);
 }
 
 export function namespacePath(netns: string): string {
   return `/run/netns/${netns}`;
 }
 
-function failure(program: string, args: readonly string[], error: Error, stderr: string): TorporError {
+function failure(program: string, args: readonly string[], how: string, stderr: string): TorporError {
   const said = stderr.trim().slice(0, 1_000);
-  return new TorporError('internal', `${program} failed: ${said === '' ? error.message : said}`, {
+  return new TorporError('internal', `${program} failed: ${said === '' ? how : said}`, {
     details: { program, args },
-    cause: error,
   });
 }
 

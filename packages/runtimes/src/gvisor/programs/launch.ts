@@ -1,0 +1,107 @@
+/**
+ * Starts programs of the system from a small process of its own. A server with much memory would stand still for
+ * each of them, because the kernel copies its tables first; and every visitor of every sandbox with it.
+ */
+import { type ChildProcess, fork } from 'node:child_process';
+import { fileURLToPath } from 'node:url';
+import { TorporError } from '@torpor/protocol';
+
+export interface LaunchOrder {
+  readonly program: string;
+  /** Each as it is; a shell never sees one. */
+  readonly args: readonly string[];
+  /** All that it knows of. */
+  readonly env: Readonly<Record<string, string>>;
+  readonly cwd?: string;
+  readonly input?: string;
+  /**
+   * A file that takes what it prints. Needed by programs that leave something running: that keeps the output it
+   * was given, and the end of a pipe would not be the end of the program.
+   */
+  readonly output?: string;
+}
+
+export interface ProgramEnd {
+  /** Null when a signal ended it. */
+  readonly status: number | null;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+/** `failed` is the errno of one that could not be started. */
+export type Launched = ProgramEnd | { readonly failed: string };
+
+export type ToLauncher =
+  | { readonly id: number; readonly order: LaunchOrder }
+  /** By its id, with everything it has to do left undone. */
+  | { readonly kill: number };
+
+interface FromLauncher {
+  readonly id: number;
+  readonly launched: Launched;
+}
+
+const LAUNCHER = fileURLToPath(new URL('./launcher.ts', import.meta.url));
+/** It holds next to nothing. */
+const NODE_FLAGS = ['--single-threaded', '--max-semi-space-size=1'];
+
+interface Launcher {
+  readonly child: ChildProcess;
+  readonly waiting: Map<number, PromiseWithResolvers<Launched>>;
+}
+
+/** One for the whole server, as there is one server to be spared. */
+let launcher: Launcher | undefined;
+let lastId = 0;
+
+/**
+ * Resolves however it ended. Rejects when it could not be started. An abort kills it, and is heard of by its end, so
+ * that nobody need reckon with it any more.
+ */
+export async function launch(order: LaunchOrder, signal?: AbortSignal): Promise<ProgramEnd> {
+  const id = ++lastId;
+  launcher ??= startLauncher();
+  const { child, waiting } = launcher;
+  const ended = Promise.withResolvers<Launched>();
+  const tell = (message: ToLauncher) => child.send(message, (error) => error && ended.reject(broken(error)));
+  const kill = () => tell({ kill: id });
+  waiting.set(id, ended);
+  // Nobody waits for one that has nothing to do.
+  child.channel?.ref();
+  tell({ id, order });
+  signal?.addEventListener('abort', kill);
+  if (signal?.aborted === true) kill();
+  try {
+    const launched = await ended.promise;
+    if (!('failed' in launched)) return launched;
+    throw Object.assign(new Error(`${order.program}: ${launched.failed}`), { code: launched.failed });
+  } finally {
+    signal?.removeEventListener('abort', kill);
+    waiting.delete(id);
+    if (waiting.size === 0) child.channel?.unref();
+  }
+}
+
+function startLauncher(): Launcher {
+  const child = fork(LAUNCHER, {
+    execArgv: NODE_FLAGS,
+    env: {},
+    stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
+    // Out of reach of what the terminal says to the server, which has to end things in order.
+    detached: true,
+  });
+  const started: Launcher = { child, waiting: new Map() };
+  child.unref();
+  child.on('message', ({ id, launched }: FromLauncher) => started.waiting.get(id)?.resolve(launched));
+  const give = (cause?: Error) => {
+    if (launcher === started) launcher = undefined;
+    for (const { reject } of started.waiting.values()) reject(broken(cause));
+  };
+  child.once('error', give);
+  child.once('exit', () => give());
+  return started;
+}
+
+function broken(cause: Error | undefined): TorporError {
+  return new TorporError('internal', 'The process that starts programs has ended.', { cause });
+}
