@@ -31,6 +31,8 @@ const RESET_ARRIVES_MS = 20;
 /**
  * An image cannot hold connections to the outside: a program that had one would not get over it. So they are
  * reset first, by us, and both ends hear of it. While it is packed, there is time for something else.
+ *
+ * The sandbox itself writes it, into memory that counts as its own, so that its limits do not hold until it is thawed.
  */
 export async function writeImage<T>(
   ground: Ground,
@@ -39,11 +41,13 @@ export async function writeImage<T>(
   meanwhile: () => Promise<T>,
   signal: AbortSignal,
 ): Promise<T> {
-  const { images, runsc } = ground;
+  const { images, runsc, cgroups } = ground;
   await disconnect(ground, container.id, signal);
   await writeSecrets(path, { credential });
+  await cgroups?.limit(container.id, {});
+  const bytes = await runsc.memoryBytes(container.id);
   const write = (image: string) => runsc.checkpoint(container.id, image, signal);
-  return images.write(checkpointId, join(path, MEMORY), write, meanwhile, signal);
+  return images.write({ id: checkpointId, packed: join(path, MEMORY), bytes }, write, meanwhile, signal);
 }
 
 async function disconnect({ network, clock }: Ground, name: string, signal: AbortSignal): Promise<void> {

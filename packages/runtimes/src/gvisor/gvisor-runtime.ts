@@ -234,13 +234,22 @@ export class GvisorRuntime implements Runtime {
       if (sealed !== null && record.sealedFor === sealed) {
         throw new TorporError('conflict', 'Its files are sealed: it can only go on from the checkpoint.');
       }
-      const { network, runsc } = this.#ground;
+      const { network, runsc, images, cgroups, report } = this.#ground;
       const { id } = record.container;
       const captured = this.#captured.get(id);
       this.#captured.delete(id);
-      // It would stand on files that are written to again.
-      if (captured !== undefined) await this.#berths.forget(captured.id);
-      if (state === 'paused') await this.#reopen(instance, record);
+      if (captured !== undefined) {
+        // It would stand on files that are written to again.
+        await this.#berths.forget(captured.id);
+        // Its image counts as memory of the sandbox.
+        await images.forget(captured.id);
+      }
+      if (state === 'paused') {
+        await this.#reopen(instance, record);
+        await cgroups
+          ?.limit(id, withDefaults(record.resources))
+          .catch((error: unknown) => report('a sandbox goes on without its limits', { ...instance, error }));
+      }
       // Also of one that runs: a freeze that was broken off may have left it without.
       await network.release(id);
       if (state === 'paused') await runsc.resume(id, signal);

@@ -103,6 +103,20 @@ describe.skipIf(why !== null)('a sandbox with limits', { timeout: SLOW }, () => 
       });
     });
 
+    it('can be paused with nearly all of it in use, and has its limit again when it was not', async () => {
+      const instance = await started({ memoryMb: 128 });
+      const hold = (megabytes: number) =>
+        `node -e 'const kept = Buffer.alloc(${megabytes} * 2 ** 20, 1); console.log("held"); setTimeout(() => {}, 60_000)'`;
+      const held = `${hold(70).replace('node', await world.node())} > $HOME/held 2>&1 & while ! grep -q held $HOME/held; do sleep 0.1; done`;
+      await output(instance, held);
+      await world.runtime.freeze(instance, unhurried);
+      await sealing(world, (staging) => world.runtime.capture(instance, 'memory', staging, unhurried));
+      await world.runtime.thaw(instance, null, unhurried);
+      expect(await observed(instance)).toEqual({ is: 'running' });
+      const end = await ended(instance, hold(200).replace('node', await world.node()));
+      expect(end).toMatchObject({ is: 'gone', why: expect.stringContaining('128 MB') });
+    });
+
     it('is not ended for files that it writes and reads: what is kept of them is given back', async () => {
       const instance = await started({ memoryMb: 128 });
       const line =

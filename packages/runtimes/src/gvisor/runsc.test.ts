@@ -1,4 +1,4 @@
-import { readdir, readFile, rm, truncate } from 'node:fs/promises';
+import { readdir, readFile, rm, stat, truncate } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setImmediate } from 'node:timers/promises';
 import { unhurried } from '@torpor/engine/testing';
@@ -122,6 +122,17 @@ describe.skipIf(program === undefined)('runsc', () => {
   });
 
   describe('checkpoint', () => {
+    it('takes about as much as is said of it before', async () => {
+      const { id } = await world.started();
+      await runsc.pause(id, unhurried);
+      const expected = (await runsc.memoryBytes(id)) ?? 0;
+      await runsc.checkpoint(id, image, unhurried);
+      const { size } = await stat(join(image, 'pages.img'));
+      expect(expected / size).toBeGreaterThanOrEqual(1);
+      expect(expected / size).toBeLessThan(1.5);
+      expect(await runsc.memoryBytes('nobody')).toBeUndefined();
+    });
+
     it('leaves a paused container paused, and it goes on', async () => {
       const container = await world.started();
       await runsc.pause(container.id, unhurried);

@@ -16,7 +16,7 @@ import { inNetworkNamespace } from './network-entry.ts';
 import type { ProgramEnd } from './programs/launch.ts';
 import { type Remembered, RootDirectory } from './root-directory.ts';
 import { lastLogged, runscFailure, type Verb } from './runsc-failure.ts';
-import { isAlive, isSentryOf, type RunscProcess, runscProcesses } from './sentries.ts';
+import { isAlive, isSentryOf, type RunscProcess, runscProcesses, sentryMemory } from './sentries.ts';
 
 export interface RunscOptions {
   readonly program: string;
@@ -146,6 +146,12 @@ export class Runsc {
   async glance(id: string): Promise<ContainerState> {
     const remembered = await this.#root.read(id);
     return remembered === undefined ? { is: 'absent' } : this.#confirmed(id, remembered);
+  }
+
+  /** How much memory its processes have, which is about what an image of it takes; undefined when it cannot be seen. */
+  async memoryBytes(id: string): Promise<number | undefined> {
+    const found = await this.glance(id);
+    return 'pid' in found ? sentryMemory(found.pid) : undefined;
   }
 
   /** What is known about a container. Throws when its sentry does not answer: that is no proof of anything. */

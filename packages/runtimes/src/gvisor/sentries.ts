@@ -5,7 +5,8 @@
  * knows them only by the state files in its root directory. Those can be lost while the processes live, can
  * outlive a reboot, and count a dead sentry as running until the machine's first process has collected it.
  */
-import { readFile } from 'node:fs/promises';
+import { readdir, readFile, readlink, stat } from 'node:fs/promises';
+import { join } from 'node:path';
 import { linuxProcesses } from '../linux-processes.ts';
 
 export interface RunscProcess {
@@ -42,6 +43,26 @@ export async function isSentryOf(pid: number, root: string, container: string): 
 export async function isAlive({ pid, startedAt }: RunscProcess): Promise<boolean> {
   const facts = await linuxProcesses.read(pid);
   return facts !== undefined && facts.startedAt === startedAt && facts.state !== 'dead';
+}
+
+/** A sentry keeps the memory of its processes in one file without a name. */
+const MEMORY_FILE = '/memfd:runsc-memory (deleted)';
+const BLOCK = 512;
+
+/** What the processes of a sentry have of memory; undefined when it cannot be seen. */
+export async function sentryMemory(pid: number): Promise<number | undefined> {
+  const directory = `/proc/${pid}/fd`;
+  const names = await readdir(directory).catch(() => []);
+  // It is among the first that were opened, and of others there may be thousands.
+  for (const name of names.toSorted((a, b) => Number(a) - Number(b))) {
+    const path = join(directory, name);
+    if ((await readlink(path).catch(() => '')) !== MEMORY_FILE) continue;
+    return stat(path).then(
+      ({ blocks }) => blocks * BLOCK,
+      () => undefined,
+    );
+  }
+  return undefined;
 }
 
 export function recognise(

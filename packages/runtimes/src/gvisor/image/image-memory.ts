@@ -22,7 +22,9 @@ export async function memoryForImages(tag: string, shared = SHARED_MEMORY): Prom
     // Everybody may write there: what is not ours to make is not ours to use.
     await rm(directory, { recursive: true, force: true });
     await mkdir(directory, { mode: 0o700 });
-    const bytes = Math.min(MOST_BYTES, totalmem() * PART_OF_MACHINE, bavail * bsize * PART_OF_FREE);
+    // In a container the machine is what that may have of it; zero is no limit.
+    const machine = Math.min(totalmem(), process.constrainedMemory() || Number.POSITIVE_INFINITY);
+    const bytes = Math.min(MOST_BYTES, machine * PART_OF_MACHINE, bavail * bsize * PART_OF_FREE);
     return { directory, bytes: Math.floor(bytes) };
   } catch {
     return undefined;

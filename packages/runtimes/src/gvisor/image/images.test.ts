@@ -4,9 +4,9 @@ import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promis
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
-import type { CheckpointId } from '@torpor/protocol';
+import { type CheckpointId, TorporError } from '@torpor/protocol';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { Images } from './images.ts';
+import { type ImageOrder, Images } from './images.ts';
 
 const run = promisify(execFile);
 const signal = new AbortController().signal;
@@ -29,14 +29,18 @@ const places = () => ({
 const packedOf = (n: number) => join(place, `packed-${n}`);
 const atHand = () => readdir(join(place, 'at-hand'));
 const onDisk = () => readdir(join(place, 'disk'));
-const write = (n: number) =>
+const write = (n: number, { bytes }: Pick<ImageOrder, 'bytes'> = { bytes: 1_000 }) =>
   images.write(
-    idOf(n),
-    packedOf(n),
+    { id: idOf(n), packed: packedOf(n), bytes },
     (image) => writeFile(join(image, 'pages.img'), String(n).repeat(1_000)),
     async () => {},
     signal,
   );
+/** As runsc says it. */
+const fillingUp = (written: Promise<void>) =>
+  written.catch((cause: unknown) => {
+    throw new TorporError('storage_full', 'There is no space left.', { cause });
+  });
 const read = (n: number) =>
   images.use(idOf(n), packedOf(n), (image) => readFile(join(image, 'pages.img'), 'utf8'));
 
@@ -67,6 +71,12 @@ describe('memory images', () => {
     await expect(read(2)).rejects.toMatchObject({ code: 'checkpoint_missing' });
   });
 
+  it('of which nobody knows how large they will be are written to the disk', async () => {
+    await write(1, { bytes: undefined });
+    expect([await atHand(), await onDisk()]).toEqual([[], []]);
+    expect(await read(1)).toBe('1'.repeat(1_000));
+  });
+
   it('that do not fit are on the disk, for as long as they are used', async () => {
     images = new Images({ ...places(), memory: { directory: join(place, 'at-hand-2'), bytes: 10 } });
     await images.open();
@@ -88,9 +98,8 @@ describe('memory images', () => {
       await images.open();
       const pages = randomBytes(200_000);
       await images.write(
-        idOf(1),
-        packedOf(1),
-        (image) => writeFile(join(image, 'pages.img'), pages),
+        { id: idOf(1), packed: packedOf(1), bytes: 200_000 },
+        (image) => fillingUp(writeFile(join(image, 'pages.img'), pages)),
         async () => {},
         signal,
       );
@@ -143,9 +152,10 @@ describe('memory images', () => {
 
   it('leave nothing behind when they could not be written or read', async () => {
     const failing = () => Promise.reject(new Error('no'));
-    const broken = images.write(idOf(1), packedOf(1), failing, async () => {}, signal);
+    const order = { id: idOf(1), packed: packedOf(1), bytes: 1_000 };
+    const broken = images.write(order, failing, async () => {}, signal);
     await expect(broken).rejects.toThrow('no');
-    const elsewhere = images.write(idOf(1), packedOf(1), async () => {}, failing, signal);
+    const elsewhere = images.write(order, async () => {}, failing, signal);
     await expect(elsewhere).rejects.toThrow('no');
     await mkdir(packedOf(2));
     await expect(read(2)).rejects.toMatchObject({ code: 'checkpoint_missing' });

@@ -3,10 +3,9 @@
  * they are likely to be used. One that does not fit there is on the disk while it is used.
  *
  * What is at hand is gone when the server is: the truth is what the checkpoint holds. It is not kept on the disk,
- * because whoever makes something else durable there would have to wait until all of it was written. Nor does the
- * sandbox itself write it into memory, which would count as its own.
+ * because whoever makes something else durable there would have to wait until all of it was written.
  */
-import { copyFile, mkdir, readdir, rm, stat } from 'node:fs/promises';
+import { mkdir, readdir, rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { type CheckpointId, TorporError } from '@torpor/protocol';
 import { writing } from '../../storage-failure.ts';
@@ -16,6 +15,14 @@ export interface ImagePlaces {
   /** In memory, and how much of it may be taken; undefined where there is none. */
   readonly memory: { readonly directory: string; readonly bytes: number } | undefined;
   readonly disk: string;
+}
+
+export interface ImageOrder {
+  readonly id: CheckpointId;
+  /** The directory that takes it for good. */
+  readonly packed: string;
+  /** Undefined when nobody knows. */
+  readonly bytes: number | undefined;
 }
 
 interface Image {
@@ -49,34 +56,31 @@ export class Images {
   }
 
   /**
-   * Has an image written, and packs it into the directory while something else is done. It stays at hand: who fell
-   * asleep last is woken next.
+   * Has an image of about so many bytes written, and packs it into the directory while something else is done. It
+   * stays at hand: who fell asleep last is woken next.
    */
   async write<T>(
-    id: CheckpointId,
-    packed: string,
+    { id, packed, bytes }: ImageOrder,
     write: (image: string) => Promise<void>,
     meanwhile: () => Promise<T>,
     signal: AbortSignal,
   ): Promise<T> {
     await this.forget(id);
-    const raw = await this.#onDisk();
-    let copy: string | undefined;
+    const path = await this.#filled(bytes, write);
     try {
-      await write(raw);
       await writing(packed, () => mkdir(packed, { mode: 0o700 }));
-      const tasks = [this.#copyOf(raw), packImage(raw, packed, signal), meanwhile()] as const;
-      // None of them outlives the failure of another.
+      const tasks = [packImage(path, packed, signal), meanwhile()] as const;
+      // None of them outlives the failure of the other.
       await Promise.allSettled(tasks);
-      copy = await tasks[0];
-      const [, , done] = await Promise.all(tasks);
-      if (copy !== undefined) this.#atHand.set(id, { path: Promise.resolve(copy), users: 0 });
+      const [, done] = await Promise.all(tasks);
+      if (this.#inMemory.has(path)) this.#inMemory.set(path, await bytesIn(path));
+      const image = { path: Promise.resolve(path), users: 0 };
+      this.#atHand.set(id, image);
+      await this.#letGo(id, image);
       return done;
     } catch (thrown) {
-      if (copy !== undefined) await this.#clear(copy);
+      await this.#clear(path);
       throw thrown;
-    } finally {
-      await this.#clear(raw);
     }
   }
 
@@ -111,31 +115,23 @@ export class Images {
     if (path !== undefined) await this.#clear(path);
   }
 
-  /** In memory; undefined when there is no room: what is only at hand must not keep anybody from falling asleep. */
-  async #copyOf(raw: string): Promise<string | undefined> {
-    const path = await this.#roomInMemory(await bytesIn(raw));
-    if (path === undefined) return undefined;
-    try {
-      for (const name of await readdir(raw)) await copyFile(join(raw, name), join(path, name));
-      return path;
-    } catch {
-      await this.#clear(path);
-      return undefined;
-    }
+  async #unpacked(id: CheckpointId, packed: string): Promise<string> {
+    return this.#filled(await packedBytes(packed, id), (path) => unpackImage(packed, path, id));
   }
 
-  async #unpacked(id: CheckpointId, packed: string): Promise<string> {
-    const path = await this.#roomInMemory(await packedBytes(packed, id));
-    if (path === undefined) return this.#unpackedTo(await this.#onDisk(), id, packed);
-    return this.#unpackedTo(path, id, packed).catch(async (thrown: unknown) => {
+  /** In memory where there is room; others may fill that meanwhile, and then on the disk after all. */
+  async #filled(bytes: number | undefined, fill: (path: string) => Promise<void>): Promise<string> {
+    const path = bytes === undefined ? undefined : await this.#roomInMemory(bytes);
+    if (path === undefined) return this.#fill(await this.#onDisk(), fill);
+    return this.#fill(path, fill).catch(async (thrown: unknown) => {
       if (!(thrown instanceof TorporError && thrown.code === 'storage_full')) throw thrown;
-      return this.#unpackedTo(await this.#onDisk(), id, packed);
+      return this.#fill(await this.#onDisk(), fill);
     });
   }
 
-  async #unpackedTo(path: string, id: CheckpointId, packed: string): Promise<string> {
+  async #fill(path: string, fill: (path: string) => Promise<void>): Promise<string> {
     try {
-      await unpackImage(packed, path, id);
+      await fill(path);
       return path;
     } catch (thrown) {
       await this.#clear(path);
