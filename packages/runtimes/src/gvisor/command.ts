@@ -4,7 +4,7 @@
  */
 import { TorporError } from '@torpor/protocol';
 import { isMissing } from '../storage-failure.ts';
-import { launch, type ProgramEnd } from './programs/launch.ts';
+import { type Launcher, launch, type ProgramEnd } from './programs/launch.ts';
 import { plainEnvironment } from './programs/plain-environment.ts';
 
 export interface CommandOptions {
@@ -14,6 +14,8 @@ export interface CommandOptions {
   readonly cwd?: string;
   /** A file that takes what it prints, for programs that leave something running. */
   readonly output?: string;
+  /** Where it is started from. */
+  readonly launcher?: Pick<Launcher, 'launch'>;
 }
 
 /**
@@ -23,12 +25,12 @@ export interface CommandOptions {
 export async function runCommand(
   program: string,
   args: readonly string[],
-  { signal, boundMs, ...rest }: CommandOptions,
+  { signal, boundMs, launcher = { launch }, ...rest }: CommandOptions,
 ): Promise<ProgramEnd> {
   signal.throwIfAborted();
   const bound = AbortSignal.timeout(boundMs);
   const order = { program, args, env: plainEnvironment(), ...rest };
-  const end = await launch(order, AbortSignal.any([signal, bound])).catch((thrown: unknown) => {
+  const end = await launcher.launch(order, AbortSignal.any([signal, bound])).catch((thrown: unknown) => {
     throw isMissing(thrown) ? notInstalled(program, thrown) : thrown;
   });
   signal.throwIfAborted();

@@ -334,11 +334,12 @@ export class GvisorRuntime implements Runtime {
 
   /** Lets running sandboxes run, and forgets about them; everything that was made ahead is taken away. */
   async close(): Promise<void> {
-    const { network, cgroups, files, images, view, place, runDir } = this.#ground;
+    const { network, cgroups, files, images, view, place, runDir, runsc } = this.#ground;
     await Promise.all([this.#limits.close(), this.#merging.close(), this.#berths.close()]);
     await network.close();
     await cgroups?.close();
     await images.close();
+    runsc.close();
     for await (const _ of files.list()) return;
     // Nobody needs what they would see of this machine.
     const unhurried = new AbortController().signal;

@@ -12,11 +12,11 @@ import { type Clock, systemClock } from '@torpor/engine';
 import { TorporError } from '@torpor/protocol';
 import { isMissing } from '../storage-failure.ts';
 import { type CommandOptions, runCommand } from './command.ts';
-import { inNetworkNamespace } from './network-entry.ts';
 import type { ProgramEnd } from './programs/launch.ts';
 import { type Remembered, RootDirectory } from './root-directory.ts';
 import { lastLogged, runscFailure, type Verb } from './runsc-failure.ts';
 import { isAlive, isSentryOf, type RunscProcess, runscProcesses, sentryMemory } from './sentries.ts';
+import { behindVeil } from './veil.ts';
 
 export interface RunscOptions {
   readonly program: string;
@@ -87,11 +87,17 @@ export class Runsc {
   readonly #options: RunscOptions;
   readonly #clock: Clock;
   readonly #root: RootDirectory;
+  readonly #veil = behindVeil();
 
   constructor(options: RunscOptions) {
     this.#options = options;
     this.#clock = options.clock ?? systemClock;
     this.#root = new RootDirectory(options.root, this.#clock);
+  }
+
+  /** Containers go on. */
+  close(): void {
+    this.#veil.close();
   }
 
   /** Makes the sandbox with its root and mounts; nothing runs in it yet, and its network is not set up. */
@@ -102,7 +108,8 @@ export class Runsc {
 
   /** Takes over the addresses and routes of the network namespace, and starts what was created. */
   async start(container: Container, signal: AbortSignal): Promise<void> {
-    await this.#attached('start', container.id, this.#networked(container, ['start', container.id]), signal);
+    const { id } = container;
+    await this.#attached('start', id, this.#command(['start', id]), signal, this.#place(container));
   }
 
   /** `create` and `start` in one. */
@@ -125,12 +132,12 @@ export class Runsc {
 
   /** Stops all processes inside; nothing to do when they are. A container that was never started breaks by it. */
   async pause(id: string, signal: AbortSignal): Promise<void> {
-    await this.#attached('pause', id, this.#command(['pause', id]), signal, 'paused');
+    await this.#attached('pause', id, this.#command(['pause', id]), signal, { already: 'paused' });
   }
 
   /** Lets them go on; nothing to do when they run. */
   async resume(id: string, signal: AbortSignal): Promise<void> {
-    await this.#attached('resume', id, this.#command(['resume', id]), signal, 'running');
+    await this.#attached('resume', id, this.#command(['resume', id]), signal, { already: 'running' });
   }
 
   /** Writes the memory image into a directory that has none; the container goes on as it was, paused or running. */
@@ -242,16 +249,16 @@ export class Runsc {
     return [program, ...flags, ...args];
   }
 
-  #networked({ netns }: Container, args: readonly string[], logs?: string): readonly [string, ...string[]] {
-    const command = this.#command(args, logs);
-    return netns === null ? command : inNetworkNamespace(netns, command);
+  /** For those commands that set up the network. */
+  #place({ netns }: Container): Pick<CommandOptions, 'launcher'> {
+    return netns === null ? {} : { launcher: this.#veil };
   }
 
   #run(
     verb: Verb,
     [program, ...args]: readonly [string, ...string[]],
     signal: AbortSignal,
-    options: Pick<CommandOptions, 'output'> = {},
+    options: Pick<CommandOptions, 'output' | 'launcher'> = {},
   ): Promise<ProgramEnd> {
     return runCommand(program, args, {
       signal,
@@ -266,9 +273,9 @@ export class Runsc {
     id: string,
     command: readonly [string, ...string[]],
     signal: AbortSignal,
-    already?: ContainerState['is'],
+    { already, ...place }: { already?: ContainerState['is'] } & Pick<CommandOptions, 'launcher'> = {},
   ): Promise<void> {
-    const { status, stderr } = await this.#run(verb, command, signal);
+    const { status, stderr } = await this.#run(verb, command, signal, place);
     if (status === 0) return;
     const state = await this.#stateAfter(id, signal);
     if (already !== undefined && state?.is === already) return;
@@ -291,11 +298,12 @@ export class Runsc {
     );
     const output = this.#options.discardOutput === true ? '/dev/null' : join(logs, LOG_FILES.output);
     const words = [verb, ...args];
-    const command = verb === 'create' ? this.#command(words, logs) : this.#networked(container, words, logs);
+    const command = this.#command(words, logs);
     // What `create` has made is a member already.
     const isNew = verb !== 'restore' || !(await this.#root.has(id));
     const wrapped = (isNew ? container.entering?.(command) : undefined) ?? command;
-    const { status } = await this.#run(verb, wrapped, signal, { output });
+    const place = verb === 'create' ? {} : this.#place(container);
+    const { status } = await this.#run(verb, wrapped, signal, { output, ...place });
     if (status === 0) return;
     const said = await lastLogged(log, before);
     throw runscFailure({ verb, container: id, status, said }, null);

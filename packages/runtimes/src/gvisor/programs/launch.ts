@@ -2,9 +2,10 @@
  * Starts programs of the system from a small process of its own. A server with much memory would stand still for
  * each of them, because the kernel copies its tables first; and every visitor of every sandbox with it.
  */
-import { type ChildProcess, fork } from 'node:child_process';
+import { type ChildProcess, spawn } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import { TorporError } from '@torpor/protocol';
+import { plainEnvironment } from './plain-environment.ts';
 
 export interface LaunchOrder {
   readonly program: string;
@@ -41,65 +42,87 @@ interface FromLauncher {
   readonly launched: Launched;
 }
 
-const LAUNCHER = fileURLToPath(new URL('./launcher.ts', import.meta.url));
+const LAUNCHER = fileURLToPath(new URL('./launcher.mjs', import.meta.url));
 /** It holds next to nothing. */
 const NODE_FLAGS = ['--single-threaded', '--max-semi-space-size=1'];
 
-interface Launcher {
+interface Helper {
   readonly child: ChildProcess;
   readonly waiting: Map<number, PromiseWithResolvers<Launched>>;
 }
 
-/** One for the whole server, as there is one server to be spared. */
-let launcher: Launcher | undefined;
-let lastId = 0;
+export class Launcher {
+  readonly #entry: readonly string[];
+  #helper: Helper | undefined;
+  #lastId = 0;
 
-/**
- * Resolves however it ended. Rejects when it could not be started. An abort kills it, and is heard of by its end, so
- * that nobody need reckon with it any more.
- */
-export async function launch(order: LaunchOrder, signal?: AbortSignal): Promise<ProgramEnd> {
-  const id = ++lastId;
-  launcher ??= startLauncher();
-  const { child, waiting } = launcher;
-  const ended = Promise.withResolvers<Launched>();
-  const tell = (message: ToLauncher) => child.send(message, (error) => error && ended.reject(broken(error)));
-  const kill = () => tell({ kill: id });
-  waiting.set(id, ended);
-  // Nobody waits for one that has nothing to do.
-  child.channel?.ref();
-  tell({ id, order });
-  signal?.addEventListener('abort', kill);
-  if (signal?.aborted === true) kill();
-  try {
-    const launched = await ended.promise;
-    if (!('failed' in launched)) return launched;
-    throw Object.assign(new Error(`${order.program}: ${launched.failed}`), { code: launched.failed });
-  } finally {
-    signal?.removeEventListener('abort', kill);
-    waiting.delete(id);
-    if (waiting.size === 0) child.channel?.unref();
+  /** `entry` is what the process is started through, to be somewhere else on this machine. */
+  constructor(entry: readonly string[] = []) {
+    this.#entry = entry;
+  }
+
+  /**
+   * Resolves however it ended. Rejects when it could not be started. An abort kills it, and is heard of by its end,
+   * so that nobody need reckon with it any more.
+   */
+  async launch(order: LaunchOrder, signal?: AbortSignal): Promise<ProgramEnd> {
+    const id = ++this.#lastId;
+    this.#helper ??= this.#start();
+    const { child, waiting } = this.#helper;
+    const ended = Promise.withResolvers<Launched>();
+    const tell = (message: ToLauncher) =>
+      child.send(message, (error) => error && ended.reject(broken(error)));
+    const kill = () => tell({ kill: id });
+    waiting.set(id, ended);
+    // Nobody waits for one that has nothing to do.
+    child.channel?.ref();
+    tell({ id, order });
+    signal?.addEventListener('abort', kill);
+    if (signal?.aborted === true) kill();
+    try {
+      const launched = await ended.promise;
+      if (!('failed' in launched)) return launched;
+      throw Object.assign(new Error(`${order.program}: ${launched.failed}`), { code: launched.failed });
+    } finally {
+      signal?.removeEventListener('abort', kill);
+      waiting.delete(id);
+      if (waiting.size === 0) child.channel?.unref();
+    }
+  }
+
+  /** The next order starts another. */
+  close(): void {
+    if (this.#helper?.child.connected === true) this.#helper.child.disconnect();
+    this.#helper = undefined;
+  }
+
+  #start(): Helper {
+    const [program, ...args] = [...this.#entry, process.execPath, ...NODE_FLAGS, LAUNCHER];
+    const child = spawn(program as string, args, {
+      env: plainEnvironment(),
+      cwd: '/',
+      stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
+      // Out of reach of what the terminal says to the server, which has to end things in order.
+      detached: true,
+    });
+    const helper: Helper = { child, waiting: new Map() };
+    child.unref();
+    child.on('message', ({ id, launched }: FromLauncher) => helper.waiting.get(id)?.resolve(launched));
+    const giveUp = (cause?: Error) => {
+      if (this.#helper === helper) this.#helper = undefined;
+      for (const { reject } of helper.waiting.values()) reject(broken(cause));
+    };
+    child.once('error', giveUp);
+    child.once('exit', () => giveUp());
+    return helper;
   }
 }
 
-function startLauncher(): Launcher {
-  const child = fork(LAUNCHER, {
-    execArgv: NODE_FLAGS,
-    env: {},
-    stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
-    // Out of reach of what the terminal says to the server, which has to end things in order.
-    detached: true,
-  });
-  const started: Launcher = { child, waiting: new Map() };
-  child.unref();
-  child.on('message', ({ id, launched }: FromLauncher) => started.waiting.get(id)?.resolve(launched));
-  const give = (cause?: Error) => {
-    if (launcher === started) launcher = undefined;
-    for (const { reject } of started.waiting.values()) reject(broken(cause));
-  };
-  child.once('error', give);
-  child.once('exit', () => give());
-  return started;
+/** One for the whole server, as there is one server to be spared. */
+const usual = new Launcher();
+
+export function launch(order: LaunchOrder, signal?: AbortSignal): Promise<ProgramEnd> {
+  return usual.launch(order, signal);
 }
 
 function broken(cause: Error | undefined): TorporError {
