@@ -14,6 +14,7 @@ import { promisify } from 'node:util';
 import type { SandboxId, SandboxView } from '@torpor/protocol';
 import type { Torpor } from '@torpor/sdk';
 import { findRunsc } from '../packages/runtimes/src/gvisor/find-runsc.ts';
+import { makeGuestWorld } from '../packages/runtimes/src/gvisor/guest/testing/guest-world.ts';
 import { type Container, Runsc } from '../packages/runtimes/src/gvisor/runsc.ts';
 import { writeTinyBundle } from '../packages/runtimes/src/gvisor/tiny-bundle.ts';
 import { makeDataDir, startTorpor } from '../tests/crash/torpor-process.ts';
@@ -43,8 +44,8 @@ interface Line {
   readonly times: Times;
 }
 
-/** runsc by itself, with the same server and nothing around it: no network, no layers, no durability. */
-async function floor(dir: string, megabytes: number): Promise<Line[]> {
+/** runsc by itself, with the same server and nothing around it: no agent, no network, no layers, no durability. */
+async function bareFloor(dir: string, megabytes: number): Promise<Line[]> {
   const { found } = await findRunsc({ dataDir: dir }, unhurried);
   if (found === null) throw new Error('There is no usable runsc.');
   const runsc = new Runsc({
@@ -79,17 +80,37 @@ async function floor(dir: string, megabytes: number): Promise<Line[]> {
   });
   const restored: Container[] = [];
   for (let i = 0; i < ROUNDS; i++) restored.push(await container());
-  const restore = await time(ROUNDS, async (i) => {
-    const one = restored[i];
-    if (one === undefined) return;
+  const restore: number[] = [];
+  for (const one of restored) {
+    const began = performance.now();
     await runsc.restore(one, images[0] ?? '', unhurried);
+    restore.push(performance.now() - began);
     await runsc.end(one, unhurried);
-  });
+  }
   for (const one of [first, ...restored]) await runsc.delete(one, unhurried);
   return [
-    { what: 'runsc pause, checkpoint, resume', times: checkpoint },
-    { what: 'runsc restore, kill', times: restore },
+    { what: 'runsc pause, checkpoint, resume: the server alone', times: checkpoint },
+    { what: 'runsc restore: the server alone', times: of(restore) },
   ];
+}
+
+/** runsc by itself, with all that a sandbox consists of: the agent beside the server, the system, layers, a network. */
+async function wholeFloor(megabytes: number): Promise<Line> {
+  const world = await makeGuestWorld();
+  try {
+    const first = await world.boot();
+    await first.sh(`${service(megabytes).command} > /dev/null 2>&1 & sleep ${2 + megabytes / 100}`);
+    const image = await first.sleep();
+    const restore: number[] = [];
+    for (let i = 0; i < ROUNDS; i++) {
+      const woken = await world.wake(image);
+      restore.push(woken.startMs);
+      await woken.stop();
+    }
+    return { what: 'runsc restore: the whole sandbox', times: of(restore) };
+  } finally {
+    await world.dispose();
+  }
 }
 
 /** Long enough for a container to be made ahead of a wake. */
@@ -173,10 +194,11 @@ function of(times: readonly number[]): Times {
   return { count: sorted.length, perSecond: 0, p50: at(0.5), p95: at(0.95) };
 }
 
-function show(title: string, lines: readonly Line[], unit: number): void {
+function show(title: string, lines: readonly Line[], [bare, whole]: readonly [number, number]): void {
   console.log(`\n${title}`);
-  console.log(row(['', 'p50 ms', 'p95 ms', '× restore']));
-  for (const { what, times } of lines) console.log(row([what, times.p50, times.p95, times.p50 / unit]));
+  console.log(row(['', 'p50 ms', 'p95 ms', '× restore alone', '× restore whole']));
+  for (const { what, times } of lines)
+    console.log(row([what, times.p50, times.p95, times.p50 / bare, times.p50 / whole]));
 }
 
 /** Pause and resume of a sandbox with 1 GiB in 10,000 files against an empty one. */
@@ -230,9 +252,11 @@ const start = (path: string, ahead: string) =>
 const [usual, plain] = [await start(dataDirs[0].path, '4'), await start(dataDirs[1].path, '0')];
 try {
   const { torpor } = usual;
+  let smallUnits: readonly [number, number] = [1, 1];
   for (const megabytes of quick ? [0] : [0, 500]) {
-    const raw = await floor(dir, megabytes);
-    const unit = raw.at(-1)?.times.p50 ?? 1;
+    const raw = [...(await bareFloor(dir, megabytes)), await wholeFloor(megabytes)];
+    const units = [raw.at(-2)?.times.p50 ?? 1, raw.at(-1)?.times.p50 ?? 1] as const;
+    if (megabytes === 0) smallUnits = units;
     const top = [
       ...(await cycles(torpor, megabytes, 'container made ahead')),
       ...(await cycles(plain.torpor, megabytes, 'none made ahead')),
@@ -241,10 +265,10 @@ try {
     show(
       megabytes === 0 ? 'a small server' : `a server with ${megabytes} MB resident`,
       [...raw, ...top],
-      unit,
+      units,
     );
   }
-  show('an empty sandbox', await creates([usual.torpor, plain.torpor]), 1);
+  show('an empty sandbox', await creates([usual.torpor, plain.torpor]), smallUnits);
   if (!quick) await disk(torpor);
   await crowd(torpor, quick ? 4 : 50, quick ? 4 : 20);
 } finally {

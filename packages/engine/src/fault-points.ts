@@ -23,21 +23,27 @@ const starting = START.map((name): Place => `start-${name}`);
 const sealing = SEAL.map((name): Place => `seal-${name}`);
 const killing = KILL.map((name): Place => `kill-${name}`);
 
-/** What each kind of operation passes, where snapshots are made in place. */
-const PLACES: Readonly<Record<OperationKind, readonly Place[]>> = {
-  create: starting,
-  pause: sealing,
-  resume: starting,
-  snapshot: [...sealing, THAWED],
-  fork: [...sealing, THAWED],
-  rollback: [...sealing, ...starting],
-  recover: [],
-  kill: killing,
-};
+/** What each kind of operation passes, by how a sandbox goes on that was sealed for another's sake. */
+function pointsWhere(goingOn: readonly Place[]): readonly FaultPoint[] {
+  const places: Readonly<Record<OperationKind, readonly Place[]>> = {
+    create: starting,
+    pause: sealing,
+    resume: starting,
+    snapshot: [...sealing, ...goingOn],
+    fork: [...sealing, ...goingOn],
+    rollback: [...sealing, ...starting],
+    recover: [],
+    kill: killing,
+  };
+  return Object.entries(places).flatMap(([kind, each]) =>
+    each.map((place): FaultPoint => `${kind as OperationKind}.${place}`),
+  );
+}
 
-export const FAULT_POINTS: readonly FaultPoint[] = Object.entries(PLACES).flatMap(([kind, places]) =>
-  places.map((place): FaultPoint => `${kind as OperationKind}.${place}`),
-);
+/** Where snapshots are made in place. */
+export const FAULT_POINTS = pointsWhere([THAWED]);
+/** Where it goes on by a start from what was just sealed. */
+export const FAULT_POINTS_BY_START = pointsWhere(starting);
 
 export interface FaultPoints {
   /** Those who build on the engine have places of their own. */

@@ -6,7 +6,13 @@ export { openPostgres } from './database/postgres.ts';
 export { openSqlite } from './database/sqlite.ts';
 export type { EngineParts, Page } from './engine.ts';
 export { Engine } from './engine.ts';
-export { FAULT_POINTS, type FaultPoint, type FaultPoints, noFaults } from './fault-points.ts';
+export {
+  FAULT_POINTS,
+  FAULT_POINTS_BY_START,
+  type FaultPoint,
+  type FaultPoints,
+  noFaults,
+} from './fault-points.ts';
 export { Notices } from './ledger/notices.ts';
 export type { Cursor } from './ledger/read.ts';
 export type { Caller } from './operations/desk.ts';

@@ -38,7 +38,8 @@ export interface Guest {
   readonly rootfs: string;
   readonly upper: string;
   readonly init: InitResponse;
-  readonly bootMs: number;
+  /** How long runsc took to run or to restore it. */
+  readonly startMs: number;
   /** A client without the token, for looking at what is closed. */
   readonly stranger: AgentClient;
   /** Runs a line in `/bin/sh`, in the guest. */
@@ -148,11 +149,12 @@ async function furnishWorld(
       sudo,
     });
     await writeFile(join(place.bundle, 'config.json'), JSON.stringify(spec));
-    const began = performance.now();
     const credentials = { old: '', credential: secret(), token: secret() };
     try {
+      const began = performance.now();
       credentials.old = await start(container, place);
-      const guest = await setUp({ place, container, runsc, layers, binds, began, hostname }, credentials);
+      const startMs = performance.now() - began;
+      const guest = await setUp({ place, container, runsc, layers, binds, startMs, hostname }, credentials);
       guests.add(guest);
       return guest;
     } catch (thrown) {
@@ -273,7 +275,7 @@ interface Launched {
   readonly runsc: Runsc;
   readonly layers: readonly string[];
   readonly binds: readonly GuestBind[];
-  readonly began: number;
+  readonly startMs: number;
   readonly hostname: string | undefined;
 }
 
@@ -286,7 +288,6 @@ async function setUp(
   const stranger = connectAgent({ baseUrl });
   const client = connectAgent({ baseUrl, accessToken: token });
   await untilHealthy(stranger);
-  const bootMs = performance.now() - launched.began;
   const init = await stranger.init(
     {
       credential,
@@ -313,7 +314,7 @@ async function setUp(
     credential,
     token,
     init,
-    bootMs,
+    startMs: launched.startMs,
     address: place.address,
     rootfs: place.rootfs,
     upper: place.upper,
