@@ -37,6 +37,8 @@ describe('the configuration', () => {
       ahead: 4,
       runner: 'starter',
       runnerPlace: 'sandbox',
+      openaiSteps: 60,
+      openaiTokens: 1_000_000,
       logLevel: 'info',
     });
   });

@@ -33,6 +33,9 @@ const configSchema = z.strictObject({
   /** The endpoint of the runner `openai`. */
   openaiUrl: z.url({ protocol: /^https?$/ }).optional(),
   openaiModel: z.string().min(1).optional(),
+  /** What one build may use of the model: answers, and tokens of all of them together. */
+  openaiSteps: z.coerce.number().int().min(1).max(10_000).default(60),
+  openaiTokens: z.coerce.number().int().min(1).default(1_000_000),
   ...buildConfigFields,
   logLevel: z.enum(['debug', 'info', 'warn', 'error', 'silent']).default('info'),
 });
@@ -62,6 +65,8 @@ const FLAGS: Readonly<Record<Setting, string>> = {
   runnerPlace: 'runner-place',
   openaiUrl: 'openai-url',
   openaiModel: 'openai-model',
+  openaiSteps: 'openai-steps',
+  openaiTokens: 'openai-tokens',
   runnerSeconds: 'runner-seconds',
   buildWorkers: 'build-workers',
   buildWaiting: 'build-waiting',
@@ -85,6 +90,8 @@ const VARIABLES: Readonly<Record<Setting, string>> = {
   runnerPlace: 'TORPOR_RUNNER_PLACE',
   openaiUrl: 'TORPOR_OPENAI_URL',
   openaiModel: 'TORPOR_OPENAI_MODEL',
+  openaiSteps: 'TORPOR_OPENAI_STEPS',
+  openaiTokens: 'TORPOR_OPENAI_TOKENS',
   runnerSeconds: 'TORPOR_RUNNER_SECONDS',
   buildWorkers: 'TORPOR_BUILD_WORKERS',
   buildWaiting: 'TORPOR_BUILD_WAITING',

@@ -30,11 +30,17 @@ export interface OpenBuildsParts {
 type RunnerConfig = BuildConfig &
   Pick<
     ServerConfig,
-    'runner' | 'runnerCommand' | 'runnerPlace' | 'runnerEnv' | 'openaiUrl' | 'openaiModel' | 'openaiKey'
+    | 'runner'
+    | 'runnerCommand'
+    | 'runnerPlace'
+    | 'runnerEnv'
+    | 'openaiUrl'
+    | 'openaiModel'
+    | 'openaiKey'
+    | 'openaiSteps'
+    | 'openaiTokens'
   >;
 
-const MAX_STEPS = 60;
-const MAX_TOKENS = 1_000_000;
 const RETRIES = 2;
 
 export function openBuilds(parts: OpenBuildsParts, config: RunnerConfig): Builds {
@@ -64,7 +70,7 @@ function runnersOf(config: RunnerConfig, sandboxes: BuildSandboxes, { files, run
     runners.set('command', onHost ? hostCommandRunner(options) : sandboxCommandRunner(sandboxes, options));
   }
   if (baseUrl !== undefined && model !== undefined) {
-    const budget = { maxSteps: MAX_STEPS, maxTokens: MAX_TOKENS, retries: RETRIES };
+    const budget = { maxSteps: config.openaiSteps, maxTokens: config.openaiTokens, retries: RETRIES };
     runners.set('openai', openaiRunner({ baseUrl, model, apiKey, limits: files, ...budget }));
   }
   return runners;
