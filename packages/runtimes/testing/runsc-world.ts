@@ -3,11 +3,13 @@ import { randomBytes } from 'node:crypto';
 import { mkdir, mkdtemp, readdir, readFile, realpath, rm, watch } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
-import { unhurried } from '@torpor/engine/testing';
 import { findRunsc } from '../src/gvisor/find-runsc.ts';
 import { type Container, Runsc, type RunscOptions } from '../src/gvisor/runsc.ts';
 import { runscProcesses } from '../src/gvisor/sentries.ts';
 import { type TinyBundle, writeTinyBundle } from '../src/gvisor/tiny-bundle.ts';
+
+/** Not the one of the engine's tests: benchmarks run this too, without those. */
+const unhurried = new AbortController().signal;
 
 /** What the program inside says about itself: its memory is the same as long as `life` is. */
 interface Count {

@@ -8,11 +8,11 @@ import { mkdir, mkdtemp, realpath, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { systemClock } from '@torpor/engine';
-import { unhurried } from '@torpor/engine/testing';
 import { AGENT_PORT, type AgentClient, asUser, connectAgent, type InitResponse } from '@torpor/envd';
 import type { Resources } from '@torpor/protocol';
 import { agentBundle } from '../../../../testing/agent-bundle.ts';
 import { usableRunsc } from '../../../../testing/runsc-world.ts';
+import { shareMounts, unshareMounts } from '../../mount-sharing.ts';
 import { type Container, Runsc } from '../../runsc.ts';
 import { makeBaseRoot } from '../base-root.ts';
 import { type BaseSystem, BaseSystems } from '../base-system.ts';
@@ -21,6 +21,9 @@ import { findTini, type GuestTools, guestTools } from '../guest-tools.ts';
 import type { GuestBind } from '../layout.ts';
 import { ociSpec } from '../oci-spec.ts';
 import { ReadOnlyView } from '../read-only-view.ts';
+
+/** Not the one of the engine's tests: benchmarks run this too, without those. */
+const unhurried = new AbortController().signal;
 
 const run = promisify(execFile);
 
@@ -86,9 +89,11 @@ export async function makeGuestWorld(): Promise<GuestWorld> {
   const view = new ReadOnlyView(join(directory, 'view'));
   const removeAll = async () => {
     await view.hideAll(unhurried);
+    await unshareMounts(directory, unhurried);
     await rm(directory, { recursive: true, force: true });
   };
   try {
+    await shareMounts(directory, unhurried);
     return await furnishWorld(directory, view, agentDir, removeAll);
   } catch (thrown) {
     await removeAll();
@@ -195,6 +200,7 @@ async function furnishWorld(
       ),
     async dispose() {
       for (const guest of guests) await guest.stop();
+      runsc.close();
       await removeAll();
     },
   };
