@@ -6,6 +6,6 @@ import { runHistories } from './histories.ts';
 describe.each(databaseKinds)('random histories on %s', (kind) => {
   it('end with every operation ended, nothing leaked and nothing lost (R85-R89, R108, R111, R112)', async () => {
     // The same ones every time: new ones are for the campaign, which says how to repeat what it finds.
-    await runHistories(kind, kind === 'sqlite' ? 950 : 50, 1_701);
+    await runHistories(kind, kind === 'sqlite' ? 660 : 40, 1_701);
   }, 300_000);
 });
