@@ -4,6 +4,7 @@
  *
  *   npm run bench:lifecycle            as root; some minutes
  *   npm run bench:lifecycle -- quick   fewer rounds, without the large ones
+ *   npm run bench:lifecycle -- disk    one part of it: small, large, create, disk or crowd
  */
 import { execFile } from 'node:child_process';
 import { mkdir, mkdtemp } from 'node:fs/promises';
@@ -23,11 +24,15 @@ import { row, type Times, time } from './measure.ts';
 const run = promisify(execFile);
 const quick = process.argv.includes('quick');
 const ROUNDS = quick ? 5 : 15;
+const PARTS = ['small', 'large', 'create', 'disk', 'crowd'];
+const named = PARTS.filter((part) => process.argv.includes(part));
+const isAsked = (part: string) =>
+  named.length > 0 ? named.includes(part) : !(quick && ['large', 'disk'].includes(part));
 const unhurried = new AbortController().signal;
 
 /** A small server that holds so many megabytes of random bytes. */
 const server = (megabytes: number) =>
-  `const held = require('node:crypto').randomBytes(${megabytes} * 1048576);` +
+  `globalThis.held = require('node:crypto').randomBytes(${megabytes} * 1048576);` +
   'let n = 0; require("node:http").createServer((q, r) => r.end(String(++n))).listen(8080, () => console.log("ready"))';
 
 function service(megabytes: number) {
@@ -137,8 +142,9 @@ async function cycles({ sandboxes }: Torpor, megabytes: number, how: string): Pr
   ];
 }
 
-async function creates([usual, plain]: readonly [Torpor, Torpor]): Promise<Line[]> {
-  const lines: Line[] = [];
+async function creates([usual, plain]: readonly [Torpor, Torpor]): Promise<void> {
+  console.log('\nan empty sandbox');
+  console.log(row(['', 'p50 ms', 'p95 ms']));
   for (const [how, { sandboxes }] of [
     ['container made ahead', usual],
     ['none made ahead', plain],
@@ -151,9 +157,9 @@ async function creates([usual, plain]: readonly [Torpor, Torpor]): Promise<Line[
       await sandboxes.kill(id);
       await new Promise((resolve) => setTimeout(resolve, ASLEEP_MS));
     }
-    lines.push({ what: `create, ${how}`, times: of(times) });
+    const { p50, p95 } = of(times);
+    console.log(row([`create, ${how}`, p50, p95]));
   }
-  return lines;
 }
 
 async function api({ sandboxes }: Torpor, megabytes: number): Promise<Line[]> {
@@ -201,32 +207,40 @@ function show(title: string, lines: readonly Line[], [bare, whole]: readonly [nu
     console.log(row([what, times.p50, times.p95, times.p50 / bare, times.p50 / whole]));
 }
 
-/** Pause and resume of a sandbox with 1 GiB in 10,000 files against an empty one. */
+/** Pause and resume of a sandbox with 1 GiB in 10,000 files against an empty one, in turns. */
 async function disk({ sandboxes }: Torpor): Promise<void> {
-  const cycle = async (id: SandboxId) => {
-    const pause: number[] = [];
-    const resume: number[] = [];
-    for (let i = 0; i < Math.min(ROUNDS, 7); i++) {
-      await sandboxes.exec(id, `echo ${i} > changed`);
-      pause.push((await time(1, () => sandboxes.pause(id))).p50);
-      resume.push((await time(1, () => sandboxes.resume(id))).p50);
-    }
-    return { pause: of(pause), resume: of(resume) };
-  };
-  const empty = (await sandboxes.create({ idleSeconds: 86_400 })).id;
-  const full = (await sandboxes.create({ idleSeconds: 86_400 })).id;
-  await sandboxes.exec(full, {
+  const make = async () => ({
+    id: (await sandboxes.create({ idleSeconds: 86_400 })).id,
+    pause: [] as number[],
+    resume: [] as number[],
+  });
+  const [empty, full] = [await make(), await make()];
+  await sandboxes.exec(full.id, {
     command:
       'mkdir data; cd data; for d in $(seq 100); do mkdir $d; head -c 10737418 /dev/urandom | split -b 107374 - $d/f; done; sync',
     timeoutSeconds: 600,
   });
-  await cycle(full);
-  const [small, large] = [await cycle(empty), await cycle(full)];
+  const rounds = Math.min(ROUNDS, 7);
+  for (let i = -1; i < rounds; i++) {
+    for (const { id, pause, resume } of [empty, full]) {
+      await sandboxes.exec(id, `echo ${i} > changed`);
+      const [down, up] = [
+        await time(1, () => sandboxes.pause(id)),
+        await time(1, () => sandboxes.resume(id)),
+      ];
+      // The first sync of it all is not what is asked for.
+      if (i < 0) continue;
+      pause.push(down.p50);
+      resume.push(up.p50);
+    }
+  }
   console.log('\n1 GiB in 10,000 files against nothing');
   console.log(row(['', 'empty p50', 'full p50', 'ratio']));
-  for (const what of ['pause', 'resume'] as const)
-    console.log(row([what, small[what].p50, large[what].p50, large[what].p50 / small[what].p50]));
-  for (const id of [empty, full]) await sandboxes.kill(id);
+  for (const what of ['pause', 'resume'] as const) {
+    const [small, large] = [of(empty[what]).p50, of(full[what]).p50];
+    console.log(row([what, small, large, large / small]));
+  }
+  for (const { id } of [empty, full]) await sandboxes.kill(id);
 }
 
 /** Many at once: none may fail, and each says what it takes on disk. */
@@ -252,25 +266,24 @@ const start = (path: string, ahead: string) =>
 const [usual, plain] = [await start(dataDirs[0].path, '4'), await start(dataDirs[1].path, '0')];
 try {
   const { torpor } = usual;
-  let smallUnits: readonly [number, number] = [1, 1];
-  for (const megabytes of quick ? [0] : [0, 500]) {
+  for (const [part, megabytes] of [
+    ['small', 0],
+    ['large', 500],
+  ] as const) {
+    if (!isAsked(part)) continue;
     const raw = [...(await bareFloor(dir, megabytes)), await wholeFloor(megabytes)];
     const units = [raw.at(-2)?.times.p50 ?? 1, raw.at(-1)?.times.p50 ?? 1] as const;
-    if (megabytes === 0) smallUnits = units;
     const top = [
       ...(await cycles(torpor, megabytes, 'container made ahead')),
       ...(await cycles(plain.torpor, megabytes, 'none made ahead')),
       ...(await api(torpor, megabytes)),
     ];
-    show(
-      megabytes === 0 ? 'a small server' : `a server with ${megabytes} MB resident`,
-      [...raw, ...top],
-      units,
-    );
+    const title = megabytes === 0 ? 'a small server' : `a server with ${megabytes} MB resident`;
+    show(title, [...raw, ...top], units);
   }
-  show('an empty sandbox', await creates([usual.torpor, plain.torpor]), smallUnits);
-  if (!quick) await disk(torpor);
-  await crowd(torpor, quick ? 4 : 50, quick ? 4 : 20);
+  if (isAsked('create')) await creates([usual.torpor, plain.torpor]);
+  if (isAsked('disk')) await disk(torpor);
+  if (isAsked('crowd')) await crowd(torpor, quick ? 4 : 50, quick ? 4 : 20);
 } finally {
   for (const server of [usual, plain]) await server.end();
   for (const dataDir of dataDirs) await dataDir.remove();

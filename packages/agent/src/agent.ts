@@ -84,7 +84,7 @@ export async function startAgent(options: AgentOptions, script: string): Promise
       metrics: new MetricsSource(scope, root ?? '/'),
       monotonicMs,
       applyHostname: async (name) => options.ownMachine && (await setHostname(name)),
-      applyNames: async (names) => options.ownMachine && (await writeNames(names)),
+      applyNames: (names) => options.ownMachine && writeNames(names),
       limitProcesses: async (most) => options.ownMachine && (await processLimit.set(most)),
       warmUp: async () => {
         const user = await users.resolve(undefined, identity.defaultUser);

@@ -1,6 +1,8 @@
+import { execFile } from 'node:child_process';
 import { mkdtemp, readFile, rm, stat, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { promisify } from 'node:util';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { mergeHosts, writeNames } from './machine-names.ts';
 
@@ -37,23 +39,28 @@ describe('the hosts of a machine', () => {
 describe('the names of a machine', () => {
   it('are written, also where a link leads nowhere', async () => {
     await symlink('/run/systemd/resolve/nothing-here', join(etc, 'resolv.conf'));
-    expect(await writeNames({ resolvConf: 'nameserver 192.0.2.1\n', hosts: '192.0.2.9 box' }, etc)).toBe(
-      true,
-    );
+    expect(writeNames({ resolvConf: 'nameserver 192.0.2.1\n', hosts: '192.0.2.9 box' }, etc)).toBe(true);
     expect(await readFile(join(etc, 'resolv.conf'), 'utf8')).toBe('nameserver 192.0.2.1\n');
     expect(await readFile(join(etc, 'hosts'), 'utf8')).toContain('192.0.2.9 box');
+  });
+
+  it('are written over what would be waited for', async () => {
+    const hosts = join(etc, 'hosts');
+    await promisify(execFile)('mkfifo', [hosts]);
+    expect(writeNames({ hosts: '192.0.2.9 box' }, etc)).toBe(true);
+    expect(await readFile(hosts, 'utf8')).toContain('192.0.2.9 box');
   });
 
   it('stay as they are when nothing was said about them', async () => {
     await writeFile(join(etc, 'hosts'), 'mine\n');
     const { ino } = await stat(join(etc, 'hosts'));
-    expect(await writeNames({}, etc)).toBe(true);
+    expect(writeNames({}, etc)).toBe(true);
     expect((await stat(join(etc, 'hosts'))).ino).toBe(ino);
   });
 
   it('that cannot be written are reported, and hinder nothing else', async () => {
     await rm(etc, { recursive: true });
-    expect(await writeNames({ resolvConf: 'x', hosts: 'y' }, etc)).toBe(false);
+    expect(writeNames({ resolvConf: 'x', hosts: 'y' }, etc)).toBe(false);
     await writeFile(etc, '');
   });
 });

@@ -1,8 +1,11 @@
 /**
  * What a machine that is the sandbox's own knows about names: its own, who resolves them, and /etc/hosts.
  * All of it changes when a sandbox wakes elsewhere, and none of it may keep a sandbox from waking.
+ *
+ * Somebody waits for it at every start, and nobody else is there yet: so it is done in place, which takes a tenth of
+ * the time that going through Node's threads would.
  */
-import { readFile, rename, rm, writeFile } from 'node:fs/promises';
+import { readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 
 export interface NameOrder {
@@ -14,17 +17,12 @@ const BEGIN = '# The lines down to the next mark are written anew at every start
 const END = '# Yours begin here.';
 
 /** Whether the files say what they were told to. */
-export async function writeNames({ resolvConf, hosts }: NameOrder, etc = '/etc'): Promise<boolean> {
+export function writeNames({ resolvConf, hosts }: NameOrder, etc = '/etc'): boolean {
   const written = [
-    resolvConf === undefined || (await replace(join(etc, 'resolv.conf'), resolvConf)),
-    hosts === undefined || (await replaceHosts(join(etc, 'hosts'), hosts)),
+    resolvConf === undefined || replace(join(etc, 'resolv.conf'), () => resolvConf),
+    hosts === undefined || replace(join(etc, 'hosts'), (now) => mergeHosts(now, hosts)),
   ];
   return written.every(Boolean);
-}
-
-async function replaceHosts(path: string, ours: string): Promise<boolean> {
-  const now = await readFile(path, 'utf8').catch(() => '');
-  return replace(path, mergeHosts(now, ours));
 }
 
 /** Our block stands first, so that it is what a look-up finds; everything else stays in its order. */
@@ -36,15 +34,23 @@ export function mergeHosts(now: string, ours: string): string {
 }
 
 /** By a new file in its place: what is there may be a link that leads nowhere. */
-async function replace(path: string, content: string): Promise<boolean> {
+function replace(path: string, next: (now: string) => string): boolean {
   const fresh = `${path}.torpor`;
   try {
-    if ((await readFile(path, 'utf8').catch(() => undefined)) === content) return true;
-    await rm(fresh, { force: true });
-    await writeFile(fresh, content, { mode: 0o644, flag: 'wx' });
-    await rename(fresh, path);
+    const now = contentOf(path);
+    const content = next(now);
+    if (now === content) return true;
+    rmSync(fresh, { force: true });
+    writeFileSync(fresh, content, { mode: 0o644, flag: 'wx' });
+    renameSync(fresh, path);
     return true;
   } catch {
     return false;
   }
+}
+
+/** Nothing, of what is no file of names: a pipe would be waited for, and for ever. */
+function contentOf(path: string): string {
+  const isFile = statSync(path, { throwIfNoEntry: false })?.isFile() === true;
+  return isFile ? readFileSync(path, 'utf8') : '';
 }

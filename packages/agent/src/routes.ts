@@ -44,7 +44,7 @@ export interface RouteParts {
   /** Whether the machine took the name. */
   readonly applyHostname: (name: string) => Promise<boolean>;
   /** Whether the machine took them. */
-  readonly applyNames: (names: NameOrder) => Promise<boolean>;
+  readonly applyNames: (names: NameOrder) => boolean;
   /** Whether the machine keeps to it. */
   readonly limitProcesses: (most: number) => Promise<boolean>;
   /** What to dial from outside for a port; undefined when nobody listens. */

@@ -49,7 +49,8 @@ export async function bringUpServices(
     if (found.has(serviceTag(name))) await end(ground, serviceTag(name), agent, signal);
   }
   const ready = new Set<Service>();
-  for (const { service, isReady } of knocks) if (await isReady) ready.add(service);
+  for (const { service, isReady } of knocks)
+    if (back.includes(service) && (await isReady)) ready.add(service);
   await untilServicesReady(
     here,
     back.filter((service) => !ready.has(service)),

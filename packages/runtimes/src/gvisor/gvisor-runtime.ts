@@ -296,11 +296,10 @@ export class GvisorRuntime implements Runtime {
   async inspect(checkpoint: SealedCheckpoint): Promise<MemoryVerdict> {
     const { layers, machine, base, shelf } = this.#ground;
     const needs = needsOf(checkpoint);
-    for (const { id, nonce } of needs.layers) {
-      await layers.inspect(id, nonce).catch((thrown: unknown) => {
-        throw thrown instanceof TorporError ? thrown.with({ checkpointId: checkpoint.id }) : thrown;
-      });
-    }
+    const looks = needs.layers.map(({ id, nonce }) => layers.inspect(id, nonce));
+    await Promise.all(looks).catch((thrown: unknown) => {
+      throw thrown instanceof TorporError ? thrown.with({ checkpointId: checkpoint.id }) : thrown;
+    });
     if (!checkpoint.parts.memory) return { usable: false, why: 'it has none' };
     if (needs.runsc !== machine.runsc) return { usable: false, why: 'it was made by another build of runsc' };
     if (needs.processor !== machine.processor)
