@@ -284,6 +284,10 @@ try {
   if (isAsked('create')) await creates([usual.torpor, plain.torpor]);
   if (isAsked('disk')) await disk(torpor);
   if (isAsked('crowd')) await crowd(torpor, quick ? 4 : 50, quick ? 4 : 20);
+} catch (thrown) {
+  // What clearing up after it throws would hide it.
+  console.error(thrown);
+  process.exitCode = 1;
 } finally {
   for (const server of [usual, plain]) await server.end();
   for (const dataDir of dataDirs) await dataDir.remove();
