@@ -127,8 +127,13 @@ async function untilReady(
 }
 
 /** Below 500, within a bound; whatever else happens is no answer. */
-export async function answers(address: Address, path: string, signal: AbortSignal): Promise<boolean> {
-  const bounded = AbortSignal.any([signal, AbortSignal.timeout(ANSWER_MS)]);
+export async function answers(
+  address: Address,
+  path: string,
+  signal: AbortSignal,
+  boundMs = ANSWER_MS,
+): Promise<boolean> {
+  const bounded = AbortSignal.any([signal, AbortSignal.timeout(boundMs)]);
   const status = await new Promise<number>((resolve) => {
     const asked = request({ ...address, path, signal: bounded, agent: false }, (response) => {
       response.destroy();

@@ -27,8 +27,12 @@ export interface AgentOrder {
 
 const FIRST_LOOK_MS = 4;
 const LONGEST_LOOK_MS = 50;
-/** A knock on a door that is not there yet is answered by nobody. */
-const KNOCK_MS = 1_000;
+/**
+ * A knock on a door that is not there yet is answered by nobody, nor is one that came just while the sandbox was
+ * brought back. On a busy machine an answer takes its time: each is waited for longer than the one before.
+ */
+const FIRST_KNOCK_MS = 1_000;
+const LONGEST_KNOCK_MS = 15_000;
 const REST_MS = 500;
 
 export function agentAt(guestAddress: string, accessToken: string): AgentClient {
@@ -53,9 +57,10 @@ export async function setUpAgent(order: AgentOrder, clock: Clock, signal: AbortS
     hosts: `127.0.0.1 localhost\n${guestAddress} ${hostname}\n`,
     ...(order.processes === undefined ? {} : { maxProcesses: order.processes }),
   };
-  const init = (credential: string) => agent.init(orders, { signal, credential });
+  const init = (credential: string, own = signal) => agent.init(orders, { signal: own, credential });
   try {
-    const isSetUp = order.isBack && (await init(order.credential).then(isTrue, isFalse));
+    const first = AbortSignal.any([signal, AbortSignal.timeout(FIRST_KNOCK_MS)]);
+    const isSetUp = order.isBack && (await init(order.credential, first).then(isTrue, isFalse));
     if (isSetUp) return agent;
     await untilAnswering(order, agent, clock, signal);
     // The answer to a first try may have been lost.
@@ -86,10 +91,13 @@ async function untilAnswering(
   clock: Clock,
   signal: AbortSignal,
 ): Promise<void> {
+  let patience = FIRST_KNOCK_MS;
   for (let pause = FIRST_LOOK_MS; ; pause = Math.min(2 * pause, LONGEST_LOOK_MS)) {
     signal.throwIfAborted();
-    const knock = AbortSignal.any([signal, AbortSignal.timeout(KNOCK_MS)]);
+    const began = clock.monotonic();
+    const knock = AbortSignal.any([signal, AbortSignal.timeout(patience)]);
     if (await agent.health({ signal: knock }).then(isTrue, isFalse)) return;
+    if (clock.monotonic() - began >= patience) patience = Math.min(2 * patience, LONGEST_KNOCK_MS);
     if (!(await isAlive())) {
       throw new TorporError('internal', 'The sandbox ended before its agent was ready.');
     }

@@ -9,6 +9,8 @@ import type { StartOrder } from './start.ts';
 
 /** How often it is asked whether a service that was killed has ended. */
 const LOOK_MS = 10;
+/** A connection that came just while the sandbox was brought back may never be noticed in it. */
+const KNOCK_MS = 1_000;
 
 /** A service that answered its ready check, or did not. */
 interface Knock {
@@ -24,7 +26,7 @@ export function knockAtServices(host: string, { services }: StartSpec, signal: A
   return services.flatMap((service) => {
     const { port, ready } = service;
     if (port === undefined || ready?.path === undefined) return [];
-    return { service, isReady: answers({ host, port }, ready.path, signal) };
+    return { service, isReady: answers({ host, port }, ready.path, signal, KNOCK_MS) };
   });
 }
 
