@@ -61,9 +61,10 @@ export async function crowd(kind: DatabaseKind, count: number): Promise<void> {
   );
   expect(working.most).toBeLessThanOrEqual(4);
   expect(working.overCap).toEqual([]);
-  // Those with ten slots fill all hands until only the others are left.
+  // Those with ten slots fill all hands until only the others are left. A hand may be free just while none of them
+  // may begin, because another build of the same project is about to end.
   const urgent = order.slice(0, first).filter((user) => USERS[user as keyof typeof USERS] === 'large');
-  expect(urgent).toHaveLength(first);
+  expect(urgent.length).toBeGreaterThanOrEqual(first - 1);
   const versions = ended
     .filter(({ status }) => status === 'ready')
     .map(({ projectId, buildVersion }) => `${projectId} ${buildVersion}`);
