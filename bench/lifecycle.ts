@@ -202,7 +202,7 @@ function of(times: readonly number[]): Times {
 
 function show(title: string, lines: readonly Line[], [bare, whole]: readonly [number, number]): void {
   console.log(`\n${title}`);
-  console.log(row(['', 'p50 ms', 'p95 ms', '× restore alone', '× restore whole']));
+  console.log(row(['', 'p50 ms', 'p95 ms', '× alone', '× whole']));
   for (const { what, times } of lines)
     console.log(row([what, times.p50, times.p95, times.p50 / bare, times.p50 / whole]));
 }

@@ -25,7 +25,7 @@ import { docsOf } from './docs/read-docs.ts';
 import { lockGate } from './jobs/admission.ts';
 import { cancelJob } from './jobs/cancel.ts';
 import { followEvents, lastStep, type NumberedEvent } from './jobs/events.ts';
-import { type BuildJob, findJob, getJob, listJobs, lockJob, type Owner } from './jobs/job.ts';
+import { type BuildJob, getJob, listJobs, lockJob, type Owner } from './jobs/job.ts';
 import { lockRoot } from './jobs/root.ts';
 import { readFiles } from './jobs/stored-files.ts';
 import { type BuildOrder, submit } from './jobs/submit.ts';
@@ -128,25 +128,24 @@ export class Builds {
   }
 
   /** Any number of callers at once are one: they get the answer of the same attempt (R46). */
-  async resume(owner: Owner, id: string): Promise<BuildResumed> {
-    const job = await getJob(this.ctx.db, owner, id);
-    const { sandboxId, port } = previewOf(job);
-    return this.turns.join(job.id, 'resume', async () => {
-      const current = await this.reread(job);
-      return resumeBuild(this.ctx, current, { sandboxId, port }, this.stopping.signal);
+  resume(owner: Owner, id: string): Promise<BuildResumed> {
+    return this.turns.join(turnOf(owner, id), 'resume', async () => {
+      const job = await getJob(this.ctx.db, owner, id);
+      const { sandboxId, port } = previewOf(job);
+      return resumeBuild(this.ctx, job, { sandboxId, port }, this.stopping.signal);
     });
   }
 
-  async snapshot(owner: Owner, id: string): Promise<BuildSnapshot> {
-    const job = await getJob(this.ctx.db, owner, id);
-    if (job.status !== 'ready') {
-      throw new NotReady(`Cannot snapshot job in state '${job.status}'. Job must be READY.`);
-    }
-    const { sandboxId } = previewOf(job);
-    const snapshot = await this.turns.join(job.id, 'snapshot', async () =>
-      snapshotBuild(this.ctx, await this.reread(job), sandboxId, this.stopping.signal),
-    );
-    return { job_id: job.id, paused: true, snapshot };
+  snapshot(owner: Owner, id: string): Promise<BuildSnapshot> {
+    return this.turns.join(turnOf(owner, id), 'snapshot', async () => {
+      const job = await getJob(this.ctx.db, owner, id);
+      if (job.status !== 'ready') {
+        throw new NotReady(`Cannot snapshot job in state '${job.status}'. Job must be READY.`);
+      }
+      const { sandboxId } = previewOf(job);
+      const snapshot = await snapshotBuild(this.ctx, job, sandboxId, this.stopping.signal);
+      return { job_id: job.id, paused: true, snapshot };
+    });
   }
 
   /** A new build from the goal and the files of one that is over; that one stays as it is (R48). */
@@ -267,10 +266,6 @@ export class Builds {
     return submit(this.ctx, { ...order, previous: { id: before.id, kind: 'iteration' } });
   }
 
-  private async reread(job: BuildJob): Promise<BuildJob> {
-    return (await findJob(this.ctx.db, job.id)) ?? job;
-  }
-
   private predicted({ org, projectId }: BuildJob): Promise<string> {
     return predictVersion(this.ctx.db, org, projectId);
   }
@@ -301,6 +296,11 @@ export class NotReady extends TorporError {
   constructor(message: string) {
     super('conflict', message);
   }
+}
+
+/** A job has one owner. Whoever else names it has a turn of his own, in which he is told that there is no such job. */
+function turnOf({ org, user }: Owner, id: string): string {
+  return JSON.stringify([org, user, id]);
 }
 
 function previewOf({ sandboxId, port }: BuildJob): { readonly sandboxId: SandboxId; readonly port: number } {

@@ -63,8 +63,12 @@ export async function setUpAgent(order: AgentOrder, clock: Clock, signal: AbortS
     const isSetUp = order.isBack && (await init(order.credential, first).then(isTrue, isFalse));
     if (isSetUp) return agent;
     await untilAnswering(order, agent, clock, signal);
-    // The answer to a first try may have been lost.
-    await init(order.credential).catch(() => init(order.nextCredential));
+    await init(order.credential).catch((thrown: unknown) => {
+      // It took the order of the first try, whose answer was lost.
+      if (thrown instanceof TorporError && thrown.code === 'unauthenticated')
+        return init(order.nextCredential);
+      throw thrown;
+    });
     return agent;
   } catch (thrown) {
     agent.close();

@@ -20,7 +20,10 @@ export interface Crowd {
   readonly clock: Clock;
 }
 
-/** What a process started before it was stopped shows only in the next look, so one more look has to be quiet. */
+/**
+ * What a process started before it was stopped or killed shows only in the next look, and one that is just becoming
+ * another program shows no mark for a moment: so one more look has to be quiet.
+ */
 const QUIET_LOOKS = 2;
 
 /** Rounds after which a crowd that multiplies is met with one signal for all of it. */
@@ -83,11 +86,12 @@ export async function continueAll(
  */
 export async function killAll(crowd: Crowd, signal: AbortSignal): Promise<void> {
   const ending = new Map<number, ProcessFacts>();
-  for (let round = 0; ; round++) {
+  for (let quiet = 0, round = 0; quiet < QUIET_LOOKS; round++) {
     signal.throwIfAborted();
     for (const facts of await crowd.find()) ending.set(facts.pid, facts);
     for (const facts of [...ending.values()]) if (!(await crowd.isThere(facts))) ending.delete(facts.pid);
-    if (ending.size === 0) return;
+    quiet = ending.size === 0 ? quiet + 1 : 0;
+    if (ending.size === 0) continue;
     for (const user of crowd.users) await signalUser(user, 'KILL');
     for (const name of ['SIGSTOP', 'SIGKILL'] as const) for (const pid of ending.keys()) send(pid, name);
     await pause(crowd.clock, round, signal);

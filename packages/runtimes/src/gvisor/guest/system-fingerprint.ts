@@ -24,9 +24,6 @@ const MAX_READ_BYTES = 32 * 1024 * 1024;
 /** Everything that comes and goes in a directory changes its time; packages that only replace files are in the database. */
 const DEPTH = 2;
 
-/** Megabytes that hardly ever change are not read for every start. */
-const contents = new Map<string, { readonly version: string; readonly digest: string }>();
-
 export function systemFingerprint({ bound, links }: SystemDirectories, host = '/'): string {
   const hash = createHash('sha256').update(JSON.stringify({ bound, links }));
   for (const path of PACKAGE_DATABASES) hash.update(`\0${path}\0`).update(databaseState(join(host, path)));
@@ -35,17 +32,10 @@ export function systemFingerprint({ bound, links }: SystemDirectories, host = '/
   return hash.digest('hex');
 }
 
-function databaseState(path: string): string {
+function databaseState(path: string): Buffer | string {
   const found = lookAt(path);
   if (found === undefined) return '';
-  const { ino, size, mtimeNs, ctimeNs } = found;
-  if (size > MAX_READ_BYTES) return `${size} ${mtimeNs}`;
-  const version = `${ino} ${size} ${mtimeNs} ${ctimeNs}`;
-  const known = contents.get(path);
-  if (known?.version === version) return known.digest;
-  const digest = createHash('sha256').update(readFileSync(path)).digest('hex');
-  contents.set(path, { version, digest });
-  return digest;
+  return found.size <= MAX_READ_BYTES ? readFileSync(path) : `${found.size} ${found.mtimeNs}`;
 }
 
 function directoriesBelow(host: string, path: string, depth: number): string[] {

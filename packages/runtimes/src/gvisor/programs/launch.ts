@@ -1,6 +1,6 @@
 /**
- * Starts programs of the system from a small process of its own. A server with much memory would stand still for
- * each of them, because the kernel copies its tables first; and every visitor of every sandbox with it.
+ * Starts programs of the system from a small process of its own. A server that starts them itself stands still for
+ * each until the new program has begun, and every visitor of every sandbox with it.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
@@ -34,7 +34,7 @@ export type Launched = ProgramEnd | { readonly failed: string };
 
 export type ToLauncher =
   | { readonly id: number; readonly order: LaunchOrder }
-  /** By its id, with everything it has to do left undone. */
+  /** By its id. */
   | { readonly kill: number };
 
 interface FromLauncher {
@@ -63,7 +63,8 @@ export class Launcher {
 
   /**
    * Resolves however it ended. Rejects when it could not be started. An abort kills it, and is heard of by its end,
-   * so that nobody need reckon with it any more.
+   * so that nobody need reckon with it any more. Should the small process itself be killed, that is an internal
+   * error, and the program goes on as it would after a crash of the server.
    */
   async launch(order: LaunchOrder, signal?: AbortSignal): Promise<ProgramEnd> {
     const id = ++this.#lastId;
