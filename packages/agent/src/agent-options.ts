@@ -17,7 +17,7 @@ export interface AgentOptions {
   readonly close: readonly number[];
   /** Holds the first credential, and is removed once read: not every system hides a process's variables. */
   readonly credentialFile: string | undefined;
-  /** The machine is the sandbox's alone: its name and its files about names may be written. */
+  /** The machine is the sandbox's alone: its name, its files about names and its /proc are the agent's to set. */
   readonly ownMachine: boolean;
   /** Where the members of the group sudo find a way to act as root. Only for an agent that is root. */
   readonly sudoDir: string | undefined;

@@ -10,6 +10,7 @@ import { FileWorkers } from './file-workers.ts';
 import { freshIds, kernelRandomness } from './fresh-id.ts';
 import { setHostname } from './hostname.ts';
 import { SandboxIdentity } from './identity.ts';
+import { mountLeanProc } from './lean-proc.ts';
 import { writeNames } from './machine-names.ts';
 import { MetricsSource } from './metrics.ts';
 import { ownCommand } from './own-command.ts';
@@ -42,6 +43,7 @@ export interface RunningAgent {
 const POLITE_MS = 1000;
 
 export async function startAgent(options: AgentOptions, script: string): Promise<RunningAgent> {
+  if (options.ownMachine) await mountLeanProc();
   const root = options.root === undefined ? undefined : await realpath(options.root);
   const own = ownUser(root);
   const users = new Users({ own, onlyOwn: root !== undefined });

@@ -326,5 +326,15 @@ for uid in (0, 1000):
         await locked.stop();
       });
     });
+
+    describe('in which many programs have run', () => {
+      it('does not carry what /proc said about them into its memory image', async () => {
+        const busy = await world.boot();
+        await busy.sh('for i in $(seq 100); do cat /proc/self/stat; done; ps');
+        const { path } = await busy.sleep();
+        const { size } = await lstat(join(path, 'checkpoint.img'));
+        expect(size).toBeLessThan(3 * 1024 * 1024);
+      });
+    });
   },
 );
