@@ -38,7 +38,8 @@ describe.skipIf(why !== null)('an accident', { timeout: 120_000 }, () => {
     await writeFile(program, failingRunsc(real, faults));
     await chmod(program, 0o755);
     // None made ahead, so that every restore is one of ours.
-    world = await makeGvisorWorld({ runsc: { program, build: await runscBuild(real) }, ahead: 0 });
+    const nothingAhead = { ahead: 0, moorings: 0 };
+    world = await makeGvisorWorld({ runsc: { program, build: await runscBuild(real) }, ...nothingAhead });
   }, 120_000);
   afterEach(async () => {
     await fail();

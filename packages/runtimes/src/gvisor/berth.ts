@@ -3,7 +3,8 @@
  * of its own, a network namespace, a control group, a configuration; and, when it was made ahead, a container
  * that waits for its memory.
  */
-import { writeFile } from 'node:fs/promises';
+import { randomBytes } from 'node:crypto';
+import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Network, Resources } from '@torpor/protocol';
 import { removeTree } from '../remove-tree.ts';
@@ -16,7 +17,7 @@ import { ociSpec } from './guest/oci-spec.ts';
 import { type InstancePaths, makePlace } from './instance-files.ts';
 import type { LayerId } from './layers/layer-id.ts';
 import type { Attachment } from './network/sandbox-network.ts';
-import type { Container } from './runsc.ts';
+import type { Container, PoisedRestore } from './runsc.ts';
 
 /** The agent's own port, never anybody else's. */
 export const AGENT_PORT = 49_983;
@@ -31,38 +32,70 @@ export interface Stack {
   readonly system: BaseSystem | null;
 }
 
-export interface Berth {
-  readonly container: Container;
-  readonly rootfs: string;
-  readonly upper: LayerId;
-  readonly attachment: Attachment;
-}
-
-export interface BerthOrder {
-  /** Of the container, the network namespace and the control group. */
-  readonly name: string;
-  readonly paths: InstancePaths;
-  readonly stack: Stack;
-  readonly upper: LayerId;
-  readonly hostname: string;
+/** What a sandbox was promised. */
+interface Terms {
   readonly network: Network;
   readonly resources: Resources;
 }
 
+/** A berth without files: a network namespace, a control group and a configuration, under one name. */
+export interface Mooring {
+  readonly container: Container;
+  /** Where its files will be mounted. */
+  readonly rootfs: string;
+  readonly attachment: Attachment;
+  /** When it was made ahead. */
+  readonly poised?: PoisedRestore;
+}
+
+export interface Berth extends Mooring {
+  readonly upper: LayerId;
+}
+
+interface MooringOrder {
+  /** Of the container, the network namespace and the control group. */
+  readonly name: string;
+  readonly paths: InstancePaths;
+  readonly stack: Pick<Stack, 'tools' | 'system'>;
+  readonly hostname: string;
+}
+
+export interface BerthOrder extends MooringOrder {
+  readonly stack: Stack;
+  readonly upper: LayerId;
+  /** When it was made ahead. */
+  readonly mooring?: Mooring | undefined;
+}
+
+/** A name and a directory for what is nobody's yet; whatever is left under it, the next server clears away. */
+export function newBerth({ tag, berthsDir }: Ground) {
+  const number = randomBytes(6).toString('hex');
+  return { name: `${tag}-berth-${number}`, directory: join(berthsDir, number) };
+}
+
+/** Nothing is allowed in it, and nothing limited, until it is settled. */
 export async function makeBerth(ground: Ground, order: BerthOrder, signal: AbortSignal): Promise<Berth> {
-  const { layers, network, cgroups, view } = ground;
-  const { name, paths, stack, upper, hostname } = order;
+  const { stack, upper } = order;
+  const { rootfs } = order.mooring ?? order.paths;
+  await mkdir(rootfs, { recursive: true, mode: 0o700 });
+  const lower = stack.lower.map(({ id }) => id);
+  const [mooring] = await Promise.all([
+    order.mooring ?? layOut(ground, order, signal),
+    ground.layers.mount(rootfs, lower, upper),
+  ]);
+  return { ...mooring, upper };
+}
+
+export async function layOut(ground: Ground, order: MooringOrder, signal: AbortSignal): Promise<Mooring> {
+  const { network, cgroups, view } = ground;
+  const { name, paths, stack, hostname } = order;
   await makePlace(paths);
   const [attachment, toolsSource] = await Promise.all([
-    network.attach(name, order.network),
+    network.attach(name, { mode: 'none' }),
     view.show(stack.tools.directory, signal),
-    layers.mount(
-      paths.rootfs,
-      stack.lower.map(({ id }) => id),
-      upper,
-    ),
-    cgroups?.make(name).then(() => cgroups.limit(name, order.resources)),
+    cgroups?.make(name),
   ]);
+  const netns = `/run/netns/${attachment.netns}`;
   const spec = ociSpec({
     rootfs: paths.rootfs,
     hostname,
@@ -70,22 +103,28 @@ export async function makeBerth(ground: Ground, order: BerthOrder, signal: Abort
     toolsSource,
     binds: stack.system?.binds ?? [],
     agentPort: AGENT_PORT,
-    networkNamespace: `/run/netns/${attachment.netns}`,
-    // Ours, set from outside: a container made ahead does not know its limits yet.
+    networkNamespace: netns,
+    // Ours, set from outside: what is made ahead does not know its limits yet.
     cgroup: null,
     resources: {},
     sudo: true,
   });
   const config = join(paths.bundle, 'config.json');
   await writing(config, () => writeFile(config, JSON.stringify(spec)));
-  const container: Container = {
-    id: name,
-    bundle: paths.bundle,
-    logs: paths.logs,
-    netns: `/run/netns/${attachment.netns}`,
-    ...(cgroups === null ? {} : { entering: (command) => cgroups.entering(name, command) }),
-  };
-  return { container, rootfs: paths.rootfs, upper, attachment };
+  const { bundle, logs, rootfs } = paths;
+  const entering =
+    cgroups === null ? {} : { entering: (command: readonly string[]) => cgroups.entering(name, command) };
+  return { container: { id: name, bundle, logs, netns, ...entering }, rootfs, attachment };
+}
+
+/** Gives a berth what the sandbox in it was promised. */
+export async function settle(
+  { network, cgroups }: Ground,
+  { container }: Mooring,
+  terms: Terms,
+): Promise<void> {
+  network.setPolicy(container.id, terms.network);
+  await cgroups?.limit(container.id, terms.resources);
 }
 
 /** What there is of a berth, however it came about. */

@@ -2,11 +2,9 @@
  * Containers made ahead for checkpoints that are likely to be started next, so that a start only has to bring
  * the memory in. Few of them, for a while, and never on the way of a caller.
  */
-import { randomBytes } from 'node:crypto';
-import { join } from 'node:path';
 import type { SealedCheckpoint } from '@torpor/engine';
 import type { CheckpointId } from '@torpor/protocol';
-import { type Berth, clearBerth, makeBerth, type Stack } from './berth.ts';
+import { type Berth, clearBerth, makeBerth, newBerth, type Stack } from './berth.ts';
 import { needsOf } from './checkpoint-needs.ts';
 import type { Ground } from './ground.ts';
 import { pathsIn } from './instance-files.ts';
@@ -58,7 +56,10 @@ export class Berths {
     const system = stack.system?.fingerprint ?? null;
     const found = this.#ready.findIndex(
       (one) =>
-        one.checkpoint === checkpoint && one.tools === stack.tools.fingerprint && one.system === system,
+        one.checkpoint === checkpoint &&
+        one.tools === stack.tools.fingerprint &&
+        one.system === system &&
+        one.poised?.isWaiting === true,
     );
     return found < 0 ? undefined : this.#ready.splice(found, 1)[0];
   }
@@ -117,21 +118,20 @@ export class Berths {
   }
 
   async #make(checkpoint: Expected, signal: AbortSignal): Promise<Waiting> {
-    const { tag, berthsDir, layers, runsc, clock } = this.#ground;
-    const number = randomBytes(6).toString('hex');
-    const name = `${tag}-berth-${number}`;
-    const directory = join(berthsDir, number);
+    const { layers, runsc, clock } = this.#ground;
+    const { name, directory } = newBerth(this.#ground);
     const stack = await stackFor(this.#ground, needsOf(checkpoint), 'memory');
     const upper = await layers.create();
     const paths = pathsIn(directory);
-    const network = { mode: 'none' } as const;
     try {
-      const order = { name, paths, stack, upper, hostname: 'sandbox', network, resources: {} };
+      const order = { name, paths, stack, upper, hostname: 'sandbox' };
       const berth = await makeBerth(this.#ground, order, signal);
       await runsc.create(berth.container, signal);
+      const poised = await runsc.poise(berth.container);
       const system = stack.system?.fingerprint ?? null;
       return {
         ...berth,
+        poised,
         checkpoint: checkpoint.id,
         directory,
         tools: stack.tools.fingerprint,

@@ -33,7 +33,7 @@ import { isMissing } from '../storage-failure.ts';
 import { Turns } from '../turns.ts';
 import { agentAt, restAgent } from './agent-door.ts';
 import { AGENT_PORT, clearBerth } from './berth.ts';
-import type { Berths, Expected } from './berths.ts';
+import type { Expected } from './berths.ts';
 import { captureInstance, salvageInstance } from './capture.ts';
 import { needsOf } from './checkpoint-needs.ts';
 import { withDefaults } from './default-limits.ts';
@@ -48,7 +48,7 @@ import { LimitsWatch } from './limits-watch.ts';
 import { unshareMounts } from './mount-sharing.ts';
 import { policyOf } from './network/policy.ts';
 import type { ContainerState } from './runsc.ts';
-import { noSuchInstance, startInstance } from './start.ts';
+import { type Ahead, noSuchInstance, startInstance } from './start.ts';
 import { prepareTemplate } from './template.ts';
 
 const CAPABILITIES: Capabilities = {
@@ -68,7 +68,7 @@ const CLEARED_KEPT = 10_000;
 export class GvisorRuntime implements Runtime {
   readonly name = 'gvisor';
   readonly #ground: Ground;
-  readonly #berths: Berths;
+  readonly #ahead: Ahead;
   readonly #limits: LimitsWatch;
   readonly #merging: LayerMerging;
   readonly #turns = new Turns<SandboxId>();
@@ -81,9 +81,9 @@ export class GvisorRuntime implements Runtime {
   /** Containers that were frozen for a snapshot, after which their sandbox goes on. */
   readonly #goingOn = new Set<string>();
 
-  constructor(ground: Ground, berths: Berths) {
+  constructor(ground: Ground, ahead: Ahead) {
     this.#ground = ground;
-    this.#berths = berths;
+    this.#ahead = ahead;
     this.#limits = new LimitsWatch(ground);
     this.#merging = new LayerMerging(ground, (instance, work) => this.#turns.take(instance.sandboxId, work));
   }
@@ -112,10 +112,11 @@ export class GvisorRuntime implements Runtime {
       const dial = (port: number) => this.dial(instance, port, signal);
       const order = { instance, from, use, spec, dial };
       if (this.#isCleared(instance)) this.#cleared.delete(instance.sandboxId);
-      const started = await startInstance(this.#ground, this.#berths, order, signal);
+      const started = await startInstance(this.#ground, this.#ahead, order, signal);
       await this.#lookAfter(instance);
+      this.#ahead.moorings.refill();
       // Whoever starts from a template once does it again.
-      if (needsOf(from).template !== null) this.#berths.expect(from, 2);
+      if (needsOf(from).template !== null) this.#ahead.berths.expect(from, 2);
       return started;
     });
   }
@@ -223,7 +224,7 @@ export class GvisorRuntime implements Runtime {
       const expected = { id: staging.checkpointId, ...captured };
       this.#captured.set(record.container.id, expected);
       // What it goes on in is made while the rest is written down.
-      if (this.#goingOn.has(record.container.id)) this.#berths.expect(expected);
+      if (this.#goingOn.has(record.container.id)) this.#ahead.berths.expect(expected);
       return captured;
     });
   }
@@ -240,7 +241,7 @@ export class GvisorRuntime implements Runtime {
       this.#captured.delete(id);
       if (captured !== undefined) {
         // It would stand on files that are written to again.
-        await this.#berths.forget(captured.id);
+        await this.#ahead.berths.forget(captured.id);
         // Its image counts as memory of the sandbox.
         await images.forget(captured.id);
       }
@@ -296,6 +297,9 @@ export class GvisorRuntime implements Runtime {
   async inspect(checkpoint: SealedCheckpoint): Promise<MemoryVerdict> {
     const { layers, machine, base, shelf } = this.#ground;
     const needs = needsOf(checkpoint);
+    // Looked at meanwhile.
+    const system = needs.root === 'base' ? base.current() : null;
+    system?.catch(() => {});
     const looks = needs.layers.map(({ id, nonce }) => layers.inspect(id, nonce));
     await Promise.all(looks).catch((thrown: unknown) => {
       throw thrown instanceof TorporError ? thrown.with({ checkpointId: checkpoint.id }) : thrown;
@@ -304,7 +308,7 @@ export class GvisorRuntime implements Runtime {
     if (needs.runsc !== machine.runsc) return { usable: false, why: 'it was made by another build of runsc' };
     if (needs.processor !== machine.processor)
       return { usable: false, why: 'it was made on another processor' };
-    if (needs.root === 'base' && (await base.current()).fingerprint !== needs.system) {
+    if (system !== null && (await system).fingerprint !== needs.system) {
       return { usable: false, why: 'the system of this machine has changed since it was made' };
     }
     const tools = await openGuestTools(shelf, needs.tools).catch(() => undefined);
@@ -321,7 +325,7 @@ export class GvisorRuntime implements Runtime {
 
   async discard({ id }: SealedCheckpoint): Promise<void> {
     const { owned, layers, images } = this.#ground;
-    await this.#berths.forget(id);
+    await this.#ahead.berths.forget(id);
     await images.forget(id);
     for (const layer of await owned.of(id)) {
       // What an instance has, for which this checkpoint did not come to be, goes on or goes with the instance.
@@ -334,7 +338,8 @@ export class GvisorRuntime implements Runtime {
   /** Lets running sandboxes run, and forgets about them; everything that was made ahead is taken away. */
   async close(): Promise<void> {
     const { network, cgroups, files, images, view, place, runDir, runsc } = this.#ground;
-    await Promise.all([this.#limits.close(), this.#merging.close(), this.#berths.close()]);
+    const { berths, moorings } = this.#ahead;
+    await Promise.all([this.#limits.close(), this.#merging.close(), berths.close(), moorings.close()]);
     await network.close();
     await cgroups?.close();
     await images.close();
@@ -383,7 +388,7 @@ export class GvisorRuntime implements Runtime {
 
   #expectWake(name: string): void {
     const captured = this.#captured.get(name);
-    if (captured !== undefined) this.#berths.expect(captured);
+    if (captured !== undefined) this.#ahead.berths.expect(captured);
   }
 
   /** Takes back the seal of a checkpoint that did not come to be. */

@@ -18,6 +18,7 @@ import { InstanceFiles, pathsIn } from './instance-files.ts';
 import { serverTag } from './instance-names.ts';
 import { openOverlayLayers } from './layers/overlay-layers.ts';
 import { machineIdentity } from './machine-identity.ts';
+import { Moorings } from './moorings.ts';
 import { shareMounts } from './mount-sharing.ts';
 import { openSandboxNetwork, type SandboxNetworkOptions } from './network/open-network.ts';
 import { OwnedLayers } from './owned-layers.ts';
@@ -33,6 +34,8 @@ export interface GvisorRuntimeOptions {
   readonly node?: string;
   /** How many containers may wait for somebody to need them. */
   readonly ahead?: number;
+  /** How many moorings may. */
+  readonly moorings?: number;
   readonly network?: Partial<Omit<SandboxNetworkOptions, 'owner'>>;
   readonly report?: Ground['report'];
 }
@@ -107,7 +110,11 @@ export async function gvisorRuntime(options: GvisorRuntimeOptions): Promise<Open
   await ground.images.open();
   await clearLeftovers(ground, signal);
   await letInAgain(ground);
-  const runtime = new GvisorRuntime(ground, new Berths(ground, options.ahead));
+  const ahead = {
+    berths: new Berths(ground, options.ahead),
+    moorings: new Moorings(ground, options.moorings),
+  };
+  const runtime = new GvisorRuntime(ground, ahead);
   await runtime.open();
   return runtime;
 }

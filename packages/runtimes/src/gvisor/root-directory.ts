@@ -63,9 +63,14 @@ export class RootDirectory {
     });
   }
 
+  /** Taken by every command of runsc before it looks at the container. */
+  lockOf(id: string): string {
+    return join(this.#path, lockFile(id));
+  }
+
   /** Removes what is remembered of a container whose processes have ended. Absent is fine. */
   async forget(id: string): Promise<void> {
-    const files = [stateFile(id), `${id}_sandbox:${id}.lock`, `runsc-${id}.sock`];
+    const files = [stateFile(id), lockFile(id), `runsc-${id}.sock`];
     for (const file of files) await rm(join(this.#path, file), { force: true });
   }
 }
@@ -84,6 +89,10 @@ function parseState(text: string): Remembered | undefined {
 
 function stateFile(id: string): string {
   return `${id}_sandbox:${id}.state`;
+}
+
+function lockFile(id: string): string {
+  return `${id}_sandbox:${id}.lock`;
 }
 
 function containerOf(name: string): string | undefined {

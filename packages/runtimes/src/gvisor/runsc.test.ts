@@ -228,6 +228,62 @@ describe.skipIf(program === undefined)('runsc', () => {
     });
   });
 
+  describe('a restore that was begun before its image was known', () => {
+    const isStopped = async ({ id }: Container) => {
+      const found = await runsc.glance(id);
+      if (!('pid' in found)) return false;
+      return / \(.*\) T /.test(await readFile(`/proc/${found.pid}/stat`, 'utf8'));
+    };
+
+    it('waits without taking anything of the processor, and goes on when it is told', async () => {
+      const [created, fresh] = [await world.counter(), await world.counter()];
+      await runsc.create(created, unhurried);
+      const poised = [await runsc.poise(created), await runsc.poise(fresh)];
+      expect(await isStopped(created)).toBe(true);
+      const source = await world.started();
+      await runsc.pause(source.id, unhurried);
+      await runsc.checkpoint(source.id, image, unhurried);
+      const saved = await world.count(source, () => true);
+      expect(poised.map(({ isWaiting }) => isWaiting)).toEqual([true, true]);
+
+      for (const one of poised) await one.restore(image, unhurried);
+
+      for (const container of [created, fresh]) {
+        const now = await world.count(container, ({ count }) => count > saved.count);
+        expect(now.life).toBe(saved.life);
+        expect(await runsc.state(container.id, unhurried)).toMatchObject({ is: 'running' });
+      }
+    });
+
+    it('is over with its container', async () => {
+      const [created, fresh] = [await world.counter(), await world.counter()];
+      await runsc.create(created, unhurried);
+      const poised = [await runsc.poise(created), await runsc.poise(fresh)];
+
+      for (const container of [created, fresh]) await runsc.end(container, unhurried);
+
+      expect(poised.map(({ isWaiting }) => isWaiting)).toEqual([false, false]);
+    });
+
+    it('says that there is no image, and is killed for somebody who has given up', async () => {
+      const container = await world.counter();
+      const poised = await runsc.poise(container);
+      await expect(poised.restore(join(world.top, 'none'), unhurried)).rejects.toMatchObject({
+        code: 'checkpoint_missing',
+      });
+      expect(poised.isWaiting).toBe(true);
+      const source = await world.started();
+      await runsc.checkpoint(source.id, image, unhurried);
+
+      const given = new AbortController();
+      given.abort();
+      await expect(poised.restore(image, given.signal)).rejects.toThrow('abort');
+
+      expect(poised.isWaiting).toBe(false);
+      expect(await runsc.glance(container.id)).toEqual({ is: 'absent' });
+    });
+  });
+
   describe('a container whose sentry was killed', () => {
     it('is gone, and what is left of it can be deleted', async () => {
       const container = await world.started();

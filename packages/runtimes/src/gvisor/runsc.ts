@@ -6,13 +6,14 @@
  * after one, a container that was being made or restored may exist in any state, and is to be deleted; a
  * sentry that was writing an image goes on until it has written it, and `resume` waits for that.
  */
-import { mkdir, stat } from 'node:fs/promises';
+import { mkdir, stat, symlink } from 'node:fs/promises';
 import { join } from 'node:path';
 import { type Clock, systemClock } from '@torpor/engine';
 import { TorporError } from '@torpor/protocol';
 import { isMissing } from '../storage-failure.ts';
 import { type CommandOptions, runCommand } from './command.ts';
-import type { ProgramEnd } from './programs/launch.ts';
+import { type Launcher, type ProgramEnd, type Running, usualLauncher } from './programs/launch.ts';
+import { plainEnvironment } from './programs/plain-environment.ts';
 import { type Remembered, RootDirectory } from './root-directory.ts';
 import { lastLogged, runscFailure, type Verb } from './runsc-failure.ts';
 import { isAlive, isSentryOf, type RunscProcess, runscProcesses, sentryMemory } from './sentries.ts';
@@ -55,6 +56,21 @@ export type ContainerState =
   | { readonly is: 'gone' }
   | { readonly is: 'absent' };
 
+/** A `restore` that has begun: it only has to be told which image. */
+export interface PoisedRestore {
+  /** False when it did not wait, and the container is of no use. */
+  readonly isWaiting: boolean;
+  /** Once. As `Runsc.restore`. */
+  restore(image: string, signal: AbortSignal): Promise<void>;
+}
+
+/**
+ * Holds the lock that every command of runsc takes first, until a line comes: what is started behind it has begun by
+ * then, and goes on at once.
+ */
+const HOLD =
+  'exec 9>>"$1" 3<&0; shift; flock 9 || exit; { read -r _ <&3; } & exec 3<&- 9>&-; exec "$@" </dev/null';
+
 /** The memory image of a large sandbox takes seconds on a slow disk, a sentry that hangs takes for ever. */
 const BOUND_MS: Readonly<Record<Verb, number>> = {
   create: 30_000,
@@ -88,6 +104,8 @@ export class Runsc {
   readonly #clock: Clock;
   readonly #root: RootDirectory;
   readonly #veil = behindVeil();
+  /** By the container. */
+  readonly #poised = new Map<string, Running>();
 
   constructor(options: RunscOptions) {
     this.#options = options;
@@ -109,7 +127,9 @@ export class Runsc {
   /** Takes over the addresses and routes of the network namespace, and starts what was created. */
   async start(container: Container, signal: AbortSignal): Promise<void> {
     const { id } = container;
-    await this.#attached('start', id, this.#command(['start', id]), signal, this.#place(container));
+    await this.#attached('start', id, this.#command(['start', id]), signal, {
+      launcher: this.#launcherOf(container),
+    });
   }
 
   /** `create` and `start` in one. */
@@ -128,6 +148,63 @@ export class Runsc {
     await requireImage(image);
     const args = ['--detach', `--image-path=${image}`, `--bundle=${container.bundle}`, container.id];
     await this.#detached('restore', container, args, signal);
+  }
+
+  /**
+   * Begins to bring a memory image back, as far as that goes without knowing which: much of the time that runsc takes is
+   * spent before it looks at anything. What `create` has made is stopped meanwhile, because even a sentry with nothing to
+   * run looks every millisecond whether there is. Nothing else may be asked of the container.
+   */
+  async poise(container: Container): Promise<PoisedRestore> {
+    const { id, bundle, logs } = container;
+    await mkdir(logs, { recursive: true, mode: 0o700 });
+    const image = join(bundle, 'image');
+    const command = this.#command(
+      ['restore', '--detach', `--image-path=${image}`, `--bundle=${bundle}`, id],
+      logs,
+    );
+    const log = join(logs, LOG_FILES.runsc);
+    const before = await sizeOf(log);
+    const isNew = !(await this.#root.has(id));
+    await this.#signalSentry(id, 'SIGSTOP');
+    const held = ['sh', '-c', HOLD, 'sh', this.#root.lockOf(id), ...command] as const;
+    const [program, ...args] = (isNew ? container.entering?.(held) : undefined) ?? held;
+    const running = this.#launcherOf(container).start({
+      program,
+      args,
+      env: plainEnvironment(),
+      output: this.#outputOf(container),
+      waits: true,
+    });
+    const poised = this.#poised;
+    poised.set(id, running);
+    const ended = running.ended.finally(() => poised.delete(id));
+    ended.catch(() => {});
+    return {
+      get isWaiting() {
+        return poised.has(id);
+      },
+      restore: async (from, signal) => {
+        await requireImage(from);
+        await symlink(from, image);
+        await this.#signalSentry(id, 'SIGCONT');
+        const bound = AbortSignal.any([
+          signal,
+          AbortSignal.timeout(this.#options.boundMs ?? BOUND_MS.restore),
+        ]);
+        const kill = () => running.kill();
+        bound.addEventListener('abort', kill);
+        if (bound.aborted) kill();
+        else running.tell();
+        const { status } = await ended.finally(() => bound.removeEventListener('abort', kill));
+        signal.throwIfAborted();
+        if (status === 0) return;
+        throw runscFailure(
+          { verb: 'restore', container: id, status, said: await lastLogged(log, before) },
+          null,
+        );
+      },
+    };
   }
 
   /** Stops all processes inside; nothing to do when they are. A container that was never started breaks by it. */
@@ -192,8 +269,11 @@ export class Runsc {
    */
   async end(container: Pick<Container, 'id' | 'bundle'>, signal: AbortSignal): Promise<void> {
     const bound = AbortSignal.any([signal, AbortSignal.timeout(this.#options.boundMs ?? DEATH_MS)]);
+    const poised = this.#poised.get(container.id);
+    poised?.kill();
+    await poised?.ended.catch(() => {});
     for (let found = await this.#processesOf(container); found.length > 0; ) {
-      for (const { pid } of found) sendKill(pid);
+      for (const { pid } of found) sendSignal(pid, 'SIGKILL');
       await this.#clock.sleep(LOOK_EVERY_MS, bound).catch(() => {
         signal.throwIfAborted();
         throw new TorporError('timeout', `The sentry of ${container.id} does not die.`, {
@@ -250,8 +330,8 @@ export class Runsc {
   }
 
   /** For those commands that set up the network. */
-  #place({ netns }: Container): Pick<CommandOptions, 'launcher'> {
-    return netns === null ? {} : { launcher: this.#veil };
+  #launcherOf({ netns }: Container): Launcher {
+    return netns === null ? usualLauncher : this.#veil;
   }
 
   #run(
@@ -292,21 +372,27 @@ export class Runsc {
     const { id, logs } = container;
     await mkdir(logs, { recursive: true, mode: 0o700 });
     const log = join(logs, LOG_FILES.runsc);
-    const before = await stat(log).then(
-      ({ size }) => size,
-      () => 0,
-    );
-    const output = this.#options.discardOutput === true ? '/dev/null' : join(logs, LOG_FILES.output);
+    const before = await sizeOf(log);
+    const output = this.#outputOf(container);
     const words = [verb, ...args];
     const command = this.#command(words, logs);
     // What `create` has made is a member already.
     const isNew = verb !== 'restore' || !(await this.#root.has(id));
     const wrapped = (isNew ? container.entering?.(command) : undefined) ?? command;
-    const place = verb === 'create' ? {} : this.#place(container);
-    const { status } = await this.#run(verb, wrapped, signal, { output, ...place });
+    const launcher = verb === 'create' ? usualLauncher : this.#launcherOf(container);
+    const { status } = await this.#run(verb, wrapped, signal, { output, launcher });
     if (status === 0) return;
     const said = await lastLogged(log, before);
     throw runscFailure({ verb, container: id, status, said }, null);
+  }
+
+  #outputOf({ logs }: Container): string {
+    return this.#options.discardOutput === true ? '/dev/null' : join(logs, LOG_FILES.output);
+  }
+
+  async #signalSentry(id: string, name: 'SIGSTOP' | 'SIGCONT'): Promise<void> {
+    const found = await this.glance(id);
+    if ('pid' in found) sendSignal(found.pid, name);
   }
 
   async #stateAfter(id: string, signal: AbortSignal): Promise<ContainerState | null> {
@@ -328,6 +414,13 @@ export class Runsc {
   }
 }
 
+function sizeOf(path: string): Promise<number> {
+  return stat(path).then(
+    ({ size }) => size,
+    () => 0,
+  );
+}
+
 /** Absence is proved here, before runsc makes it one failure of many. */
 async function requireImage(image: string): Promise<void> {
   const path = join(image, 'checkpoint.img');
@@ -340,9 +433,9 @@ async function requireImage(image: string): Promise<void> {
   });
 }
 
-function sendKill(pid: number): void {
+function sendSignal(pid: number, name: 'SIGKILL' | 'SIGSTOP' | 'SIGCONT'): void {
   try {
-    process.kill(pid, 'SIGKILL');
+    process.kill(pid, name);
   } catch {
     // It has ended by itself.
   }

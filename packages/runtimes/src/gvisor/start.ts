@@ -1,10 +1,10 @@
 /** Starting an instance from a checkpoint: a berth, its memory or a boot, its agent, its services. */
 import { randomBytes } from 'node:crypto';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import type { Address, Instance, SealedCheckpoint, Started, StartSpec } from '@torpor/engine';
 import { bareSandboxId, TorporError } from '@torpor/protocol';
 import { setUpAgent } from './agent-door.ts';
-import { type Berth, makeBerth, type Stack } from './berth.ts';
+import { type Berth, clearBerth, type Mooring, makeBerth, type Stack, settle } from './berth.ts';
 import type { Berths } from './berths.ts';
 import { bringUpServices, knockAtServices } from './bring-up-services.ts';
 import { type GvisorNeeds, MEMORY, needsOf, readSecrets } from './checkpoint-needs.ts';
@@ -14,6 +14,8 @@ import { leaveCredential } from './guest/boot-credential.ts';
 import { openGuestTools } from './guest/guest-tools.ts';
 import type { InstanceRecord } from './instance-files.ts';
 import { instanceName } from './instance-names.ts';
+import type { Moorings } from './moorings.ts';
+import type { PoisedRestore } from './runsc.ts';
 
 export interface StartOrder {
   readonly instance: Instance;
@@ -24,9 +26,15 @@ export interface StartOrder {
   readonly dial: (port: number) => Promise<Address | null>;
 }
 
+/** What was made before anybody asked. */
+export interface Ahead {
+  readonly berths: Berths;
+  readonly moorings: Moorings;
+}
+
 export async function startInstance(
   ground: Ground,
-  berths: Berths,
+  { berths, moorings }: Ahead,
   order: StartOrder,
   signal: AbortSignal,
 ): Promise<Started> {
@@ -39,19 +47,19 @@ export async function startInstance(
   const ahead = use === 'memory' ? await berths.take(from.id, stack) : undefined;
   const paths = await ground.files.make(instance);
   const upper = ahead?.upper ?? (await ground.layers.create());
-  const record = recordOf(ground, order, stack, upper, ahead);
+  const mooring = ahead ?? (use === 'memory' ? moorings.take(stack) : undefined);
+  const record = recordOf(ground, order, stack, upper, mooring);
   // From here on the instance is found by whoever looks for what is left over.
-  await ground.files.write(instance, record);
-  const berth =
-    ahead ?? (await makeBerth(ground, { ...orderOf(record, spec), paths, stack, upper, hostname }, signal));
-  if (ahead !== undefined) await settleIn(ground, ahead, spec);
-  const alive: InstanceRecord = {
-    ...record,
-    container: berth.container,
-    rootfs: berth.rootfs,
-    guestAddress: berth.attachment.guestAddress,
-  };
-  if (ahead === undefined) await ground.files.write(instance, alive);
+  await ground.files.write(instance, record).catch(async (thrown: unknown) => {
+    await giveUp(ground, record);
+    throw thrown;
+  });
+  const { id: name } = record.container;
+  const berth = ahead ?? (await makeBerth(ground, { name, paths, stack, upper, hostname, mooring }, signal));
+  await settle(ground, berth, { network: spec.network, resources: withDefaults(spec.resources) });
+  const { container, attachment } = berth;
+  const alive = { ...record, container, guestAddress: attachment.guestAddress };
+  if (mooring === undefined) await ground.files.write(instance, alive);
   signal.throwIfAborted();
 
   if (use === 'memory') await restore(ground, berth, from, signal);
@@ -94,21 +102,21 @@ function recordOf(
   { instance, spec }: StartOrder,
   stack: Stack,
   upper: InstanceRecord['upper'],
-  ahead: Berth | undefined,
+  mooring: Mooring | undefined,
 ): InstanceRecord {
-  const paths = ground.files.paths(instance);
-  const id = ahead?.container.id ?? instanceName(ground.tag, instance);
+  const { bundle, logs, rootfs } = ground.files.paths(instance);
+  const own = { id: instanceName(ground.tag, instance), bundle, logs, netns: null };
   return {
     version: 1,
-    container: ahead?.container ?? { id, bundle: paths.bundle, logs: paths.logs, netns: null },
-    rootfs: ahead?.rootfs ?? paths.rootfs,
+    container: mooring?.container ?? own,
+    rootfs: mooring?.rootfs ?? rootfs,
     root: stack.root,
     upper,
     lower: stack.lower,
     merged: null,
     tools: stack.tools.fingerprint,
     system: stack.system?.fingerprint ?? null,
-    guestAddress: ahead?.attachment.guestAddress ?? '',
+    guestAddress: mooring?.attachment.guestAddress ?? '',
     token: secret(),
     credential: secret(),
     network: spec.network,
@@ -117,14 +125,12 @@ function recordOf(
   };
 }
 
-function orderOf({ container }: InstanceRecord, { network, resources }: StartSpec) {
-  return { name: container.id, network, resources: withDefaults(resources) };
-}
-
-/** A container that was made for nobody gets what this sandbox was promised. */
-async function settleIn({ network, cgroups }: Ground, { container }: Berth, spec: StartSpec): Promise<void> {
-  network.setPolicy(container.id, spec.network);
-  await cgroups?.limit(container.id, withDefaults(spec.resources));
+/** Of an instance that could not be written down nobody would know what it has taken. */
+async function giveUp(ground: Ground, { container, rootfs, upper }: InstanceRecord): Promise<void> {
+  const { id: name, bundle } = container;
+  const unhurried = new AbortController().signal;
+  await clearBerth(ground, { name, bundle, rootfs, directory: dirname(bundle) }, unhurried);
+  await ground.layers.remove(upper);
 }
 
 /**
@@ -133,14 +139,16 @@ async function settleIn({ network, cgroups }: Ground, { container }: Berth, spec
  */
 async function restore(
   { runsc, images, report }: Ground,
-  { container }: Berth,
+  { container, poised }: Berth,
   from: SealedCheckpoint,
   signal: AbortSignal,
 ): Promise<void> {
   const packed = join(from.path ?? '', MEMORY);
-  const restoreIt = () => images.use(from.id, packed, (image) => runsc.restore(container, image, signal));
+  const restoreIt = (into: Pick<PoisedRestore, 'restore'>) =>
+    images.use(from.id, packed, (image) => into.restore(image, signal));
+  const anew = { restore: (image: string) => runsc.restore(container, image, signal) };
   try {
-    await restoreIt();
+    await restoreIt(poised ?? anew);
   } catch (thrown) {
     signal.throwIfAborted();
     if (!isRefusal(thrown)) throw thrown;
@@ -149,7 +157,7 @@ async function restore(
     await runsc.forget(container.id);
     // It may be what was at hand that has suffered.
     await images.forget(from.id);
-    await restoreIt().catch((again: unknown) => {
+    await restoreIt(anew).catch((again: unknown) => {
       signal.throwIfAborted();
       throw isRefusal(again) ? incompatible(from, again) : again;
     });

@@ -58,7 +58,7 @@ describe.skipIf(why !== null)(
     let service: Service;
     let root: Buffer;
     beforeAll(async () => {
-      world = await makeGvisorWorld();
+      world = await makeGvisorWorld({ moorings: 0 });
       service = {
         name: 'web',
         command: `exec ${await world.node()} /srv/counter.cjs`,

@@ -45,8 +45,14 @@ const OOM_SCORE = 500;
 /** Each process of a guest is two of this machine's, and its kernel has some of its own. */
 const SENTRY_PROCESSES = 256;
 
-/** An agent does little and sleeps much: few threads and a small heap make a small image. */
-const NODE_FLAGS = ['--single-threaded', '--v8-pool-size=0', '--max-semi-space-size=1', '--expose-gc'];
+/** An agent does little and sleeps much: few threads and a small heap make a small image. Nor has it a debugger. */
+const NODE_FLAGS = [
+  '--single-threaded',
+  '--v8-pool-size=0',
+  '--max-semi-space-size=1',
+  '--expose-gc',
+  '--disable-sigusr1',
+];
 
 /**
  * What root of a guest may do there. Raw sockets, devices and the network's settings are not among it. The

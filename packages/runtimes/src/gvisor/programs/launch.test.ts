@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { launch } from './launch.ts';
+import { launch, usualLauncher } from './launch.ts';
 
 const env = { PATH: '/usr/bin:/bin' };
 const sh = (script: string, signal?: AbortSignal) =>
@@ -20,6 +20,15 @@ describe('programs', () => {
     const counted = await launch({ program: 'wc', args: ['-c'], env, input });
     expect(counted.stdout.trim()).toBe('1000000');
     expect((await launch({ program: 'true', args: [], env, input })).status).toBe(0);
+  });
+
+  it('that wait are told to go on', async () => {
+    const order = { program: 'sh', args: ['-c', 'read -r line && echo told'], env, waits: true };
+    const [told, killed] = [usualLauncher.start(order), usualLauncher.start(order)];
+    told.tell();
+    killed.kill();
+    expect(await told.ended).toEqual({ status: 0, stdout: 'told\n', stderr: '' });
+    expect((await killed.ended).status).toBeNull();
   });
 
   it('are killed for somebody who has given up, even before they were started', async () => {

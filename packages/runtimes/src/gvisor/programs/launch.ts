@@ -15,6 +15,8 @@ export interface LaunchOrder {
   readonly env: Readonly<Record<string, string>>;
   readonly cwd?: string;
   readonly input?: string;
+  /** It waits for a line, and gets it by `tell`. */
+  readonly waits?: boolean;
   /**
    * A file that takes what it prints. Needed by programs that leave something running: that keeps the output it
    * was given, and the end of a pipe would not be the end of the program.
@@ -35,7 +37,16 @@ export type Launched = ProgramEnd | { readonly failed: string };
 export type ToLauncher =
   | { readonly id: number; readonly order: LaunchOrder }
   /** By its id. */
-  | { readonly kill: number };
+  | { readonly kill: number }
+  | { readonly tell: number };
+
+/** A program that was started. */
+export interface Running {
+  /** Resolves however it ended, rejects when it could not be started. */
+  readonly ended: Promise<ProgramEnd>;
+  tell(): void;
+  kill(): void;
+}
 
 interface FromLauncher {
   readonly id: number;
@@ -67,28 +78,39 @@ export class Launcher {
    * error, and the program goes on as it would after a crash of the server.
    */
   async launch(order: LaunchOrder, signal?: AbortSignal): Promise<ProgramEnd> {
+    const running = this.start(order);
+    const kill = () => running.kill();
+    signal?.addEventListener('abort', kill);
+    if (signal?.aborted === true) kill();
+    try {
+      return await running.ended;
+    } finally {
+      signal?.removeEventListener('abort', kill);
+    }
+  }
+
+  start(order: LaunchOrder): Running {
     const id = ++this.#lastId;
     this.#helper ??= this.#start();
     const { child, waiting } = this.#helper;
     const ended = Promise.withResolvers<Launched>();
     const tell = (message: ToLauncher) =>
       child.send(message, (error) => error && ended.reject(broken(error)));
-    const kill = () => tell({ kill: id });
     waiting.set(id, ended);
     // Nobody waits for one that has nothing to do.
     child.channel?.ref();
     tell({ id, order });
-    signal?.addEventListener('abort', kill);
-    if (signal?.aborted === true) kill();
-    try {
-      const launched = await ended.promise;
-      if (!('failed' in launched)) return launched;
-      throw Object.assign(new Error(`${order.program}: ${launched.failed}`), { code: launched.failed });
-    } finally {
-      signal?.removeEventListener('abort', kill);
-      waiting.delete(id);
-      if (waiting.size === 0) child.channel?.unref();
-    }
+    const end = async () => {
+      try {
+        const launched = await ended.promise;
+        if (!('failed' in launched)) return launched;
+        throw Object.assign(new Error(`${order.program}: ${launched.failed}`), { code: launched.failed });
+      } finally {
+        waiting.delete(id);
+        if (waiting.size === 0) child.channel?.unref();
+      }
+    };
+    return { ended: end(), tell: () => tell({ tell: id }), kill: () => tell({ kill: id }) };
   }
 
   /** The next order starts another. */
@@ -120,10 +142,10 @@ export class Launcher {
 }
 
 /** One for the whole server, as there is one server to be spared. */
-const usual = new Launcher();
+export const usualLauncher = new Launcher();
 
 export function launch(order: LaunchOrder, signal?: AbortSignal): Promise<ProgramEnd> {
-  return usual.launch(order, signal);
+  return usualLauncher.launch(order, signal);
 }
 
 function broken(cause: Error | undefined): TorporError {

@@ -16,6 +16,7 @@ const running = new Map();
 process.once('disconnect', () => process.exit(0));
 process.on('message', (/** @type {import('./launch.ts').ToLauncher} */ message) => {
   if ('kill' in message) running.get(message.kill)?.kill('SIGKILL');
+  else if ('tell' in message) running.get(message.tell)?.stdin?.end('\n');
   else launch(message.id, message.order);
 });
 
@@ -36,7 +37,7 @@ function launch(id, order) {
     if (file !== undefined) child.once('exit', (status) => tell(id, { status, stdout: '', stderr: '' }));
     // One that ends before it has read everything says why by its status.
     child.stdin?.on('error', () => {});
-    child.stdin?.end(order.input);
+    if (order.waits !== true) child.stdin?.end(order.input);
   } catch (thrown) {
     tell(id, { failed: code(/** @type {Error} */ (thrown)) });
   } finally {
@@ -48,10 +49,10 @@ function launch(id, order) {
  * @param {LaunchOrder} order
  * @param {number | undefined} file
  */
-function start({ program, args, cwd, env, input }, file) {
+function start({ program, args, cwd, env, input, waits }, file) {
   const output = file ?? 'pipe';
   return spawn(program, args, {
-    stdio: [input === undefined ? 'ignore' : 'pipe', output, output],
+    stdio: [input === undefined && waits !== true ? 'ignore' : 'pipe', output, output],
     env,
     ...(cwd === undefined ? {} : { cwd }),
   });

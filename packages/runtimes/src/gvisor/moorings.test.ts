@@ -1,0 +1,45 @@
+import { readdir, readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { nextOf, paused, startFrom, unhurried } from '@torpor/engine/testing';
+import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
+import { type GvisorWorld, makeGvisorWorld, whyNoGvisor } from '../../testing/gvisor-world.ts';
+import type { InstanceRecord } from './instance-files.ts';
+
+const why = await whyNoGvisor();
+
+describe.skipIf(why !== null)('moorings', { timeout: 120_000 }, () => {
+  let world: GvisorWorld;
+
+  beforeAll(async () => {
+    world = await makeGvisorWorld({ ahead: 0, moorings: 2 });
+  }, 120_000);
+  afterAll(() => world?.close(), 60_000);
+
+  const moored = () => readdir(join(world.dataDir, 'gvisor', 'berths'));
+
+  it('are taken by whoever wakes and has no container waiting, made again, and gone with the server', async () => {
+    const instance = await world.started();
+    await vi.waitFor(async () => expect(await moored()).toHaveLength(2), { timeout: 10_000 });
+    const before = await moored();
+    await world.program.write(instance, '/home/user/a', 'a');
+    const checkpoint = await paused(world, instance, 'memory');
+    await world.runtime.destroy(instance, unhurried);
+
+    const next = nextOf(instance);
+    await startFrom(world, next, checkpoint, 'memory');
+
+    expect(await world.program.counter?.(next)).toBe(1);
+    const { sandboxId, generation } = next;
+    const path = join(world.dataDir, 'gvisor', 'instances', sandboxId, String(generation), 'instance.json');
+    const { container } = JSON.parse(await readFile(path, 'utf8')) as InstanceRecord;
+    const [taken] = before.filter((number) => container.id.endsWith(number));
+    expect(taken).toBeDefined();
+    await vi.waitFor(async () => expect(await moored()).toHaveLength(3), { timeout: 10_000 });
+
+    await world.reopen();
+    expect(await moored()).toEqual([taken]);
+    expect(await world.runtime.observe(next, unhurried)).toEqual({ is: 'running' });
+    await world.dispose();
+    expect(await moored()).toEqual([]);
+  });
+});
