@@ -34,7 +34,6 @@ describe('the configuration', () => {
       dataDir: '/home/ada/.torpor',
       runtime: 'auto',
       tls: false,
-      ahead: 4,
       runner: 'starter',
       runnerPlace: 'sandbox',
       openaiSteps: 60,

@@ -24,7 +24,7 @@ const configSchema = z.strictObject({
     .optional(),
   tls: z.stringbool().or(z.boolean()).default(false),
   /** Containers made before anybody asks for them; each takes some 25 MB of memory until it is used. */
-  ahead: z.coerce.number().int().min(0).max(64).default(4),
+  ahead: z.coerce.number().int().min(0).max(64).optional(),
   /** Of builds that name none. */
   runner: z.enum(RUNNERS).default('starter'),
   /** The program of the runner `command`, and where it runs. */

@@ -16,7 +16,11 @@ const FLAGS = [
   ['runtime', 'name', 'what runs sandboxes: auto, gvisor, process, e2b (default: auto)'],
   ['database', 'url', 'PostgreSQL, when several servers share the truth (default: embedded)'],
   ['domain', 'domain', 'under which ports are served (default: sbx.localhost:<port>)'],
-  ['ahead', 'number', 'containers made before they are asked for, some 25 MB each (default: 4)'],
+  [
+    'ahead',
+    'number',
+    'containers made before they are asked for, some 25 MB each (default: 2 to 16, by memory)',
+  ],
   ['runner', 'name', 'what writes builds that name none: starter, command, openai, none (default: starter)'],
   ['log-level', 'level', 'debug, info, warn, error or silent (default: info)'],
 ] as const;

@@ -2,6 +2,7 @@
  * Containers made ahead for checkpoints that are likely to be started next, so that a start only has to bring
  * the memory in. Few of them, for a while, and never on the way of a caller.
  */
+import { totalmem } from 'node:os';
 import type { SealedCheckpoint } from '@torpor/engine';
 import type { CheckpointId } from '@torpor/protocol';
 import { type Berth, clearBerth, makeBerth, newBerth, type Stack } from './berth.ts';
@@ -10,11 +11,17 @@ import type { Ground } from './ground.ts';
 import { pathsIn } from './instance-files.ts';
 import { stackFor } from './start.ts';
 
-/** Of all checkpoints together. Each takes some 25 MB until it is used. */
-const MOST = 4;
+/** What each takes until it is used. */
+const BYTES_EACH = 25 * 1024 * 1024;
+const SHARE_OF_MEMORY = 1 / 64;
 const MOST_OF_ONE = 2;
 /** One that nobody wanted for so long is taken away. */
-const KEEP_MS = 10 * 60_000;
+const KEEP_MS = 30 * 60_000;
+
+/** Of all checkpoints together. */
+export function mostBerths(memory = totalmem()): number {
+  return Math.min(16, Math.max(2, Math.floor((memory * SHARE_OF_MEMORY) / BYTES_EACH)));
+}
 
 /** As much of a checkpoint as a berth for it takes. */
 export type Expected = Omit<SealedCheckpoint, 'path'>;
@@ -38,7 +45,7 @@ export class Berths {
   readonly #closing = new AbortController();
   readonly #tidying: Promise<void>;
 
-  constructor(ground: Ground, most = MOST) {
+  constructor(ground: Ground, most = mostBerths()) {
     this.#ground = ground;
     this.#most = most;
     this.#tidying = this.#tidy();

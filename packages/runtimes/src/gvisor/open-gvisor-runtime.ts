@@ -33,7 +33,7 @@ export interface GvisorRuntimeOptions {
   readonly clock?: Clock;
   readonly node?: string;
   /** How many containers may wait for somebody to need them. */
-  readonly ahead?: number;
+  readonly ahead?: number | undefined;
   /** How many moorings may. */
   readonly moorings?: number;
   readonly network?: Partial<Omit<SandboxNetworkOptions, 'owner'>>;
