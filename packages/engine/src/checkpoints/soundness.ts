@@ -18,8 +18,11 @@ export async function inspectCheckpoint(
     ctx.settings.callMs,
     `Inspecting checkpoint ${checkpoint.id}`,
     async (own) => {
+      const asking = runtimeOf(ctx, checkpoint).inspect(forRuntime(ctx.store, checkpoint), own);
+      asking.catch(() => {});
+      // What is not kept any more is missing, whatever a runtime makes of that.
       if (!checkpoint.external) await ctx.store.inspect(checkpoint.id, own);
-      return runtimeOf(ctx, checkpoint).inspect(forRuntime(ctx.store, checkpoint), own);
+      return asking;
     },
     signal,
   ).catch((thrown: unknown) => {

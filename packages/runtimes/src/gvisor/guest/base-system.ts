@@ -56,9 +56,11 @@ export class BaseSystems {
   /** Not ended by the wish of one caller: others may be waiting for the same. */
   private async look(): Promise<BaseSystem> {
     const directories = await systemDirectories();
+    const asking = this.sources(directories);
+    asking.catch(() => {});
     const quick = systemFingerprint(directories);
     const covered = await this.covered(directories, quick);
-    const binds = systemBinds(await this.sources(directories), covered);
+    const binds = systemBinds(await asking, covered);
     // What is covered up is part of it: an image can only be used with the mounts it was made with.
     const places = JSON.stringify(binds.map(({ destination }) => destination));
     return {
@@ -81,12 +83,12 @@ export class BaseSystems {
   private async sources({ bound }: SystemDirectories): Promise<BindSources> {
     const { view, tools } = this.options;
     const { signal } = new AbortController();
-    const places = new Map<string, string>();
-    for (const path of bound) places.set(path, await view.show(path, signal));
-    return {
-      bound: places,
-      tools: await view.show(tools.directory, signal),
-      hasSudo: await machineHasSudo(),
-    };
+    const show = async (path: string) => [path, await view.show(path, signal)] as const;
+    const [places, [, shown], hasSudo] = await Promise.all([
+      Promise.all(bound.map(show)),
+      show(tools.directory),
+      machineHasSudo(),
+    ]);
+    return { bound: new Map(places), tools: shown, hasSudo };
   }
 }

@@ -43,6 +43,8 @@ export interface Guest {
   readonly init: InitResponse;
   /** How long runsc took to run or to restore it. */
   readonly startMs: number;
+  /** And how long it was until what was waited for. */
+  readonly readyMs: number;
   /** A client without the token, for looking at what is closed. */
   readonly stranger: AgentClient;
   /** Runs a line in `/bin/sh`, in the guest. */
@@ -74,12 +76,18 @@ interface BootOptions {
   readonly resources?: Resources;
 }
 
+interface WakeOptions {
+  readonly hostname?: string;
+  /** Waited for before anything else is asked of it; gets its address. */
+  readonly until?: (address: string) => Promise<unknown>;
+}
+
 export interface GuestWorld {
   readonly directory: string;
   readonly tools: GuestTools;
   readonly system: BaseSystem;
   boot(options?: BootOptions): Promise<Guest>;
-  wake(image: Image, options?: { hostname?: string }): Promise<Guest>;
+  wake(image: Image, options?: WakeOptions): Promise<Guest>;
   dispose(): Promise<void>;
 }
 
@@ -131,7 +139,7 @@ async function furnishWorld(
     layers: readonly string[],
     binds: readonly GuestBind[],
     start: (container: Container, place: Place) => Promise<string>,
-    { sudo = true, resources = {}, hostname }: BootOptions & { hostname?: string } = {},
+    { sudo = true, resources = {}, hostname, until }: BootOptions & WakeOptions = {},
   ): Promise<Guest> => {
     made += 1;
     const place = await makePlace(directory, `g${made}`, layers);
@@ -159,7 +167,10 @@ async function furnishWorld(
       const began = performance.now();
       credentials.old = await start(container, place);
       const startMs = performance.now() - began;
-      const guest = await setUp({ place, container, runsc, layers, binds, startMs, hostname }, credentials);
+      await until?.(place.address);
+      const readyMs = performance.now() - began;
+      const launched = { place, container, runsc, layers, binds, startMs, readyMs, hostname };
+      const guest = await setUp(launched, credentials);
       guests.add(guest);
       return guest;
     } catch (thrown) {
@@ -282,6 +293,7 @@ interface Launched {
   readonly layers: readonly string[];
   readonly binds: readonly GuestBind[];
   readonly startMs: number;
+  readonly readyMs: number;
   readonly hostname: string | undefined;
 }
 
@@ -321,6 +333,7 @@ async function setUp(
     token,
     init,
     startMs: launched.startMs,
+    readyMs: launched.readyMs,
     address: place.address,
     rootfs: place.rootfs,
     upper: place.upper,
