@@ -337,13 +337,14 @@ export class GvisorRuntime implements Runtime {
 
   /** Lets running sandboxes run, and forgets about them; everything that was made ahead is taken away. */
   async close(): Promise<void> {
-    const { network, cgroups, files, images, view, place, runDir, runsc } = this.#ground;
+    const { network, cgroups, files, images, base, view, place, runDir, runsc } = this.#ground;
     const { berths, moorings } = this.#ahead;
     await Promise.all([this.#limits.close(), this.#merging.close(), berths.close(), moorings.close()]);
     await network.close();
     await cgroups?.close();
     await images.close();
     runsc.close();
+    base.close();
     for await (const _ of files.list()) return;
     // Nobody needs what they would see of this machine.
     const unhurried = new AbortController().signal;

@@ -1,6 +1,7 @@
 /** This machine's system as the guests of `base` see it, looked at again when it may have changed. */
 import { createHash } from 'node:crypto';
 import type { Clock } from '@torpor/engine';
+import { DirectoryWatch } from './directory-watch.ts';
 import type { GuestTools } from './guest-tools.ts';
 import type { GuestBind } from './layout.ts';
 import type { ReadOnlyView } from './read-only-view.ts';
@@ -13,7 +14,7 @@ import {
   systemBinds,
   systemDirectories,
 } from './system-directories.ts';
-import { systemFingerprint } from './system-fingerprint.ts';
+import { directoriesLookedAt, systemFingerprint } from './system-fingerprint.ts';
 
 export interface BaseSystem {
   readonly directories: SystemDirectories;
@@ -35,6 +36,8 @@ const FRESH_MS = 500;
 export class BaseSystems {
   private readonly options: BaseSystemsOptions;
   private last: { readonly at: number; readonly system: Promise<BaseSystem> } | undefined;
+  private readonly watch = new DirectoryWatch();
+  private seen: { readonly places: string; readonly quick: string } | undefined;
   private known: { readonly quick: string; readonly covered: Promise<Covered> } | undefined;
 
   constructor(options: BaseSystemsOptions) {
@@ -53,12 +56,16 @@ export class BaseSystems {
     return last.system;
   }
 
+  close(): void {
+    this.watch.close();
+  }
+
   /** Not ended by the wish of one caller: others may be waiting for the same. */
   private async look(): Promise<BaseSystem> {
     const directories = await systemDirectories();
     const asking = this.sources(directories);
     asking.catch(() => {});
-    const quick = systemFingerprint(directories);
+    const quick = await this.quick(directories);
     const covered = await this.covered(directories, quick);
     const binds = systemBinds(await asking, covered);
     // What is covered up is part of it: an image can only be used with the mounts it was made with.
@@ -68,6 +75,16 @@ export class BaseSystems {
       binds,
       fingerprint: createHash('sha256').update(`${quick}\0${places}`).digest('hex'),
     };
+  }
+
+  /** The same as long as nothing has changed. */
+  private async quick(directories: SystemDirectories): Promise<string> {
+    const places = JSON.stringify(directories);
+    if (this.seen?.places === places && (await this.watch.isQuiet())) return this.seen.quick;
+    this.watch.begin(directoriesLookedAt(directories));
+    const quick = systemFingerprint(directories);
+    this.seen = { places, quick };
+    return quick;
   }
 
   private covered(directories: SystemDirectories, quick: string): Promise<Covered> {

@@ -7,7 +7,7 @@
  */
 import { createHash } from 'node:crypto';
 import { type BigIntStats, lstatSync, readdirSync, readFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import type { SystemDirectories } from './system-directories.ts';
 
 /** Each package manager writes down here what is installed; one that is not there counts as empty. */
@@ -30,6 +30,21 @@ export function systemFingerprint({ bound, links }: SystemDirectories, host = '/
   const directories = bound.flatMap((path) => directoriesBelow(host, path, DEPTH));
   for (const state of directories.sort()) hash.update(`\0${state}`);
   return hash.digest('hex');
+}
+
+/** Where every change to it is a change in one of these directories. */
+export function directoriesLookedAt({ bound }: SystemDirectories, host = '/'): string[] {
+  const databases = PACKAGE_DATABASES.map((path) => dirname(join(host, path)));
+  const below = bound.flatMap((path) => pathsBelow(host, path, DEPTH));
+  return [...databases.filter((path) => lookAt(path)?.isDirectory()), ...below];
+}
+
+function pathsBelow(host: string, path: string, depth: number): string[] {
+  const at = join(host, path);
+  if (lookAt(at)?.isDirectory() !== true) return [];
+  const below =
+    depth === 0 ? [] : readdirSync(at, { withFileTypes: true }).filter((entry) => entry.isDirectory());
+  return [at, ...below.flatMap((entry) => pathsBelow(host, join(path, entry.name), depth - 1))];
 }
 
 function databaseState(path: string): Buffer | string {

@@ -70,14 +70,16 @@ class OverlayLayers implements Layers {
     return this.#changes.take(upper, async () => {
       const options = optionsFor(lower, upper);
       const place = this.#place(upper);
-      const there = await mountAt(at);
+      const below = Promise.all(lower.map((id) => this.inspect(id)));
+      below.catch(() => {});
+      const [there, sealed] = await Promise.all([mountAt(at), isSealed(this.#at(upper))]);
       if (there !== undefined) return refuseOther(place, at, stackOf(there), { at, lower, upper });
       await this.#refuseMounted(upper);
-      if (await isSealed(this.#at(upper))) throw conflict(place, 'is sealed and must not be written');
-      await Promise.all(lower.map((id) => this.inspect(id)));
+      if (sealed) throw conflict(place, 'is sealed and must not be written');
+      await below;
       await writing(place, async () => {
-        await prepareUpper(this.#at(upper), this.path(lower[0] as LayerId), place);
-        await mountOverlay(this.#root, at, options);
+        const first = await prepareUpper(this.#at(upper), this.path(lower[0] as LayerId), place);
+        await mountOverlay(this.#root, at, options, first);
       });
     });
   }

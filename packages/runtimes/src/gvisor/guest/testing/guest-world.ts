@@ -121,7 +121,9 @@ async function furnishWorld(
     agentDir,
     tini: await findTini(),
   });
-  const system = await new BaseSystems({ view, tools, clock: systemClock }).current();
+  const systems = new BaseSystems({ view, tools, clock: systemClock });
+  const system = await systems.current();
+  systems.close();
   const toolsSource = await view.show(tools.directory, unhurried);
   const base = join(directory, 'base');
   await mkdir(base);
