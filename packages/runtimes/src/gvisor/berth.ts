@@ -77,12 +77,15 @@ export function newBerth({ tag, berthsDir }: Ground) {
 export async function makeBerth(ground: Ground, order: BerthOrder, signal: AbortSignal): Promise<Berth> {
   const { stack, upper } = order;
   const { rootfs } = order.mooring ?? order.paths;
-  await mkdir(rootfs, { recursive: true, mode: 0o700 });
+  await writing(rootfs, () => mkdir(rootfs, { recursive: true, mode: 0o700 }));
   const lower = stack.lower.map(({ id }) => id);
-  const [mooring] = await Promise.all([
+  const tasks = [
     order.mooring ?? layOut(ground, order, signal),
     ground.layers.mount(rootfs, lower, upper),
-  ]);
+  ] as const;
+  // None of them outlives the failure of the other.
+  await Promise.allSettled(tasks);
+  const [mooring] = await Promise.all(tasks);
   return { ...mooring, upper };
 }
 
