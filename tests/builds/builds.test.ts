@@ -59,7 +59,8 @@ describe('a whole build', { timeout: 120_000 }, () => {
   it('runs any program as a runner, in a sandbox that is gone afterwards (R5, R6)', async () => {
     const { builds, sandboxes } = server.torpor;
     const { job_id } = await builds.start({ project_id: 'any', goal: 'hello otters', runner: 'command' });
-    expect((await follow(server, job_id)).at(-1)).toBe('ready');
+    const last = (await follow(server, job_id)).at(-1);
+    expect(last, JSON.stringify(await builds.status(job_id))).toBe('ready');
     const status = await untilAsleep(server, job_id);
     expect((await visit(server, status.preview_url ?? '')).text).toBe('hello otters');
     const left: string[] = [];
