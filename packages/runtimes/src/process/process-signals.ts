@@ -25,6 +25,8 @@ export interface Crowd {
  * another program shows no mark for a moment: so one more look has to be quiet.
  */
 const QUIET_LOOKS = 2;
+/** Where one always starts the next and ends, a look often misses both: such a crowd has to be quiet for longer. */
+const QUIET_LOOKS_OF_MANY = 8;
 
 /** Rounds after which a crowd that multiplies is met with one signal for all of it. */
 const PATIENT_ROUNDS = 4;
@@ -86,9 +88,15 @@ export async function continueAll(
  */
 export async function killAll(crowd: Crowd, signal: AbortSignal): Promise<void> {
   const ending = new Map<number, ProcessFacts>();
-  for (let quiet = 0, round = 0; quiet < QUIET_LOOKS; round++) {
+  const seen = new Set<number>();
+  let wanted = QUIET_LOOKS;
+  for (let quiet = 0, round = 0; quiet < wanted; round++) {
     signal.throwIfAborted();
-    for (const facts of await crowd.find()) ending.set(facts.pid, facts);
+    for (const facts of await crowd.find()) {
+      if (round > 0 && !seen.has(facts.pid)) wanted = QUIET_LOOKS_OF_MANY;
+      seen.add(facts.pid);
+      ending.set(facts.pid, facts);
+    }
     for (const facts of [...ending.values()]) if (!(await crowd.isThere(facts))) ending.delete(facts.pid);
     quiet = ending.size === 0 ? quiet + 1 : 0;
     if (ending.size === 0) continue;
