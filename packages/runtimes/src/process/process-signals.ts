@@ -25,8 +25,11 @@ export interface Crowd {
  * another program shows no mark for a moment: so one more look has to be quiet.
  */
 const QUIET_LOOKS = 2;
-/** Where one always starts the next and ends, a look often misses both: such a crowd has to be quiet for longer. */
-const QUIET_LOOKS_OF_MANY = 8;
+/**
+ * Where one always starts the next and ends, a look often misses both, and on a busy machine so does the one right
+ * after it: such a crowd has to be quiet for longer.
+ */
+const QUIET_LOOKS_OF_MANY = 6;
 
 /** Rounds after which a crowd that multiplies is met with one signal for all of it. */
 const PATIENT_ROUNDS = 4;
@@ -99,7 +102,10 @@ export async function killAll(crowd: Crowd, signal: AbortSignal): Promise<void> 
     }
     for (const facts of [...ending.values()]) if (!(await crowd.isThere(facts))) ending.delete(facts.pid);
     quiet = ending.size === 0 ? quiet + 1 : 0;
-    if (ending.size === 0) continue;
+    if (ending.size === 0) {
+      if (wanted > QUIET_LOOKS) await pause(crowd.clock, quiet, signal);
+      continue;
+    }
     for (const user of crowd.users) await signalUser(user, 'KILL');
     for (const name of ['SIGSTOP', 'SIGKILL'] as const) for (const pid of ending.keys()) send(pid, name);
     await pause(crowd.clock, round, signal);
