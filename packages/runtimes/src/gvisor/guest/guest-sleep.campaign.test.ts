@@ -1,5 +1,6 @@
-import { readFile } from 'node:fs/promises';
+import { lstat, readFile } from 'node:fs/promises';
 import { connect } from 'node:net';
+import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { connectAgent } from '@torpor/envd';
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
@@ -155,6 +156,14 @@ s.send(b'GET / HTTP/1.0\\r\\n\\r\\n'); print(s.makefile().read()[-1])`;
       await left.client.files.write('/home/user/only-left', 'x');
       expect((await right.sh('ls only-left')).exitCode).not.toBe(0);
       expect(await readFile(`${image.layers[0]}/home/user/log`, 'utf8')).toBe('1\n');
+    });
+
+    it('does not carry what /proc said of ended programs into its memory image', async () => {
+      const busy = await world.boot();
+      await busy.sh('for i in $(seq 100); do cat /proc/self/stat; done; ps');
+      const { path } = await busy.sleep();
+      const { size } = await lstat(join(path, 'checkpoint.img'));
+      expect(size).toBeLessThan(3 * 1024 * 1024);
     });
 
     it('sleeps again and wakes again', async () => {
