@@ -16,13 +16,16 @@ const OPTIONS = 'nosuid,nodev,noexec';
 const MOUNT_AGAIN = `command -v mount && umount -l /proc &&
   { mount -t proc -o ${OPTIONS},dentry_cache_limit=${KEPT} proc /proc || mount -t proc -o ${OPTIONS} proc /proc; }`;
 
+/** Two mounts of nothing; an agent that waited for longer would wait for ever. */
+const BOUND_MS = 10_000;
+
 /** No other system has this among its options, so no other loses its /proc. */
 const REMEMBERS = /^\S+ \/proc proc \S*\bdentry_cache_limit=/m;
 
 /** Whether it is so: it is not where there is no program to mount it with. */
 export async function mountLeanProc(): Promise<boolean> {
   if (!REMEMBERS.test(await readFile('/proc/self/mounts', 'utf8'))) return false;
-  return promisify(execFile)('sh', ['-c', MOUNT_AGAIN]).then(
+  return promisify(execFile)('sh', ['-c', MOUNT_AGAIN], { timeout: BOUND_MS }).then(
     () => true,
     () => false,
   );

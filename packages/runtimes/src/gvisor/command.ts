@@ -34,14 +34,16 @@ export async function runCommand(
     throw isMissing(thrown) ? notInstalled(program, thrown) : thrown;
   });
   signal.throwIfAborted();
-  if (end.status === null && bound.aborted) throw hung(program, args, boundMs);
+  if (end.status === null && bound.aborted) throw hung(program, boundMs, { program, args });
   return end;
 }
 
-function hung(program: string, args: readonly string[], boundMs: number): TorporError {
-  return new TorporError('timeout', `${program} did not end within ${boundMs / 1000} s.`, {
-    details: { program, args },
-  });
+export function hung(
+  program: string,
+  boundMs: number,
+  details: Readonly<Record<string, unknown>>,
+): TorporError {
+  return new TorporError('timeout', `${program} did not end within ${boundMs / 1000} s.`, { details });
 }
 
 function notInstalled(program: string, cause: unknown): TorporError {

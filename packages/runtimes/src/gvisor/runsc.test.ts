@@ -265,6 +265,16 @@ describe.skipIf(program === undefined)('runsc', () => {
       expect(poised.map(({ isWaiting }) => isWaiting)).toEqual([false, false]);
     });
 
+    it('that hangs is told from one that does not take its image', async () => {
+      const source = await world.started();
+      await runsc.checkpoint(source.id, image, unhurried);
+      const hasty = new Runsc({ ...world.options, boundMs: 1 });
+      const container = await world.counter();
+      const poised = await hasty.poise(container);
+      await expect(poised.restore(image, unhurried)).rejects.toMatchObject({ code: 'timeout' });
+      expect(poised.isWaiting).toBe(false);
+    });
+
     it('says that there is no image, and is killed for somebody who has given up', async () => {
       const container = await world.counter();
       const poised = await runsc.poise(container);

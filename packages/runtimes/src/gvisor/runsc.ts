@@ -11,7 +11,7 @@ import { join } from 'node:path';
 import { type Clock, systemClock } from '@torpor/engine';
 import { TorporError } from '@torpor/protocol';
 import { isMissing } from '../storage-failure.ts';
-import { type CommandOptions, runCommand } from './command.ts';
+import { type CommandOptions, hung, runCommand } from './command.ts';
 import { type Launcher, type ProgramEnd, type Running, usualLauncher } from './programs/launch.ts';
 import { plainEnvironment } from './programs/plain-environment.ts';
 import { type Remembered, RootDirectory } from './root-directory.ts';
@@ -188,10 +188,8 @@ export class Runsc {
         await requireImage(from);
         await symlink(from, image);
         await this.#signalSentry(id, 'SIGCONT');
-        const bound = AbortSignal.any([
-          signal,
-          AbortSignal.timeout(this.#options.boundMs ?? BOUND_MS.restore),
-        ]);
+        const boundMs = this.#options.boundMs ?? BOUND_MS.restore;
+        const bound = AbortSignal.any([signal, AbortSignal.timeout(boundMs)]);
         const kill = () => running.kill();
         bound.addEventListener('abort', kill);
         if (bound.aborted) kill();
@@ -199,6 +197,8 @@ export class Runsc {
         const { status } = await ended.finally(() => bound.removeEventListener('abort', kill));
         signal.throwIfAborted();
         if (status === 0) return;
+        // One that hangs says nothing against the image.
+        if (status === null && bound.aborted) throw hung(this.#options.program, boundMs, { container: id });
         throw runscFailure(
           { verb: 'restore', container: id, status, said: await lastLogged(log, before) },
           null,

@@ -44,8 +44,8 @@ export async function startInstance(
   const hostname = bareSandboxId(instance.sandboxId);
   const secrets = use === 'memory' ? await readSecrets(from) : { credential: secret() };
 
-  const ahead = use === 'memory' ? await berths.take(from.id, stack) : undefined;
   const paths = await ground.files.make(instance);
+  const ahead = use === 'memory' ? await berths.take(from.id, stack) : undefined;
   const upper = ahead?.upper ?? (await ground.layers.create());
   const mooring = ahead ?? (use === 'memory' ? moorings.take(stack) : undefined);
   const record = recordOf(ground, order, stack, upper, mooring);
