@@ -1,9 +1,8 @@
 /** Puts an agent together and opens its door. */
-import { once } from 'node:events';
-import { chmod, chown, mkdir, realpath, rm } from 'node:fs/promises';
-import { createServer, type Server } from 'node:http';
+import { chown, mkdir, realpath } from 'node:fs/promises';
+import { createServer } from 'node:http';
 import { join } from 'node:path';
-import type { AgentOptions, Listen } from './agent-options.ts';
+import type { AgentOptions } from './agent-options.ts';
 import { fileDispatch } from './file-dispatch.ts';
 import { fileFace } from './file-face.ts';
 import { FileWorkers } from './file-workers.ts';
@@ -11,6 +10,7 @@ import { freshIds, kernelRandomness } from './fresh-id.ts';
 import { setHostname } from './hostname.ts';
 import { SandboxIdentity } from './identity.ts';
 import { mountLeanProc } from './lean-proc.ts';
+import { listen } from './listen.ts';
 import { writeNames } from './machine-names.ts';
 import { MetricsSource } from './metrics.ts';
 import { ownCommand } from './own-command.ts';
@@ -118,19 +118,6 @@ function sudoDoor(directory: string, identity: SandboxIdentity, pipes: ShellPipe
   const accounts = new Accounts();
   const parts = { accounts, pipes, env: process.env, sandboxId: () => identity.sandboxId };
   return new SudoDoor({ directory, accounts, serve: (socket, caller) => serveCaller(socket, caller, parts) });
-}
-
-async function listen(server: Server, where: Listen): Promise<Listen> {
-  // A socket file outlives the process that made it.
-  if ('path' in where) await rm(where.path, { force: true });
-  server.listen(where);
-  await once(server, 'listening');
-  if ('path' in where) {
-    await chmod(where.path, 0o600);
-    return where;
-  }
-  const address = server.address();
-  return { host: where.host, port: typeof address === 'object' && address ? address.port : where.port };
 }
 
 async function endAll(table: ProcessTable): Promise<void> {
