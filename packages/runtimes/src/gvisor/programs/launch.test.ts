@@ -22,6 +22,16 @@ describe('programs', () => {
     expect((await launch({ program: 'true', args: [], env, input })).status).toBe(0);
   });
 
+  it('do not push aside who wakes them, and nor does what they start', async () => {
+    const { stdout } = await sh('cat /proc/$$/stat; cat /proc/self/stat');
+    const policies = stdout
+      .trimEnd()
+      .split('\n')
+      .map((line) => line.split(') ')[1]?.split(' ')[38]);
+    const BATCH = '3';
+    expect(policies).toEqual([BATCH, BATCH]);
+  });
+
   it('that wait are told to go on', async () => {
     const order = { program: 'sh', args: ['-c', 'read -r line && echo told'], env, waits: true };
     const [told, killed] = [usualLauncher.start(order), usualLauncher.start(order)];
