@@ -38,7 +38,7 @@ export interface ProcessServiceParts {
 export function processService(parts: ProcessServiceParts): ServiceImpl<typeof Process> {
   const { table } = parts;
   return {
-    list: () => ({ processes: table.list().map(describe) }),
+    list: () => ({ processes: describeAll(table) }),
 
     async *start(request, context) {
       const process = await start(parts, request, context);
@@ -158,6 +158,10 @@ function dataEvent({ channel, bytes }: OutputChunk): ProcessEvent {
     case: 'data',
     value: { output: { case: channel, value: bytes as Uint8Array<ArrayBuffer> } },
   });
+}
+
+export function describeAll(table: ProcessTable) {
+  return table.list().map(describe);
 }
 
 function describe({ config, tag, started }: TrackedProcess) {

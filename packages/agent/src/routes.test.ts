@@ -114,6 +114,25 @@ describe('a signed file URL', () => {
 });
 
 describe('POST /init', () => {
+  it('tells which processes with a tag are there, so that nobody has to ask for them', async () => {
+    const enough = new AbortController();
+    const run = async (args: string[], tag?: string) => {
+      const order = { process: { cmd: '/bin/sleep', args, envs: { A: '1' } }, ...(tag ? { tag } : {}) };
+      const events = agent.client.process.start(order, { signal: enough.signal });
+      await events[Symbol.asyncIterator]().next();
+    };
+    await run(['60'], 'web');
+    await run(['61']);
+    const { tagged } = await agent.client.init({});
+    expect(tagged).toMatchObject([
+      { tag: 'web', config: { cmd: '/bin/sleep', args: ['60'], envs: { A: '1' } } },
+    ]);
+    const { processes } = await agent.client.process.list({});
+    expect(processes).toHaveLength(2);
+    expect(processes).toContainEqual(tagged[0]);
+    enough.abort();
+  });
+
   it('says which version it set up, and shows the environment from then on', async () => {
     const answer = await agent.client.init({ envs: { A: '1' }, hostname: 'box', sandboxId: 'sbx_1' });
     expect(answer).toMatchObject({ version: ENVD_VERSION, hostnameSet: false });

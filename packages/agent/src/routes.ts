@@ -30,7 +30,7 @@ import type { SandboxIdentity } from './identity.ts';
 import type { NameOrder } from './machine-names.ts';
 import type { MetricsSource } from './metrics.ts';
 import type { OpenPort } from './ports.ts';
-import { type ProcessServiceParts, processService } from './process-service.ts';
+import { describeAll, type ProcessServiceParts, processService } from './process-service.ts';
 import { RPC_OPTIONS, safeForConnect } from './rpc-options.ts';
 import type { Turns } from './turns/turns.ts';
 
@@ -122,6 +122,7 @@ async function init(parts: RouteParts, request: IncomingMessage, response: Serve
     hostnameSet,
     namesSet,
     processesLimited,
+    tagged: describeAll(parts.processes.table).filter(({ tag }) => tag !== undefined),
   });
   answerJson(response, 200, toJson(InitResponseSchema, answer));
 }

@@ -49,7 +49,7 @@ describe('an agent that came back with its memory', () => {
     isBack: true,
     isAlive: async () => true,
   };
-  const setUp = async () => (await setUpAgent(order, systemClock, unhurried)).close();
+  const setUp = async () => (await setUpAgent(order, systemClock, unhurried)).agent.close();
 
   it('is set up by one call', async () => {
     const calls = await agent((answer) => void answer.writeHead(200).end('{}'));

@@ -1,6 +1,6 @@
 /** Waiting for the agent of a guest, and telling it who it is. */
 import type { Clock } from '@torpor/engine';
-import { type AgentClient, connectAgent } from '@torpor/envd';
+import { type AgentClient, connectAgent, type InitResponse, type ProcessInfo } from '@torpor/envd';
 import { TorporError } from '@torpor/protocol';
 import { AGENT_PORT } from './berth.ts';
 import { GUEST_HOME, GUEST_USER } from './guest/layout.ts';
@@ -39,8 +39,14 @@ export function agentAt(guestAddress: string, accessToken: string): AgentClient 
   return connectAgent({ baseUrl: `http://${guestAddress}:${AGENT_PORT}`, accessToken });
 }
 
-/** The client is the caller's to close. */
-export async function setUpAgent(order: AgentOrder, clock: Clock, signal: AbortSignal): Promise<AgentClient> {
+export interface AgentSetUp {
+  /** The caller's to close. */
+  readonly agent: AgentClient;
+  /** The processes with a tag that came back with its memory; none, too, from an agent that does not say. */
+  readonly tagged: readonly ProcessInfo[];
+}
+
+export async function setUpAgent(order: AgentOrder, clock: Clock, signal: AbortSignal): Promise<AgentSetUp> {
   const { attachment, hostname } = order;
   const { guestAddress, resolverAddress } = attachment;
   const agent = agentAt(guestAddress, order.token);
@@ -58,18 +64,20 @@ export async function setUpAgent(order: AgentOrder, clock: Clock, signal: AbortS
     ...(order.processes === undefined ? {} : { maxProcesses: order.processes }),
   };
   const init = (credential: string, own = signal) => agent.init(orders, { signal: own, credential });
-  try {
-    const first = AbortSignal.any([signal, AbortSignal.timeout(FIRST_KNOCK_MS)]);
-    const isSetUp = order.isBack && (await init(order.credential, first).then(isTrue, isFalse));
-    if (isSetUp) return agent;
+  const initOnce = async (): Promise<InitResponse> => {
     await untilAnswering(order, agent, clock, signal);
-    await init(order.credential).catch((thrown: unknown) => {
+    return init(order.credential).catch((thrown: unknown) => {
       // It took the order of the first try, whose answer was lost.
       if (thrown instanceof TorporError && thrown.code === 'unauthenticated')
         return init(order.nextCredential);
       throw thrown;
     });
-    return agent;
+  };
+  try {
+    const first = AbortSignal.any([signal, AbortSignal.timeout(FIRST_KNOCK_MS)]);
+    const early = order.isBack ? await init(order.credential, first).catch(() => undefined) : undefined;
+    const { tagged } = early ?? (await initOnce());
+    return { agent, tagged };
   } catch (thrown) {
     agent.close();
     throw thrown;

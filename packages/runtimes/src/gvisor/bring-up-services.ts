@@ -4,6 +4,7 @@ import type { StartSpec } from '@torpor/engine';
 import { type AgentClient, type ProcessInfo, Signal, serviceTag } from '@torpor/envd';
 import type { Service } from '@torpor/protocol';
 import { answers, declaredPort, serviceProcess, startServices, untilServicesReady } from '../services.ts';
+import type { AgentSetUp } from './agent-door.ts';
 import type { Ground } from './ground.ts';
 import type { StartOrder } from './start.ts';
 
@@ -37,13 +38,14 @@ export function knockAtServices(host: string, { services }: StartSpec, signal: A
 export async function bringUpServices(
   ground: Ground,
   { spec, dial, use }: StartOrder,
-  agent: AgentClient,
-  knocks: readonly Knock[],
+  { agent, tagged, knocks }: AgentSetUp & { readonly knocks: readonly Knock[] },
   signal: AbortSignal,
 ): Promise<void> {
   if (spec.services.length === 0) return;
   const { clock } = ground;
-  const found = use === 'memory' ? await taggedProcesses(agent, signal) : new Map<string, ProcessInfo>();
+  // None may be the answer of an agent that does not say.
+  const isSaid = use === 'files' || tagged.length > 0;
+  const found = isSaid ? byTag(tagged) : await taggedProcesses(agent, signal);
   const here = { agent, clock, portFor: declaredPort, dial };
   const back = spec.services.filter((service) => isRunning(service, found));
   const missing = spec.services.filter((service) => !back.includes(service));
@@ -62,7 +64,10 @@ export async function bringUpServices(
 }
 
 async function taggedProcesses(agent: AgentClient, signal: AbortSignal): Promise<Map<string, ProcessInfo>> {
-  const { processes } = await agent.process.list({}, { signal });
+  return byTag((await agent.process.list({}, { signal })).processes);
+}
+
+function byTag(processes: readonly ProcessInfo[]): Map<string, ProcessInfo> {
   return new Map(processes.flatMap((one) => (one.tag === undefined ? [] : [[one.tag, one] as const])));
 }
 

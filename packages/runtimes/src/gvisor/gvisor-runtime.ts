@@ -90,7 +90,10 @@ export class GvisorRuntime implements Runtime {
 
   /** Looks after what an earlier server had started. */
   async open(): Promise<void> {
-    for await (const instance of this.#ground.files.list()) await this.#lookAfter(instance);
+    for await (const instance of this.#ground.files.list()) {
+      const record = await this.#ground.files.read(instance);
+      if (record !== undefined) this.#lookAfter(instance, record);
+    }
   }
 
   capabilities(): Capabilities {
@@ -112,8 +115,8 @@ export class GvisorRuntime implements Runtime {
       const dial = (port: number) => this.dial(instance, port, signal);
       const order = { instance, from, use, spec, dial };
       if (this.#isCleared(instance)) this.#cleared.delete(instance.sandboxId);
-      const started = await startInstance(this.#ground, this.#ahead, order, signal);
-      await this.#lookAfter(instance);
+      const { started, record } = await startInstance(this.#ground, this.#ahead, order, signal);
+      this.#lookAfter(instance, record);
       this.#ahead.moorings.refill();
       // Whoever starts from a template once does it again.
       if (needsOf(from).template !== null) this.#ahead.berths.expect(from, 2);
@@ -353,9 +356,7 @@ export class GvisorRuntime implements Runtime {
     await rm(runDir, { recursive: true, force: true });
   }
 
-  async #lookAfter(instance: Instance): Promise<void> {
-    const record = await this.#ground.files.read(instance);
-    if (record === undefined) return;
+  #lookAfter(instance: Instance, record: InstanceRecord): void {
     this.#owners.set(record.container.id, instance);
     this.#limits.add(instance, record, withDefaults(record.resources));
     if (record.merged === null && record.lower.length >= LAYERS_TO_MERGE_FROM) this.#merging.begin(instance);

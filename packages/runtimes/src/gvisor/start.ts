@@ -15,6 +15,7 @@ import { openGuestTools } from './guest/guest-tools.ts';
 import type { InstanceRecord } from './instance-files.ts';
 import { instanceName } from './instance-names.ts';
 import type { Moorings } from './moorings.ts';
+import type { Attachment } from './network/sandbox-network.ts';
 import type { PoisedRestore } from './runsc.ts';
 
 export interface StartOrder {
@@ -37,57 +38,89 @@ export async function startInstance(
   { berths, moorings }: Ahead,
   order: StartOrder,
   signal: AbortSignal,
-): Promise<Started> {
+): Promise<{ readonly started: Started; readonly record: InstanceRecord }> {
   const { instance, from, use, spec } = order;
   const needs = needsOf(from);
-  const stack = await stackFor(ground, needs, use);
-  const hostname = bareSandboxId(instance.sandboxId);
-  const secrets = use === 'memory' ? await readSecrets(from) : { credential: secret() };
-
-  const paths = await ground.files.make(instance);
+  const [stack, secrets] = await Promise.all([
+    stackFor(ground, needs, use),
+    use === 'memory' ? readSecrets(from) : { credential: secret() },
+  ]);
+  const { credential } = secrets;
+  await ground.files.make(instance);
   const ahead = use === 'memory' ? await berths.take(from.id, stack) : undefined;
   const upper = ahead?.upper ?? (await ground.layers.create());
   const mooring = ahead ?? (use === 'memory' ? moorings.take(stack) : undefined);
-  const record = recordOf(ground, order, stack, upper, mooring);
-  // From here on the instance is found by whoever looks for what is left over.
-  await ground.files.write(instance, record).catch(async (thrown: unknown) => {
-    await giveUp(ground, record);
+  const planned = recordOf(ground, order, stack, upper, mooring);
+
+  const written = ground.files.write(instance, planned);
+  const brought = bringIn(ground, order, { stack, ahead, mooring, planned, written, credential }, signal);
+  await Promise.allSettled([written, brought]);
+  await written.catch(async (thrown: unknown) => {
+    await giveUp(ground, planned);
     throw thrown;
   });
-  const { id: name } = record.container;
-  const berth = ahead ?? (await makeBerth(ground, { name, paths, stack, upper, hostname, mooring }, signal));
-  await settle(ground, berth, { network: spec.network, resources: withDefaults(spec.resources) });
-  const { container, attachment } = berth;
-  const alive = { ...record, container, guestAddress: attachment.guestAddress };
-  if (mooring === undefined) await ground.files.write(instance, alive);
-  signal.throwIfAborted();
+  const { attachment, record } = await brought;
 
-  if (use === 'memory') await restore(ground, berth, from, signal);
-  else await boot(ground, berth, secrets.credential, signal);
-  const ready = use === 'memory' ? knockAtServices(berth.attachment.guestAddress, spec, signal) : [];
-  const agent = await setUpAgent(
+  const knocks = use === 'memory' ? knockAtServices(attachment.guestAddress, spec, signal) : [];
+  const { agent, tagged } = await setUpAgent(
     {
-      attachment: berth.attachment,
-      credential: secrets.credential,
-      token: alive.token,
-      nextCredential: alive.credential,
+      attachment,
+      credential,
+      token: record.token,
+      nextCredential: record.credential,
       sandboxId: instance.sandboxId,
-      hostname,
+      hostname: bareSandboxId(instance.sandboxId),
       env: spec.env,
       processes: withDefaults(spec.resources).processes,
       isBack: use === 'memory',
-      isAlive: async () => (await ground.runsc.glance(berth.container.id)).is !== 'gone',
+      isAlive: async () => (await ground.runsc.glance(record.container.id)).is !== 'gone',
     },
     ground.clock,
     signal,
   );
   try {
-    await bringUpServices(ground, order, agent, ready, signal);
+    await bringUpServices(ground, order, { agent, tagged, knocks }, signal);
   } finally {
     agent.close();
   }
-  if (use === 'memory') return { kind: 'memory', lost: [] };
-  return { kind: 'files', lost: needs.template === null ? ['processes'] : [] };
+  const isFirst = needs.template !== null;
+  const started: Started =
+    use === 'memory' ? { kind: 'memory', lost: [] } : { kind: 'files', lost: isFirst ? [] : ['processes'] };
+  return { started, record };
+}
+
+interface Plan {
+  readonly stack: Stack;
+  readonly ahead: Berth | undefined;
+  readonly mooring: Mooring | undefined;
+  readonly planned: InstanceRecord;
+  /** When the record is on the disk. */
+  readonly written: Promise<void>;
+  readonly credential: string;
+}
+
+/** Gives the instance its berth and brings it to life there. */
+async function bringIn(
+  ground: Ground,
+  { instance, from, use, spec }: StartOrder,
+  { stack, ahead, mooring, planned, written, credential }: Plan,
+  signal: AbortSignal,
+): Promise<{ readonly attachment: Attachment; readonly record: InstanceRecord }> {
+  // By its record the next server finds what is left over. What was made ahead it finds without.
+  if (mooring === undefined) await written;
+  const name = planned.container.id;
+  const paths = ground.files.paths(instance);
+  const hostname = bareSandboxId(instance.sandboxId);
+  const order = { name, paths, stack, upper: planned.upper, hostname, mooring };
+  const berth = ahead ?? (await makeBerth(ground, order, signal));
+  const { container, attachment } = berth;
+  await settle(ground, berth, { network: spec.network, resources: withDefaults(spec.resources) });
+  const record = { ...planned, container, guestAddress: attachment.guestAddress };
+  if (mooring === undefined) await ground.files.write(instance, record);
+  signal.throwIfAborted();
+  if (use === 'memory') await restore(ground, berth, from, signal);
+  else await boot(ground, berth, credential, signal);
+  return { attachment, record };
 }
 
 /** What a memory image needs must be what it had; a boot takes what there is now. */

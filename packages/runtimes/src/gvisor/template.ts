@@ -120,7 +120,7 @@ async function boot(
 ): Promise<void> {
   await leaveCredential(rootfs, credential);
   await runsc.run(container, signal);
-  const agent = await setUpAgent(
+  const { agent } = await setUpAgent(
     {
       attachment,
       credential,

@@ -7,6 +7,7 @@
 
 import type { GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
+import type { ProcessInfo } from "../process/process_pb.js";
 
 /**
  * Describes the file torpor/agent.proto.
@@ -124,6 +125,13 @@ export declare type InitResponse = Message<"torpor.agent.InitResponse"> & {
    * @generated from field: bool processes_limited = 4;
    */
   processesLimited: boolean;
+
+  /**
+   * What came back with the memory and has a tag. Agents of earlier versions do not say.
+   *
+   * @generated from field: repeated process.ProcessInfo tagged = 5;
+   */
+  tagged: ProcessInfo[];
 };
 
 /**

@@ -24,7 +24,7 @@ import { run } from './program.ts';
 import { isSealed, readSeal, removeSeal, writeSeal } from './seal-record.ts';
 import { syncFileSystem } from './sync-file-system.ts';
 import { unmountAt } from './unmount.ts';
-import { prepareUpper } from './upper.ts';
+import { matchTime, prepareUpper } from './upper.ts';
 import { sealedUsageOf, usageOf } from './usage.ts';
 
 export interface OverlayLayersOptions {
@@ -78,8 +78,15 @@ class OverlayLayers implements Layers {
       if (sealed) throw conflict(place, 'is sealed and must not be written');
       await below;
       await writing(place, async () => {
-        const first = await prepareUpper(this.#at(upper), this.path(lower[0] as LayerId), place);
-        await mountOverlay(this.#root, at, options, first);
+        const top = this.path(lower[0] as LayerId);
+        const isNew = await prepareUpper(this.#at(upper), top, place);
+        // Nobody looks at the time before both are done, and each takes a program.
+        const tasks = [
+          mountOverlay(this.#root, at, options),
+          isNew ? matchTime(this.#at(upper), top) : undefined,
+        ];
+        await Promise.allSettled(tasks);
+        await Promise.all(tasks);
       });
     });
   }

@@ -53,16 +53,9 @@ export function optionsFor(lower: readonly LayerId[], upper: LayerId): string {
   return options;
 }
 
-/** `first` are words of a command that goes on to the one behind them. */
-export async function mountOverlay(
-  root: string,
-  at: string,
-  options: string,
-  first: readonly string[] = [],
-): Promise<void> {
-  const mount = ['-i', '-n', '-t', 'overlay', '-o', `nosuid,nodev,${options}`, 'overlay', resolve(at)];
-  const [program = 'mount', ...args] = [...first, 'mount', ...mount];
-  await run(program, args, { cwd: root, env: BY_ONE_CALL });
+export async function mountOverlay(root: string, at: string, options: string): Promise<void> {
+  const args = ['-i', '-n', '-t', 'overlay', '-o', `nosuid,nodev,${options}`, 'overlay', resolve(at)];
+  await run('mount', args, { cwd: root, env: BY_ONE_CALL });
 }
 
 /** The topmost mount at this very place, whoever made it. */
