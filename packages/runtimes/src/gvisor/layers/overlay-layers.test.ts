@@ -231,6 +231,8 @@ describe.skipIf(REFUSAL !== undefined)(
 
       it.for(damage)('proves that %s: %s', async ([, code, hurt]) => {
         const id = await written('x');
+        // What it knows of it from before is of no use then.
+        await world.layers.inspect(id);
         hurt(join(world.root, id));
         const failure = await failureOf(world.layers.inspect(id));
         expect(failure.code).toBe(code);
@@ -239,6 +241,8 @@ describe.skipIf(REFUSAL !== undefined)(
 
       it('finds the layer of another id out', async () => {
         const [one, other] = [await written('one'), await written('other')];
+        await world.layers.inspect(one);
+        await world.layers.inspect(other);
         fs.rmSync(join(world.root, one), { recursive: true });
         fs.renameSync(join(world.root, other), join(world.root, one));
         expect((await failureOf(world.layers.inspect(one))).code).toBe('checkpoint_corrupt');

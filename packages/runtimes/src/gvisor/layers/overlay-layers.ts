@@ -21,7 +21,7 @@ import { mergeFiles } from './merge.ts';
 import { mountAt, mountedStacks, mountOverlay, optionsFor, stackOf } from './overlay-mount.ts';
 import { packDirectory, unpackDirectory } from './pack.ts';
 import { run } from './program.ts';
-import { isSealed, readSeal, removeSeal, writeSeal } from './seal-record.ts';
+import { isSealed, removeSeal, SealReader, writeSeal } from './seal-record.ts';
 import { syncFileSystem } from './sync-file-system.ts';
 import { unmountAt } from './unmount.ts';
 import { matchTime, prepareUpper } from './upper.ts';
@@ -44,6 +44,7 @@ class OverlayLayers implements Layers {
   readonly #options: OverlayLayersOptions;
   readonly #changes = new Turns<LayerId>();
   readonly #verifications = new Turns<LayerId>();
+  readonly #seals = new SealReader();
   /** Layers that are being filled right now. */
   readonly #making = new Set<LayerId>();
 
@@ -111,7 +112,7 @@ class OverlayLayers implements Layers {
       if (await isSealed(this.#at(id))) {
         // A crash may have come between the record and its sync.
         await writing(place, () => syncDirectory(this.#at(id)));
-        return readSeal(this.#at(id), place);
+        return this.#seals.read(this.#at(id), place);
       }
       if (!(await exists(this.path(id)))) throw conflict(place, 'is not there');
       return this.#sealIn(this.#at(id), id, signal);
@@ -130,7 +131,7 @@ class OverlayLayers implements Layers {
 
   async inspect(id: LayerId, nonce?: string): Promise<SealRecord> {
     const place = this.#place(id);
-    const record = await this.#look(place, () => readSeal(this.#at(id), place));
+    const record = await this.#look(place, () => this.#seals.read(this.#at(id), place));
     if (nonce !== undefined && record.nonce !== nonce) throw corrupt(place, 'was sealed another time');
     return record;
   }
@@ -203,7 +204,7 @@ class OverlayLayers implements Layers {
       if (await exists(this.#at(id))) return this.inspect(id);
       await this.#make(id, async (directory, place) => {
         await unpackDirectory(directory, packed, signal);
-        await readSeal(directory, place);
+        await new SealReader().read(directory, place);
         await syncFileSystem(directory, signal);
       });
       return this.inspect(id);
@@ -213,6 +214,7 @@ class OverlayLayers implements Layers {
   remove(id: LayerId): Promise<void> {
     return this.#changes.take(id, async () => {
       await this.#refuseMounted(id);
+      this.#seals.forget(this.#at(id));
       const removing = layerPath(this.#root, id, 'removing');
       await writing({ ...this.#place(id), path: this.#root }, async () => {
         await removeTree(removing);

@@ -45,8 +45,36 @@ export function isSealed(directory: string): Promise<boolean> {
   return exists(join(directory, SEAL));
 }
 
-/** Checks the record against the layer as far as that takes no walk through its files. */
-export async function readSeal(directory: string, place: Place): Promise<SealRecord> {
+/**
+ * Reads the seals of layers, and each again only when its file is another than before: a sandbox that has slept often
+ * stands on many, and all are looked at whenever it wakes.
+ */
+export class SealReader {
+  readonly #known = new Map<string, { readonly file: string; readonly seal: Seal }>();
+
+  /** Checks the record against the layer as far as that takes no walk through its files. */
+  async read(directory: string, place: Place): Promise<SealRecord> {
+    const [top, file] = await Promise.all([topOf(directory, place), fileMark(directory)]);
+    const known = this.#known.get(directory);
+    const isSame = known !== undefined && known.file === file;
+    const seal = isSame ? known.seal : await readWhole(directory, { ...place, entry: SEAL });
+    if (JSON.stringify(seal.top) !== JSON.stringify(topMark(top))) {
+      throw corrupt({ ...place, entry: FILES }, 'was changed after the layer was sealed');
+    }
+    // What was read may be newer than the mark; it is then read once more next time, and not missed.
+    if (file !== undefined) this.#known.set(directory, { file, seal });
+    const { version: _, top: __, ...record } = seal;
+    return record;
+  }
+
+  forget(directory: string): void {
+    this.#known.delete(directory);
+  }
+}
+
+type Seal = SealRecord & { readonly version: number; readonly top: TopMark };
+
+async function topOf(directory: string, place: Place) {
   const top = await reading(place, () => lstat(join(directory, FILES), { bigint: true })).catch(
     async (thrown: unknown) => {
       // Without its files a layer is not whole; without its directory it is not there.
@@ -56,12 +84,17 @@ export async function readSeal(directory: string, place: Place): Promise<SealRec
     },
   );
   if (!top.isDirectory()) throw corrupt({ ...place, entry: FILES }, 'is not a directory any more');
-  const at = { ...place, entry: SEAL };
-  const { version: _, top: sealed, ...record } = parse(await readText(directory, at), at);
-  if (JSON.stringify(sealed) !== JSON.stringify(topMark(top))) {
-    throw corrupt({ ...place, entry: FILES }, 'was changed after the layer was sealed');
-  }
-  return record;
+  return top;
+}
+
+/** Another whenever somebody has written to it or put another in its place; undefined when it cannot be seen. */
+async function fileMark(directory: string): Promise<string | undefined> {
+  const found = await lstat(join(directory, SEAL), { bigint: true }).catch(() => undefined);
+  return found && [found.dev, found.ino, found.size, found.mtimeNs, found.ctimeNs].join();
+}
+
+async function readWhole(directory: string, place: Place): Promise<Seal> {
+  return parse(await readText(directory, place), place);
 }
 
 async function readText(directory: string, place: Place): Promise<string> {
@@ -79,9 +112,9 @@ async function readText(directory: string, place: Place): Promise<string> {
   }
 }
 
-function parse(text: string, place: Place): SealRecord & { version: number; top: TopMark } {
+function parse(text: string, place: Place): Seal {
   const [first = '', second = ''] = text.split('\n');
-  let record: Partial<SealRecord & { version: number; top: TopMark }>;
+  let record: Partial<Seal>;
   try {
     if (JSON.parse(second).sha256 !== sha256Of(first)) throw new Error('another checksum');
     record = JSON.parse(first);
@@ -95,7 +128,7 @@ function parse(text: string, place: Place): SealRecord & { version: number; top:
   }
   // A whole directory that was given another name has a checksum that fits.
   if (record.layerId !== place.layerId) throw corrupt(place, 'is the seal of another layer');
-  return record as SealRecord & { version: number; top: TopMark };
+  return record as Seal;
 }
 
 function topMark(stats: {
