@@ -18,7 +18,16 @@ import { conflict, corrupt, type Place, reading, unreadable, writing } from './l
 import { type LayerId, makeLayerId } from './layer-id.ts';
 import type { Layers, MountedStack, SealRecord, StoredLayer, Unmounted, Usage, Verified } from './layers.ts';
 import { mergeFiles } from './merge.ts';
-import { mountAt, mountedStacks, mountOverlay, optionsFor, stackOf } from './overlay-mount.ts';
+import { readMounts } from './mount-table.ts';
+import {
+  mountedStacks,
+  mountOverlay,
+  optionsFor,
+  placeOf,
+  stackOf,
+  stacksOf,
+  topmostAt,
+} from './overlay-mount.ts';
 import { packDirectory, unpackDirectory } from './pack.ts';
 import { run } from './program.ts';
 import { isSealed, removeSeal, SealReader, writeSeal } from './seal-record.ts';
@@ -73,9 +82,14 @@ class OverlayLayers implements Layers {
       const place = this.#place(upper);
       const below = Promise.all(lower.map((id) => this.inspect(id)));
       below.catch(() => {});
-      const [there, sealed] = await Promise.all([mountAt(at), isSealed(this.#at(upper))]);
+      const [mounts, path, sealed] = await Promise.all([
+        readMounts(),
+        placeOf(at),
+        isSealed(this.#at(upper)),
+      ]);
+      const there = topmostAt(path, mounts);
       if (there !== undefined) return refuseOther(place, at, stackOf(there), { at, lower, upper });
-      await this.#refuseMounted(upper);
+      this.#refuseMounted(upper, stacksOf(mounts));
       if (sealed) throw conflict(place, 'is sealed and must not be written');
       await below;
       await writing(place, async () => {
@@ -213,7 +227,7 @@ class OverlayLayers implements Layers {
 
   remove(id: LayerId): Promise<void> {
     return this.#changes.take(id, async () => {
-      await this.#refuseMounted(id);
+      this.#refuseMounted(id, await mountedStacks());
       this.#seals.forget(this.#at(id));
       const removing = layerPath(this.#root, id, 'removing');
       await writing({ ...this.#place(id), path: this.#root }, async () => {
@@ -288,8 +302,8 @@ class OverlayLayers implements Layers {
     }
   }
 
-  async #refuseMounted(id: LayerId): Promise<void> {
-    const stack = (await mountedStacks()).find(({ lower, upper }) => upper === id || lower.includes(id));
+  #refuseMounted(id: LayerId, stacks: readonly MountedStack[]): void {
+    const stack = stacks.find(({ lower, upper }) => upper === id || lower.includes(id));
     if (stack !== undefined) throw conflict(this.#place(id), `is mounted at ${stack.at}`);
   }
 

@@ -60,16 +60,28 @@ export async function mountOverlay(root: string, at: string, options: string): P
 
 /** The topmost mount at this very place, whoever made it. */
 export async function mountAt(at: string): Promise<Mount | undefined> {
-  const place = await realpath(at).catch((thrown: unknown) => {
+  return topmostAt(await placeOf(at), await readMounts());
+}
+
+/** As the kernel calls it. */
+export async function placeOf(at: string): Promise<string> {
+  return realpath(at).catch((thrown: unknown) => {
     if (isMissing(thrown)) return at;
     throw thrown;
   });
-  return (await readMounts()).findLast((mount) => mount.at === place);
+}
+
+export function topmostAt(place: string, mounts: readonly Mount[]): Mount | undefined {
+  return mounts.findLast((mount) => mount.at === place);
 }
 
 /** Every overlay on this host that is made of layers, be they of this server or of another. */
 export async function mountedStacks(): Promise<MountedStack[]> {
-  return (await readMounts()).flatMap((mount) => stackOf(mount) ?? []);
+  return stacksOf(await readMounts());
+}
+
+export function stacksOf(mounts: readonly Mount[]): MountedStack[] {
+  return mounts.flatMap((mount) => stackOf(mount) ?? []);
 }
 
 export function stackOf({ at, type, options }: Mount): MountedStack | undefined {

@@ -12,9 +12,13 @@ import { run } from './program.ts';
  */
 export async function prepareUpper(directory: string, below: string, place: Place): Promise<boolean> {
   const [work, top] = [join(directory, WORK), join(directory, FILES)];
-  if (await exists(work)) return false;
-  const { mode, uid, gid } = await lstat(below);
-  if (!(await exists(top))) throw conflict(place, 'is not there');
+  const [isPrepared, isThere, { mode, uid, gid }] = await Promise.all([
+    exists(work),
+    exists(top),
+    lstat(below),
+  ]);
+  if (isPrepared) return false;
+  if (!isThere) throw conflict(place, 'is not there');
   await chown(top, uid, gid);
   await chmod(top, mode & 0o7777);
   await mkdir(work, { mode: 0o700 });
