@@ -99,52 +99,65 @@ async function bareFloor(dir: string, megabytes: number): Promise<Line[]> {
   ];
 }
 
+/** What is measured in turns with others: a slow minute of the machine is then one for all of them. */
+interface Contender {
+  round(): Promise<void>;
+  lines(): Line[];
+  end(): Promise<void>;
+}
+
+async function inTurns(contenders: readonly Contender[]): Promise<void> {
+  for (let i = 0; i < ROUNDS; i++) for (const one of contenders) await one.round();
+}
+
 /** runsc by itself, with all that a sandbox consists of: the agent beside the server, the system, layers, a network. */
-async function wholeFloor(megabytes: number): Promise<Line[]> {
+async function wholeFloor(megabytes: number): Promise<Contender> {
   const world = await makeGuestWorld();
-  try {
-    const first = await world.boot();
-    await first.sh(`${service(megabytes).command} > /dev/null 2>&1 & sleep ${2 + megabytes / 100}`);
-    const image = await first.sleep();
-    const [restore, firstByte]: [number[], number[]] = [[], []];
-    for (let i = 0; i < ROUNDS; i++) {
-      const until = (host: string) => answer({ host, port: 8080, agent: false });
+  const first = await world.boot();
+  await first.sh(`${service(megabytes).command} > /dev/null 2>&1 & sleep ${2 + megabytes / 100}`);
+  const image = await first.sleep();
+  const until = (host: string) => answer({ host, port: 8080, agent: false });
+  const [restore, firstByte]: [number[], number[]] = [[], []];
+  return {
+    async round() {
       const woken = await world.wake(image, { until });
       restore.push(woken.startMs);
       firstByte.push(woken.readyMs);
       await woken.stop();
-    }
-    return [
+    },
+    lines: () => [
       { what: 'runsc restore to first HTTP byte: the whole sandbox', times: of(firstByte) },
       { what: 'runsc restore: the whole sandbox', times: of(restore) },
-    ];
-  } finally {
-    await world.dispose();
-  }
+    ],
+    end: () => world.dispose(),
+  };
 }
 
 /** Long enough for a container to be made ahead of a wake. */
 const ASLEEP_MS = 2_000;
 
-/** Pause and resume again and again; every sleep is long enough for what is done ahead. */
-async function cycles({ sandboxes }: Torpor, megabytes: number, how: string): Promise<Line[]> {
+/** Resumed and paused again and again; every sleep is long enough for what is done ahead. */
+async function cycles({ sandboxes }: Torpor, megabytes: number, how: string): Promise<Contender> {
   const { id } = await sandboxes.create({ services: [service(megabytes)], idleSeconds: 86_400 });
+  await sandboxes.pause(id);
   const [pause, resume, firstByte]: [number[], number[], number[]] = [[], [], []];
-  for (let i = 0; i < ROUNDS; i++) {
-    pause.push((await time(1, () => sandboxes.pause(id))).p50);
-    await new Promise((resolve) => setTimeout(resolve, ASLEEP_MS));
-    const began = performance.now();
-    const { sandbox } = await sandboxes.resume(id);
-    resume.push(performance.now() - began);
-    await get(sandbox);
-    firstByte.push(performance.now() - began);
-  }
-  await sandboxes.kill(id);
-  return [
-    { what: `pause, ${how}`, times: of(pause) },
-    { what: `resume, ${how}`, times: of(resume) },
-    { what: `resume to first HTTP byte, ${how}`, times: of(firstByte) },
-  ];
+  return {
+    async round() {
+      await new Promise((resolve) => setTimeout(resolve, ASLEEP_MS));
+      const began = performance.now();
+      const { sandbox } = await sandboxes.resume(id);
+      resume.push(performance.now() - began);
+      await get(sandbox);
+      firstByte.push(performance.now() - began);
+      pause.push((await time(1, () => sandboxes.pause(id))).p50);
+    },
+    lines: () => [
+      { what: `pause, ${how}`, times: of(pause) },
+      { what: `resume, ${how}`, times: of(resume) },
+      { what: `resume to first HTTP byte, ${how}`, times: of(firstByte) },
+    ],
+    end: async () => void (await sandboxes.kill(id)),
+  };
 }
 
 async function creates([usual, plain]: readonly [Torpor, Torpor]): Promise<void> {
@@ -279,15 +292,19 @@ try {
     ['large', 500],
   ] as const) {
     if (!isAsked(part)) continue;
-    const raw = [...(await bareFloor(dir, megabytes)), ...(await wholeFloor(megabytes))];
-    const units = [raw[1]?.times.p50 ?? 1, raw.at(-1)?.times.p50 ?? 1] as const;
-    const top = [
-      ...(await cycles(torpor, megabytes, 'container made ahead')),
-      ...(await cycles(plain.torpor, megabytes, 'none made ahead')),
-      ...(await api(torpor, megabytes)),
+    const bare = await bareFloor(dir, megabytes);
+    const whole = await wholeFloor(megabytes);
+    const contenders = [
+      whole,
+      await cycles(torpor, megabytes, 'container made ahead'),
+      await cycles(plain.torpor, megabytes, 'none made ahead'),
     ];
+    await inTurns(contenders);
+    for (const one of contenders) await one.end();
+    const rest = await api(torpor, megabytes);
     const title = megabytes === 0 ? 'a small server' : `a server with ${megabytes} MB resident`;
-    show(title, [...raw, ...top], units);
+    const units = [bare[1]?.times.p50 ?? 1, whole.lines().at(-1)?.times.p50 ?? 1] as const;
+    show(title, [...bare, ...contenders.flatMap((one) => one.lines()), ...rest], units);
   }
   if (isAsked('create')) await creates([usual.torpor, plain.torpor]);
   if (isAsked('disk')) await disk(torpor);
