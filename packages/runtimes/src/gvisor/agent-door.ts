@@ -64,7 +64,7 @@ export async function setUpAgent(order: AgentOrder, clock: Clock, signal: AbortS
     ...(order.processes === undefined ? {} : { maxProcesses: order.processes }),
   };
   const init = (credential: string, own = signal) => agent.init(orders, { signal: own, credential });
-  const initOnce = async (): Promise<InitResponse> => {
+  const initWhenAnswering = async (): Promise<InitResponse> => {
     await untilAnswering(order, agent, clock, signal);
     return init(order.credential).catch((thrown: unknown) => {
       // It took the order of the first try, whose answer was lost.
@@ -76,7 +76,7 @@ export async function setUpAgent(order: AgentOrder, clock: Clock, signal: AbortS
   try {
     const first = AbortSignal.any([signal, AbortSignal.timeout(FIRST_KNOCK_MS)]);
     const early = order.isBack ? await init(order.credential, first).catch(() => undefined) : undefined;
-    const { tagged } = early ?? (await initOnce());
+    const { tagged } = early ?? (await initWhenAnswering());
     return { agent, tagged };
   } catch (thrown) {
     agent.close();

@@ -8,8 +8,6 @@ import { pathsIn } from './instance-files.ts';
 import type { PoisedRestore } from './runsc.ts';
 
 const MOST = 2;
-/** Whoever took one is about to have it; making the next now would take from their time. */
-const LATER_MS = 250;
 
 interface Ready extends Mooring {
   readonly poised: PoisedRestore;
@@ -56,8 +54,7 @@ export class Moorings {
   }
 
   async #makeAll(): Promise<void> {
-    const { tools, base, clock } = this.#ground;
-    await clock.sleep(LATER_MS, this.#closing.signal);
+    const { tools, base } = this.#ground;
     const stack = { tools, system: await base.current() };
     const useless = this.#ready.filter((one) => !fits(one, stack));
     this.#ready = this.#ready.filter((one) => !useless.includes(one));

@@ -57,7 +57,8 @@ export class SealReader {
     const [top, file] = await Promise.all([topOf(directory, place), fileMark(directory)]);
     const known = this.#known.get(directory);
     const isSame = known !== undefined && known.file === file;
-    const seal = isSame ? known.seal : await readWhole(directory, { ...place, entry: SEAL });
+    const at = { ...place, entry: SEAL };
+    const seal = isSame ? known.seal : parse(await readText(directory, at), at);
     if (JSON.stringify(seal.top) !== JSON.stringify(topMark(top))) {
       throw corrupt({ ...place, entry: FILES }, 'was changed after the layer was sealed');
     }
@@ -91,10 +92,6 @@ async function topOf(directory: string, place: Place) {
 async function fileMark(directory: string): Promise<string | undefined> {
   const found = await lstat(join(directory, SEAL), { bigint: true }).catch(() => undefined);
   return found && [found.dev, found.ino, found.size, found.mtimeNs, found.ctimeNs].join();
-}
-
-async function readWhole(directory: string, place: Place): Promise<Seal> {
-  return parse(await readText(directory, place), place);
 }
 
 async function readText(directory: string, place: Place): Promise<string> {
