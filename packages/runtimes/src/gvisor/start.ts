@@ -52,14 +52,13 @@ export async function startInstance(
   const mooring = ahead ?? (use === 'memory' ? moorings.take(stack) : undefined);
   const planned = recordOf(ground, order, stack, upper, mooring);
 
-  const written = ground.files.write(instance, planned);
-  const brought = bringIn(ground, order, { stack, ahead, mooring, planned, written, credential }, signal);
-  await Promise.allSettled([written, brought]);
-  await written.catch(async (thrown: unknown) => {
+  // From here on the instance is found by whoever looks for what is left over.
+  await ground.files.write(instance, planned).catch(async (thrown: unknown) => {
     await giveUp(ground, planned);
     throw thrown;
   });
-  const { attachment, record } = await brought;
+  const plan = { stack, ahead, mooring, planned, credential };
+  const { attachment, record } = await bringIn(ground, order, plan, signal);
 
   const knocks = use === 'memory' ? knockAtServices(attachment.guestAddress, spec, signal) : [];
   const { agent, tagged } = await setUpAgent(
@@ -94,8 +93,6 @@ interface Plan {
   readonly ahead: Berth | undefined;
   readonly mooring: Mooring | undefined;
   readonly planned: InstanceRecord;
-  /** When the record is on the disk. */
-  readonly written: Promise<void>;
   readonly credential: string;
 }
 
@@ -103,11 +100,9 @@ interface Plan {
 async function bringIn(
   ground: Ground,
   { instance, from, use, spec }: StartOrder,
-  { stack, ahead, mooring, planned, written, credential }: Plan,
+  { stack, ahead, mooring, planned, credential }: Plan,
   signal: AbortSignal,
 ): Promise<{ readonly attachment: Attachment; readonly record: InstanceRecord }> {
-  // By its record the next server finds what is left over. What was made ahead it finds without.
-  if (mooring === undefined) await written;
   const name = planned.container.id;
   const paths = ground.files.paths(instance);
   const hostname = bareSandboxId(instance.sandboxId);
