@@ -2,7 +2,7 @@ import { readdir, readFile, rm, stat, truncate } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setImmediate } from 'node:timers/promises';
 import { unhurried } from '@torpor/engine/testing';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { makeRunscWorld, type RunscWorld, usableRunsc } from '../../testing/runsc-world.ts';
 import { withMount } from '../../testing/with-mount.ts';
 import { type Container, LOG_FILES, Runsc } from './runsc.ts';
@@ -239,7 +239,8 @@ describe.skipIf(program === undefined)('runsc', () => {
       const [created, fresh] = [await world.counter(), await world.counter()];
       await runsc.create(created, unhurried);
       const poised = [await runsc.poise(created), await runsc.poise(fresh)];
-      expect(await isStopped(created)).toBe(true);
+      // A signal is taken when its process has its turn.
+      await vi.waitFor(async () => expect(await isStopped(created)).toBe(true), { timeout: 10_000 });
       const source = await world.started();
       await runsc.pause(source.id, unhurried);
       await runsc.checkpoint(source.id, image, unhurried);
