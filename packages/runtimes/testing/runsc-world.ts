@@ -1,6 +1,6 @@
 /** Containers of the real runsc for tests, which fail when a process or a file of one is left over. */
 import { randomBytes } from 'node:crypto';
-import { mkdir, mkdtemp, readdir, readFile, realpath, rm, watch } from 'node:fs/promises';
+import { mkdir, mkdtemp, readdir, readlink, realpath, rm, watch } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { findRunsc } from '../src/gvisor/find-runsc.ts';
@@ -29,14 +29,23 @@ export interface RunscWorld {
   dispose(): Promise<void>;
 }
 
+/**
+ * It may sleep between any two of its lines and wake over another, empty `/shown`: so it holds no file open
+ * there (what it shows is where a link points), and what it finds gone is made again at its next count.
+ */
 const COUNT = `
   const fs = require('node:fs');
   const life = require('node:crypto').randomUUID();
   let count = 0;
   console.log('counting');
   setInterval(() => {
-    fs.writeFileSync('/shown/next', JSON.stringify({ life, count: ++count }));
-    fs.renameSync('/shown/next', '/shown/count');
+    count += 1;
+    try {
+      fs.symlinkSync(JSON.stringify({ life, count }), '/shown/next');
+      fs.renameSync('/shown/next', '/shown/count');
+    } catch {
+      fs.rmSync('/shown/next', { force: true });
+    }
   }, 10);
 `;
 
@@ -79,7 +88,7 @@ export async function makeRunscWorld(program: string, more: Partial<RunscOptions
   const count: RunscWorld['count'] = async ({ bundle }, until) => {
     const enough = AbortSignal.timeout(20_000);
     for await (const _ of changes(join(bundle, 'shown'), enough)) {
-      const shown = await readFile(join(bundle, 'shown', 'count'), 'utf8').catch(() => '');
+      const shown = await readlink(join(bundle, 'shown', 'count')).catch(() => '');
       if (shown !== '' && until(JSON.parse(shown) as Count)) return JSON.parse(shown) as Count;
     }
     throw new Error('It never came to be so.');
