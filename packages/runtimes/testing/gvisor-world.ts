@@ -35,6 +35,7 @@ import {
   type OpenedRuntime,
 } from '../src/gvisor/open-gvisor-runtime.ts';
 import { runscBuild } from '../src/gvisor/runsc-version.ts';
+import { linuxProcesses } from '../src/linux-processes.ts';
 import { agentBundle } from './agent-bundle.ts';
 
 interface Ran {
@@ -225,14 +226,16 @@ async function endSentry(dataDir: string, { sandboxId, generation }: Instance): 
   const { container } = JSON.parse(await readFile(path, 'utf8')) as {
     readonly container: { readonly id: string };
   };
-  for (;;) {
-    const sentries = (await commandLines()).filter(
-      ({ line }) => line.includes('runsc-sandbox') && line.endsWith(`${container.id}\0`),
-    );
-    if (sentries.length === 0) return;
-    for (const { pid } of sentries) process.kill(pid, 'SIGKILL');
-    await new Promise((resolve) => setTimeout(resolve, 10));
-  }
+  const sentries = (await commandLines()).filter(
+    ({ line }) => line.includes('runsc-sandbox') && line.endsWith(`${container.id}\0`),
+  );
+  for (const { pid } of sentries) process.kill(pid, 'SIGKILL');
+  const isDead = async (pid: number) => {
+    const facts = await linuxProcesses.read(pid);
+    return facts === undefined || facts.state === 'dead';
+  };
+  for (const { pid } of sentries)
+    while (!(await isDead(pid))) await new Promise((resolve) => setTimeout(resolve, 10));
 }
 
 async function commandLines(): Promise<{ readonly pid: number; readonly line: string }[]> {

@@ -339,7 +339,7 @@ describe.skipIf(program === undefined)('runsc', () => {
       const seen = new Set<string>();
       let isOver = false;
       const looking = (async () => {
-        while (!isOver) seen.add((await runsc.glance(id)).is);
+        for (; !isOver; await setImmediate()) seen.add((await runsc.glance(id)).is);
       })();
 
       for (let round = 0; round < 5; round++) {

@@ -16,7 +16,7 @@ import { type Launcher, type ProgramEnd, type Running, usualLauncher } from './p
 import { plainEnvironment } from './programs/plain-environment.ts';
 import { type Remembered, RootDirectory } from './root-directory.ts';
 import { lastLogged, runscFailure, type Verb } from './runsc-failure.ts';
-import { isAlive, isSentryOf, type RunscProcess, runscProcesses, sentryMemory } from './sentries.ts';
+import { isAlive, KnownSentries, type RunscProcess, runscProcesses, sentryMemory } from './sentries.ts';
 import { behindVeil } from './veil.ts';
 
 export interface RunscOptions {
@@ -103,6 +103,7 @@ export class Runsc {
   readonly #options: RunscOptions;
   readonly #clock: Clock;
   readonly #root: RootDirectory;
+  readonly #sentries: KnownSentries;
   readonly #veil = behindVeil();
   /** By the container. */
   readonly #poised = new Map<string, Running>();
@@ -111,6 +112,7 @@ export class Runsc {
     this.#options = options;
     this.#clock = options.clock ?? systemClock;
     this.#root = new RootDirectory(options.root, this.#clock);
+    this.#sentries = new KnownSentries(options.root);
   }
 
   /** Containers go on. */
@@ -292,6 +294,7 @@ export class Runsc {
    * control groups are left alone, and done at once.
    */
   async forget(id: string): Promise<void> {
+    this.#sentries.forget(id);
     await this.#root.forget(id);
   }
 
@@ -309,7 +312,7 @@ export class Runsc {
 
   /** A sentry counts as running for runsc until the machine's first process has collected it, or for ever. */
   async #confirmed(id: string, { status, pid }: Remembered): Promise<ContainerState> {
-    if (status === 'stopped' || !(await isSentryOf(pid, this.#options.root, id))) return { is: 'gone' };
+    if (status === 'stopped' || !(await this.#sentries.isSentryOf(pid, id))) return { is: 'gone' };
     return { is: status === 'running' || status === 'paused' ? status : 'created', pid };
   }
 

@@ -1,5 +1,7 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { describe, expect, it } from 'vitest';
-import { isSentryOf, recognise } from './sentries.ts';
+import { KnownSentries, recognise } from './sentries.ts';
 
 const ROOT = '/data/gvisor/root';
 const SENTRY = ['runsc-sandbox', '--network=sandbox', `--root=${ROOT}`, 'boot', '--bundle=/data/b', 'abc-1'];
@@ -21,6 +23,23 @@ describe('the command line of a process', () => {
   });
 
   it('tells a process that has come by the number of a sentry', async () => {
-    expect(await isSentryOf(process.pid, ROOT, 'abc-1')).toBe(false);
+    expect(await new KnownSentries(ROOT).isSentryOf(process.pid, 'abc-1')).toBe(false);
+  });
+});
+
+describe('a sentry that is known', () => {
+  it('is known for as long as it lives, and no other in its place', async () => {
+    const sentries = new KnownSentries(ROOT);
+    const script = ['-c', 'read -r _', ...SENTRY.slice(1)];
+    const first = spawn('sh', script, { argv0: 'runsc-sandbox' });
+    const pid = first.pid as number;
+    const ended = once(first, 'exit');
+    expect(await sentries.isSentryOf(pid, 'abc-1')).toBe(true);
+    expect(await sentries.isSentryOf(pid, 'abc-1')).toBe(true);
+    expect(await sentries.isSentryOf(pid, 'abc-2')).toBe(false);
+    expect(await sentries.isSentryOf(process.pid, 'abc-1')).toBe(false);
+    first.kill('SIGKILL');
+    await ended;
+    expect(await sentries.isSentryOf(pid, 'abc-1')).toBe(false);
   });
 });

@@ -32,11 +32,34 @@ export async function runscProcesses(root: string): Promise<RunscProcess[]> {
   return found.flat();
 }
 
-/** Whether the process is the living sentry of a container, and not another that has come by its number. */
-export async function isSentryOf(pid: number, root: string, container: string): Promise<boolean> {
-  const facts = await linuxProcesses.read(pid);
-  if (facts === undefined || facts.state === 'dead') return false;
-  return recognise(await commandLine(pid), root)?.container === container;
+/**
+ * Tells sentries from other processes that have come by their numbers. Each is recognised once: a command line stays as
+ * it is, and who wants to read it has to wait while the process is busy with its memory, as a sentry is that wakes.
+ */
+export class KnownSentries {
+  readonly #root: string;
+  /** By the container. */
+  readonly #known = new Map<string, Pick<RunscProcess, 'pid' | 'startedAt'>>();
+
+  constructor(root: string) {
+    this.#root = root;
+  }
+
+  /** Whether the process is the living sentry of this container. */
+  async isSentryOf(pid: number, container: string): Promise<boolean> {
+    const facts = await linuxProcesses.read(pid);
+    if (facts === undefined || facts.state === 'dead') return false;
+    const { startedAt } = facts;
+    const known = this.#known.get(container);
+    if (known?.pid === pid && known.startedAt === startedAt) return true;
+    if (recognise(await commandLine(pid), this.#root)?.container !== container) return false;
+    this.#known.set(container, { pid, startedAt });
+    return true;
+  }
+
+  forget(container: string): void {
+    this.#known.delete(container);
+  }
 }
 
 /** Whether it still lives. A zombie does not: it holds no memory, file, mount or namespace any more. */
