@@ -1,8 +1,8 @@
 /** What goes wrong at a bad moment costs nothing that was written, and nothing that runs. */
 import { randomBytes } from 'node:crypto';
-import { chmod, readFile, rm, writeFile } from 'node:fs/promises';
+import { chmod, mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { type Instance, systemClock } from '@torpor/engine';
 import {
   failureOf,
@@ -125,6 +125,21 @@ describe.skipIf(why !== null)('an accident', { timeout: 120_000 }, () => {
     expect(await listedInstances(world.runtime)).toEqual([whole]);
     expect(await output(whole, 'echo here')).toBe('here');
     expect(await runProgram('ip', ['netns', 'list'])).not.toContain(name);
+  });
+
+  it('before a start was written down leaves nothing of what it had taken (R112)', async () => {
+    const whole = await world.started();
+    const unwritten: Instance = { sandboxId: `sbx_${'x'.repeat(20)}`, generation: 2 };
+    await mkdir(dirname(record(unwritten)), { recursive: true });
+    const berth = join(world.dataDir, 'gvisor', 'berths', 'abcdef012345');
+    await mkdir(join(berth, 'root'), { recursive: true });
+    const name = `${serverTag(world.dataDir)}-berth-abcdef012345`;
+    await runProgram('ip', ['netns', 'add', name]);
+    await world.reopen();
+    expect(await runProgram('ip', ['netns', 'list'])).not.toContain(name);
+    expect(await readdir(dirname(berth))).not.toContain('abcdef012345');
+    expect(await output(whole, 'echo here')).toBe('here');
+    await world.runtime.destroy(unwritten, unhurried);
   });
 
   it('that leaves something of an instance after all is mended by the next destroy (R112)', async () => {

@@ -22,7 +22,7 @@ import { Moorings } from './moorings.ts';
 import { shareMounts } from './mount-sharing.ts';
 import { openSandboxNetwork, type SandboxNetworkOptions } from './network/open-network.ts';
 import { OwnedLayers } from './owned-layers.ts';
-import { Runsc } from './runsc.ts';
+import { type ContainerState, Runsc } from './runsc.ts';
 
 export interface GvisorRuntimeOptions {
   readonly dataDir: string;
@@ -132,7 +132,7 @@ async function openCgroups(tag: string): Promise<Cgroups | null> {
 /**
  * Containers that an earlier server had made ahead, or was booting a template in, belong to nobody; nor do
  * layers that no instance and no checkpoint speaks of. Unless there is one of which nothing can be read: then
- * any of them may be its own, and they stay until that is settled.
+ * any layer may be its own, and so may any container that runs, and they stay until that is settled.
  */
 async function clearLeftovers(ground: Ground, signal: AbortSignal): Promise<void> {
   const { files, layers, owned } = ground;
@@ -140,7 +140,7 @@ async function clearLeftovers(ground: Ground, signal: AbortSignal): Promise<void
   const spokenOf = new Set<string>();
   let isAllKnown = true;
   for await (const instance of files.list()) {
-    const record = await files.read(instance);
+    const record = files.read(instance);
     isAllKnown &&= record !== undefined;
     if (record === undefined) continue;
     used.add(record.container.id);
@@ -148,7 +148,9 @@ async function clearLeftovers(ground: Ground, signal: AbortSignal): Promise<void
     for (const layer of [upper, merged, ...lower.map(({ id }) => id)])
       if (layer !== null) spokenOf.add(layer);
   }
-  if (isAllKnown) await clearBerths(ground, used, signal);
+  const isSomebodys = async (name: string) =>
+    used.has(name) || (!isAllKnown && isRunning(await ground.runsc.glance(name)));
+  await clearBerths(ground, isSomebodys, signal);
   const ownedByAll = await owned.all();
   for await (const { id, state } of layers.list()) {
     // A merge may have ended just before the server did.
@@ -158,19 +160,27 @@ async function clearLeftovers(ground: Ground, signal: AbortSignal): Promise<void
   }
 }
 
-async function clearBerths(ground: Ground, used: ReadonlySet<string>, signal: AbortSignal): Promise<void> {
+function isRunning({ is }: ContainerState): boolean {
+  return is === 'running' || is === 'paused';
+}
+
+async function clearBerths(
+  ground: Ground,
+  isSomebodys: (name: string) => Promise<boolean>,
+  signal: AbortSignal,
+): Promise<void> {
   const { berthsDir, tag, network, runsc, cgroups } = ground;
   const made = new RegExp(`^${tag}-(berth|template)-([0-9a-z]+)$`);
   const names = [await runsc.list(), await network.list(), (await cgroups?.list()) ?? []].flat();
   const numbers = [...names.flatMap((name) => made.exec(name)?.[2] ?? []), ...(await readdir(berthsDir))];
   for (const number of new Set(numbers)) {
     // The directory of an instance that came out of a berth goes with the instance.
-    if (used.has(`${tag}-berth-${number}`)) continue;
+    if (await isSomebodys(`${tag}-berth-${number}`)) continue;
     const directory = join(berthsDir, number);
     const { bundle, rootfs } = pathsIn(directory);
     for (const kind of ['berth', 'template']) {
       const name = `${tag}-${kind}-${number}`;
-      if (!used.has(name)) await clearBerth(ground, { name, directory, bundle, rootfs }, signal);
+      if (!(await isSomebodys(name))) await clearBerth(ground, { name, directory, bundle, rootfs }, signal);
     }
   }
 }
@@ -178,7 +188,7 @@ async function clearBerths(ground: Ground, used: ReadonlySet<string>, signal: Ab
 /** Sandboxes that went on running while nobody served them get their way to the outside back. */
 async function letInAgain({ files, network }: Ground): Promise<void> {
   for await (const instance of files.list()) {
-    const record = await files.read(instance);
+    const record = files.read(instance);
     if (record !== undefined) await network.reopen(record.container.id, record.network);
   }
 }
