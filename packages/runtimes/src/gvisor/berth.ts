@@ -33,7 +33,7 @@ export interface Stack {
 }
 
 /** What a sandbox was promised. */
-interface Terms {
+export interface Terms {
   readonly network: Network;
   readonly resources: Resources;
 }
@@ -65,6 +65,8 @@ export interface BerthOrder extends MooringOrder {
   readonly upper: LayerId;
   /** When it was made ahead. */
   readonly mooring?: Mooring | undefined;
+  /** When it is known who comes. */
+  readonly terms?: Terms;
 }
 
 /** A name and a directory for what is nobody's yet; whatever is left under it, the next server clears away. */
@@ -73,16 +75,18 @@ export function newBerth({ tag, berthsDir }: Ground) {
   return { name: `${tag}-berth-${number}`, directory: join(berthsDir, number) };
 }
 
-/** Nothing is allowed in it, and nothing limited, until it is settled. */
+/** Nothing is allowed in it, and nothing limited, until it is settled: here, when its terms are known. */
 export async function makeBerth(ground: Ground, order: BerthOrder, signal: AbortSignal): Promise<Berth> {
-  const { stack, upper } = order;
+  const { stack, upper, terms } = order;
   const { rootfs } = order.mooring ?? order.paths;
   await writing(rootfs, () => mkdir(rootfs, { recursive: true, mode: 0o700 }));
   const lower = stack.lower.map(({ id }) => id);
-  const tasks = [
-    order.mooring ?? layOut(ground, order, signal),
-    ground.layers.mount(rootfs, lower, upper),
-  ] as const;
+  const moor = async () => {
+    const mooring = order.mooring ?? (await layOut(ground, order, signal));
+    if (terms !== undefined) await settle(ground, mooring, terms);
+    return mooring;
+  };
+  const tasks = [moor(), ground.layers.mount(rootfs, lower, upper)] as const;
   // None of them outlives the failure of the other.
   await Promise.allSettled(tasks);
   const [mooring] = await Promise.all(tasks);

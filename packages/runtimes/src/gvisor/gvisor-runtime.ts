@@ -91,7 +91,7 @@ export class GvisorRuntime implements Runtime {
   /** Looks after what an earlier server had started. */
   async open(): Promise<void> {
     for await (const instance of this.#ground.files.list()) {
-      const record = await this.#ground.files.read(instance);
+      const record = this.#ground.files.read(instance);
       if (record !== undefined) this.#lookAfter(instance, record);
     }
   }
@@ -127,7 +127,7 @@ export class GvisorRuntime implements Runtime {
   async observe(instance: Instance): Promise<Observation> {
     const { files, runsc } = this.#ground;
     try {
-      const record = await files.read(instance);
+      const record = files.read(instance);
       if (record === undefined) {
         const found = await runsc.glance(instanceName(this.#ground.tag, instance));
         if (isAlive(found))
@@ -156,7 +156,7 @@ export class GvisorRuntime implements Runtime {
   }
 
   async dial(instance: Instance, port: number, signal: AbortSignal): Promise<Address | null> {
-    const record = await this.#ground.files.read(instance);
+    const record = this.#ground.files.read(instance);
     if (record === undefined || (await this.#ground.runsc.glance(record.container.id)).is !== 'running')
       return null;
     const agent = agentAt(record.guestAddress, record.token);
@@ -191,7 +191,7 @@ export class GvisorRuntime implements Runtime {
   }
 
   async presync(instance: Instance, signal: AbortSignal): Promise<void> {
-    const record = await this.#ground.files.read(instance);
+    const record = this.#ground.files.read(instance);
     if (record === undefined) return;
     await Promise.all([this.#ground.layers.presync(record.upper, signal), restAgent(record, signal)]);
   }
@@ -262,7 +262,7 @@ export class GvisorRuntime implements Runtime {
 
   salvage(instance: Instance, staging: Staging, signal: AbortSignal): Promise<Captured> {
     return this.#turn(instance, signal, async () => {
-      const record = await this.#ground.files.read(instance);
+      const record = this.#ground.files.read(instance);
       if (record === undefined || !(await this.#hasFiles(record))) {
         throw new TorporError('checkpoint_missing', 'Nothing of its files is left.', {
           sandboxId: instance.sandboxId,
@@ -364,7 +364,7 @@ export class GvisorRuntime implements Runtime {
 
   async #destroy(instance: Instance, signal: AbortSignal): Promise<void> {
     const { files, owned, layers, tag } = this.#ground;
-    const record = await files.read(instance);
+    const record = files.read(instance);
     if (record !== undefined) this.#limits.remove(record);
     const paths = files.paths(instance);
     const name = record?.container.id ?? instanceName(tag, instance);
@@ -403,7 +403,7 @@ export class GvisorRuntime implements Runtime {
   }
 
   async #live(instance: Instance): Promise<{ record: InstanceRecord; state: 'running' | 'paused' }> {
-    const record = await this.#ground.files.read(instance);
+    const record = this.#ground.files.read(instance);
     if (record === undefined) throw noSuchInstance(instance);
     const { is } = await this.#ground.runsc.glance(record.container.id);
     if (is !== 'running' && is !== 'paused') throw noSuchInstance(instance);
@@ -415,7 +415,7 @@ export class GvisorRuntime implements Runtime {
     if (known !== undefined) return known;
     // One that is just starting.
     for await (const instance of this.#ground.files.list()) {
-      if ((await this.#ground.files.read(instance))?.container.id === container) return instance;
+      if (this.#ground.files.read(instance)?.container.id === container) return instance;
     }
     return undefined;
   }
@@ -432,7 +432,7 @@ export class GvisorRuntime implements Runtime {
 
   async #isInUse(layer: InstanceRecord['upper']): Promise<boolean> {
     for await (const instance of this.#ground.files.list()) {
-      const record = await this.#ground.files.read(instance);
+      const record = this.#ground.files.read(instance);
       if (record?.upper === layer || record?.merged === layer) return true;
     }
     return false;

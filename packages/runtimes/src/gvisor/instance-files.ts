@@ -9,7 +9,8 @@
  *                               ended.json      why it was ended, if it was for a reason of its own
  * ```
  */
-import { mkdir, readdir, readFile, rmdir } from 'node:fs/promises';
+import { readFileSync } from 'node:fs';
+import { mkdir, readdir, rmdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Instance } from '@torpor/engine';
 import { type CheckpointId, isId, type Network, type Resources } from '@torpor/protocol';
@@ -80,14 +81,14 @@ export class InstanceFiles {
     return pathsIn(join(this.root, sandboxId, String(generation)));
   }
 
-  async make(instance: Instance): Promise<InstancePaths> {
-    const paths = this.paths(instance);
-    await makePlace(paths);
-    return paths;
+  /** Its directory, for the record. */
+  async make(instance: Instance): Promise<void> {
+    const { directory } = this.paths(instance);
+    await writing(directory, () => mkdir(directory, { recursive: true, mode: 0o700 }));
   }
 
   /** Undefined when there is none that can be understood. */
-  read(instance: Instance): Promise<InstanceRecord | undefined> {
+  read(instance: Instance): InstanceRecord | undefined {
     return readRecord(this.paths(instance).record);
   }
 
@@ -136,11 +137,15 @@ async function writeRecord(path: string, record: InstanceRecord): Promise<void> 
   await writing(path, () => writeWhole(path, JSON.stringify(record)));
 }
 
-async function readRecord(path: string): Promise<InstanceRecord | undefined> {
-  const text = await readFile(path, 'utf8').catch((thrown: unknown) => {
-    if (isMissing(thrown)) return '';
+/** In place: on every way into a sandbox somebody waits for it, through Node's threads ten times as long. */
+function readRecord(path: string): InstanceRecord | undefined {
+  let text: string;
+  try {
+    text = readFileSync(path, 'utf8');
+  } catch (thrown) {
+    if (isMissing(thrown)) return undefined;
     throw thrown;
-  });
+  }
   try {
     const record = JSON.parse(text) as InstanceRecord;
     return record.version === 1 ? record : undefined;

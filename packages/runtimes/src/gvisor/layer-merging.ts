@@ -37,7 +37,7 @@ export class LayerMerging {
 
   async #merge(instance: Instance): Promise<void> {
     const { files, layers } = this.#ground;
-    const record = await files.read(instance);
+    const record = files.read(instance);
     if (record === undefined || this.#closing.signal.aborted) return;
     // The last is the template's, which everybody stands on.
     const merged = await layers.merge(
@@ -45,7 +45,7 @@ export class LayerMerging {
       this.#closing.signal,
     );
     await this.#inTurn(instance, async () => {
-      const now = await files.read(instance);
+      const now = files.read(instance);
       if (now === undefined || now.sealedFor !== null) return layers.remove(merged);
       const next: InstanceRecord = { ...now, merged };
       await files.write(instance, next);

@@ -15,7 +15,6 @@ import { openGuestTools } from './guest/guest-tools.ts';
 import type { InstanceRecord } from './instance-files.ts';
 import { instanceName } from './instance-names.ts';
 import type { Moorings } from './moorings.ts';
-import type { Attachment } from './network/sandbox-network.ts';
 import type { PoisedRestore } from './runsc.ts';
 
 export interface StartOrder {
@@ -41,27 +40,23 @@ export async function startInstance(
 ): Promise<{ readonly started: Started; readonly record: InstanceRecord }> {
   const { instance, from, use, spec } = order;
   const needs = needsOf(from);
-  const [stack, secrets] = await Promise.all([
+  const [stack, { credential }] = await Promise.all([
     stackFor(ground, needs, use),
     use === 'memory' ? readSecrets(from) : { credential: secret() },
+    ground.files.make(instance),
   ]);
-  const { credential } = secrets;
-  await ground.files.make(instance);
   const ahead = use === 'memory' ? await berths.take(from.id, stack) : undefined;
   const upper = ahead?.upper ?? (await ground.layers.create());
   const mooring = ahead ?? (use === 'memory' ? moorings.take(stack) : undefined);
   const planned = recordOf(ground, order, stack, upper, mooring);
+  const plan = { stack, ahead, mooring, planned };
+  const { berth, record } = await berthFor(ground, order, plan, signal);
+  const { attachment } = berth;
+  signal.throwIfAborted();
+  if (use === 'memory') await restore(ground, berth, from, signal);
+  else await boot(ground, berth, credential, signal);
 
-  // From here on the instance is found by whoever looks for what is left over.
-  await ground.files.write(instance, planned).catch(async (thrown: unknown) => {
-    await giveUp(ground, planned);
-    throw thrown;
-  });
-  const plan = { stack, ahead, mooring, planned, credential };
-  const { attachment, record } = await bringIn(ground, order, plan, signal);
-
-  const knocks = use === 'memory' ? knockAtServices(attachment.guestAddress, spec, signal) : [];
-  const { agent, tagged } = await setUpAgent(
+  const settingUp = setUpAgent(
     {
       attachment,
       credential,
@@ -77,6 +72,10 @@ export async function startInstance(
     ground.clock,
     signal,
   );
+  const knocks = use === 'memory' ? knockAtServices(attachment.guestAddress, spec, signal) : [];
+  // Its sentry is recognised meanwhile, so that nobody has to wait for that afterwards.
+  void ground.runsc.glance(record.container.id).catch(() => {});
+  const { agent, tagged } = await settingUp;
   try {
     await bringUpServices(ground, order, { agent, tagged, knocks }, signal);
   } finally {
@@ -93,29 +92,36 @@ interface Plan {
   readonly ahead: Berth | undefined;
   readonly mooring: Mooring | undefined;
   readonly planned: InstanceRecord;
-  readonly credential: string;
 }
 
-/** Gives the instance its berth and brings it to life there. */
-async function bringIn(
+/** Gives the instance its berth, settled, and writes it down: before anything comes to life there. */
+async function berthFor(
   ground: Ground,
-  { instance, from, use, spec }: StartOrder,
-  { stack, ahead, mooring, planned, credential }: Plan,
+  { instance, spec }: StartOrder,
+  { stack, ahead, mooring, planned }: Plan,
   signal: AbortSignal,
-): Promise<{ readonly attachment: Attachment; readonly record: InstanceRecord }> {
+): Promise<{ readonly berth: Berth; readonly record: InstanceRecord }> {
   const name = planned.container.id;
   const paths = ground.files.paths(instance);
   const hostname = bareSandboxId(instance.sandboxId);
-  const order = { name, paths, stack, upper: planned.upper, hostname, mooring };
-  const berth = ahead ?? (await makeBerth(ground, order, signal));
+  const terms = { network: spec.network, resources: withDefaults(spec.resources) };
+  const order = { name, paths, stack, upper: planned.upper, hostname, mooring, terms };
+  const settled = async (berth: Berth) => {
+    await settle(ground, berth, terms);
+    return berth;
+  };
+  const tasks = [
+    ahead === undefined ? makeBerth(ground, order, signal) : settled(ahead),
+    // From here on the instance is found by whoever looks for what is left over.
+    ground.files.write(instance, planned),
+  ] as const;
+  const [, written] = await Promise.allSettled(tasks);
+  if (written.status === 'rejected') await giveUp(ground, planned);
+  const [berth] = await Promise.all(tasks);
   const { container, attachment } = berth;
-  await settle(ground, berth, { network: spec.network, resources: withDefaults(spec.resources) });
   const record = { ...planned, container, guestAddress: attachment.guestAddress };
   if (mooring === undefined) await ground.files.write(instance, record);
-  signal.throwIfAborted();
-  if (use === 'memory') await restore(ground, berth, from, signal);
-  else await boot(ground, berth, credential, signal);
-  return { attachment, record };
+  return { berth, record };
 }
 
 /** What a memory image needs must be what it had; a boot takes what there is now. */

@@ -8,7 +8,7 @@ import type { AgentClient } from '@torpor/envd';
 import { bareSandboxId, TorporError } from '@torpor/protocol';
 import { declaredPort, startServices } from '../services.ts';
 import { setUpAgent } from './agent-door.ts';
-import { type Berth, clearBerth, makeBerth, type Stack, settle } from './berth.ts';
+import { type Berth, clearBerth, makeBerth, type Stack } from './berth.ts';
 import { captured, writeImage } from './capture.ts';
 import type { StackedLayer } from './checkpoint-needs.ts';
 import { withDefaults } from './default-limits.ts';
@@ -92,11 +92,11 @@ async function bootOnce(
   const limits = withDefaults({});
   // What starts in it may need to fetch something, as in any sandbox.
   const policy = order.services.length === 0 ? ({ mode: 'none' } as const) : {};
-  const wanted = { name, paths, stack, upper, hostname: 'sandbox' };
+  const terms = { network: policy, resources: limits };
+  const wanted = { name, paths, stack, upper, hostname: 'sandbox', terms };
   try {
     await order.progress('booting');
     const berth = await makeBerth(ground, wanted, signal);
-    await settle(ground, berth, { network: policy, resources: limits });
     await withinLimits(ground, { name, upper, limits }, signal, async (own) => {
       await boot(ground, order, berth, credential, own);
       // While its programs still run, so that they hear of it.

@@ -25,7 +25,7 @@ describe.skipIf(process.getuid?.() !== 0)('the root of base', () => {
     directory = await mkdtemp('/var/tmp/torpor-base-');
     root = join(directory, 'root');
     await mkdir(root);
-    await makeBaseRoot(root, await systemDirectories());
+    await makeBaseRoot(root, systemDirectories());
   });
 
   afterAll(() => rm(directory, { recursive: true }));
@@ -47,7 +47,7 @@ describe.skipIf(process.getuid?.() !== 0)('the root of base', () => {
   });
 
   it('has the top of a system as this machine has it', async () => {
-    const { bound, links } = await systemDirectories();
+    const { bound, links } = systemDirectories();
     for (const path of bound) expect((await lstat(join(root, path))).isDirectory(), path).toBe(true);
     for (const { path, target } of links) expect(await readlink(join(root, path))).toBe(target);
   });

@@ -62,7 +62,7 @@ export class BaseSystems {
 
   /** Not ended by the wish of one caller: others may be waiting for the same. */
   private async look(): Promise<BaseSystem> {
-    const directories = await systemDirectories();
+    const directories = systemDirectories();
     const asking = this.sources(directories);
     asking.catch(() => {});
     const quick = await this.quick(directories);
@@ -101,11 +101,7 @@ export class BaseSystems {
     const { view, tools } = this.options;
     const { signal } = new AbortController();
     const show = async (path: string) => [path, await view.show(path, signal)] as const;
-    const [places, [, shown], hasSudo] = await Promise.all([
-      Promise.all(bound.map(show)),
-      show(tools.directory),
-      machineHasSudo(),
-    ]);
-    return { bound: new Map(places), tools: shown, hasSudo };
+    const [places, [, shown]] = await Promise.all([Promise.all(bound.map(show)), show(tools.directory)]);
+    return { bound: new Map(places), tools: shown, hasSudo: machineHasSudo() };
   }
 }

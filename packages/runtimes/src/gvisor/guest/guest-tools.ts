@@ -6,8 +6,8 @@
  * as long as a checkpoint names it, and the same contents made again have the same name and the same times.
  */
 import { createHash, randomUUID } from 'node:crypto';
-import { constants, createReadStream } from 'node:fs';
-import { chmod, copyFile, mkdir, open, readdir, readFile, rename, utimes, writeFile } from 'node:fs/promises';
+import { constants, createReadStream, readFileSync } from 'node:fs';
+import { chmod, copyFile, mkdir, open, readdir, rename, utimes, writeFile } from 'node:fs/promises';
 import { basename, dirname, join, relative } from 'node:path';
 import { TorporError } from '@torpor/protocol';
 import { removeTree } from '../../remove-tree.ts';
@@ -73,7 +73,8 @@ export async function guestTools(options: GuestToolsOptions): Promise<GuestTools
 export async function openGuestTools(shelf: string, fingerprint: string): Promise<GuestTools> {
   const directory = join(shelf, fingerprint);
   try {
-    const manifest = JSON.parse(await readFile(join(directory, MANIFEST), 'utf8')) as Manifest;
+    // In place: every start asks for it twice.
+    const manifest = JSON.parse(readFileSync(join(directory, MANIFEST), 'utf8')) as Manifest;
     const loader = [`${TOOLS}/lib/${manifest.loader}`, '--library-path', `${TOOLS}/lib`];
     const init = [...(manifest.isInitStatic ? [] : loader), `${TOOLS}/tini`, '--'];
     return { fingerprint, directory, loader, init };

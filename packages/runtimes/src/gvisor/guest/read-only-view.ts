@@ -7,7 +7,8 @@
  * machine's files. What is bound from a read-only mount is read-only to this machine's kernel.
  */
 import { createHash } from 'node:crypto';
-import { mkdir, readdir, readFile, realpath, rmdir } from 'node:fs/promises';
+import { mkdirSync, readFileSync, realpathSync } from 'node:fs';
+import { mkdir, readdir, rmdir } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { TorporError } from '@torpor/protocol';
 import { isMissing } from '../../storage-failure.ts';
@@ -25,13 +26,13 @@ export class ReadOnlyView {
 
   /** Where to find `source`. May be asked again and again; what was mounted by an earlier server is used. */
   async show(source: string, signal: AbortSignal): Promise<string> {
-    const place = join(await this.place(), nameOf(source));
-    if (stateOf(await mountTable(), place) === 'read-only') return place;
+    const place = join(this.place(), nameOf(source));
+    if (stateOf(mountTable(), place) === 'read-only') return place;
     await this.unmount(place, signal);
     await mkdir(place, { recursive: true, mode: 0o755 });
     await program('mount', ['-o', 'bind,ro,nosuid,nodev', '--', source, place], signal);
     // A mount that could be written would show nobody that it can.
-    if (stateOf(await mountTable(), place) === 'read-only') return place;
+    if (stateOf(mountTable(), place) === 'read-only') return place;
     await this.unmount(place, signal);
     throw new TorporError('internal', `${source} cannot be mounted read-only.`, { details: { source } });
   }
@@ -47,20 +48,19 @@ export class ReadOnlyView {
   }
 
   private async remove(name: string, signal: AbortSignal): Promise<void> {
-    const place = join(await this.place(), name);
+    const place = join(this.place(), name);
     await this.unmount(place, signal);
     await rmdir(place).catch(ignoreMissing);
   }
 
-  /** As the table of mounts names it. */
-  private async place(): Promise<string> {
-    await mkdir(this.directory, { recursive: true, mode: 0o700 });
-    return realpath(this.directory);
+  /** As the table of mounts names it. In place, as the table is read. */
+  private place(): string {
+    mkdirSync(this.directory, { recursive: true, mode: 0o700 });
+    return realpathSync.native(this.directory);
   }
 
   private async unmount(place: string, signal: AbortSignal): Promise<void> {
-    while (stateOf(await mountTable(), place) !== 'none')
-      await program('umount', ['-l', '--', place], signal);
+    while (stateOf(mountTable(), place) !== 'none') await program('umount', ['-l', '--', place], signal);
   }
 }
 
@@ -72,8 +72,9 @@ function nameOf(source: string): string {
 
 type MountState = 'none' | 'read-only' | 'other';
 
-function mountTable(): Promise<string> {
-  return readFile('/proc/self/mountinfo', 'utf8');
+/** Read in place: the kernel answers at once, and every start waits for it. */
+function mountTable(): string {
+  return readFileSync('/proc/self/mountinfo', 'utf8');
 }
 
 /** Later mounts cover earlier ones. One whose source was deleted shows nothing any more. */

@@ -5,7 +5,7 @@
  * covered up, and so are the places under /usr that hold settings or work of this machine's people.
  */
 import { execFile } from 'node:child_process';
-import { lstat, readlink } from 'node:fs/promises';
+import { lstatSync, readlinkSync } from 'node:fs';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { TorporError } from '@torpor/protocol';
@@ -39,15 +39,16 @@ export interface SystemDirectories {
   readonly links: readonly { readonly path: string; readonly target: string }[];
 }
 
-export async function systemDirectories(host = '/'): Promise<SystemDirectories> {
+/** In place, as everything that each start waits for and the kernel answers from memory. */
+export function systemDirectories(host = '/'): SystemDirectories {
   const bound = ['/usr'];
   const links: { path: string; target: string }[] = [];
   for (const name of TOP) {
-    const found = await kindOf(join(host, name));
+    const found = kindOf(join(host, name));
     if (found === 'directory') bound.push(`/${name}`);
-    if (found === 'link') links.push({ path: `/${name}`, target: await readlink(join(host, name)) });
+    if (found === 'link') links.push({ path: `/${name}`, target: readlinkSync(join(host, name)) });
   }
-  if ((await kindOf(join(host, ALTERNATIVES))) === 'directory') bound.push(ALTERNATIVES);
+  if (kindOf(join(host, ALTERNATIVES)) === 'directory') bound.push(ALTERNATIVES);
   return { bound, links };
 }
 
@@ -59,7 +60,7 @@ export interface Covered {
 /** Looks at every file, so once for each fingerprint of the system, not at every start. */
 export async function coveredPaths({ bound }: SystemDirectories): Promise<Covered> {
   const hidden: string[] = [];
-  for (const path of HIDDEN) if ((await kindOf(path)) === 'directory') hidden.push(path);
+  for (const path of HIDDEN) if (kindOf(path) === 'directory') hidden.push(path);
   const found = await unreadable(bound);
   const isHidden = (path: string) => hidden.some((above) => path === above || path.startsWith(`${above}/`));
   return {
@@ -91,8 +92,8 @@ export function systemBinds(sources: BindSources, { directories, files }: Covere
 
 const MACHINE_SUDO = '/usr/bin/sudo';
 
-export async function machineHasSudo(): Promise<boolean> {
-  return (await kindOf(MACHINE_SUDO)) === 'file';
+export function machineHasSudo(): boolean {
+  return kindOf(MACHINE_SUDO) === 'file';
 }
 
 async function unreadable(tops: readonly string[]): Promise<Covered> {
@@ -118,8 +119,8 @@ function nameable(line: string): string {
   return bad === -1 ? line : `d${line.slice(1).split('/').slice(0, bad).join('/')}`;
 }
 
-async function kindOf(path: string): Promise<'directory' | 'link' | 'file' | 'none'> {
-  const found = await lstat(path).catch(() => undefined);
+function kindOf(path: string): 'directory' | 'link' | 'file' | 'none' {
+  const found = lstatSync(path, { throwIfNoEntry: false });
   if (found === undefined) return 'none';
   if (found.isSymbolicLink()) return 'link';
   return found.isDirectory() ? 'directory' : 'file';

@@ -1,5 +1,5 @@
 /** The mounts of this machine as the kernel lists them, in `/proc/self/mountinfo`. */
-import { readFile } from 'node:fs/promises';
+import { readFileSync } from 'node:fs';
 
 export interface Mount {
   readonly at: string;
@@ -8,8 +8,9 @@ export interface Mount {
   readonly options: ReadonlyMap<string, string>;
 }
 
-export async function readMounts(): Promise<Mount[]> {
-  return parseMounts(await readFile('/proc/self/mountinfo', 'utf8'));
+/** In place: the kernel answers at once, and every start waits for it. */
+export function readMounts(): Mount[] {
+  return parseMounts(readFileSync('/proc/self/mountinfo', 'utf8'));
 }
 
 /**

@@ -82,11 +82,8 @@ class OverlayLayers implements Layers {
       const place = this.#place(upper);
       const below = Promise.all(lower.map((id) => this.inspect(id)));
       below.catch(() => {});
-      const [mounts, path, sealed] = await Promise.all([
-        readMounts(),
-        placeOf(at),
-        isSealed(this.#at(upper)),
-      ]);
+      const [path, sealed] = await Promise.all([placeOf(at), isSealed(this.#at(upper))]);
+      const mounts = readMounts();
       const there = topmostAt(path, mounts);
       if (there !== undefined) return refuseOther(place, at, stackOf(there), { at, lower, upper });
       this.#refuseMounted(upper, stacksOf(mounts));
@@ -112,7 +109,7 @@ class OverlayLayers implements Layers {
 
   async mounted(): Promise<MountedStack[]> {
     const ours: MountedStack[] = [];
-    for (const stack of await mountedStacks()) if (await exists(this.#at(stack.upper))) ours.push(stack);
+    for (const stack of mountedStacks()) if (await exists(this.#at(stack.upper))) ours.push(stack);
     return ours;
   }
 
@@ -136,7 +133,7 @@ class OverlayLayers implements Layers {
   reopen(id: LayerId): Promise<void> {
     return this.#changes.take(id, async () => {
       const place = this.#place(id);
-      const isBelow = (await mountedStacks()).some(({ lower }) => lower.includes(id));
+      const isBelow = mountedStacks().some(({ lower }) => lower.includes(id));
       if (isBelow) throw conflict(place, 'lies under a mount and must not be written');
       if (!(await exists(this.#at(id)))) throw conflict(place, 'is not there');
       await writing(place, () => removeSeal(this.#at(id)));
@@ -227,7 +224,7 @@ class OverlayLayers implements Layers {
 
   remove(id: LayerId): Promise<void> {
     return this.#changes.take(id, async () => {
-      this.#refuseMounted(id, await mountedStacks());
+      this.#refuseMounted(id, mountedStacks());
       this.#seals.forget(this.#at(id));
       const removing = layerPath(this.#root, id, 'removing');
       await writing({ ...this.#place(id), path: this.#root }, async () => {

@@ -60,7 +60,7 @@ export async function mountOverlay(root: string, at: string, options: string): P
 
 /** The topmost mount at this very place, whoever made it. */
 export async function mountAt(at: string): Promise<Mount | undefined> {
-  return topmostAt(await placeOf(at), await readMounts());
+  return topmostAt(await placeOf(at), readMounts());
 }
 
 /** As the kernel calls it. */
@@ -76,8 +76,8 @@ export function topmostAt(place: string, mounts: readonly Mount[]): Mount | unde
 }
 
 /** Every overlay on this host that is made of layers, be they of this server or of another. */
-export async function mountedStacks(): Promise<MountedStack[]> {
-  return stacksOf(await readMounts());
+export function mountedStacks(): MountedStack[] {
+  return stacksOf(readMounts());
 }
 
 export function stacksOf(mounts: readonly Mount[]): MountedStack[] {

@@ -7,7 +7,15 @@
  */
 import { namespaceNames, removeNamespaces } from './namespaces.ts';
 import { type Router, sandboxLinks } from './router.ts';
-import { farAddress, interfaceName, nearAddress, SLOT_BITS, type Slot } from './slots.ts';
+import {
+  farAddress,
+  farHardware,
+  interfaceName,
+  nearAddress,
+  nearHardware,
+  SLOT_BITS,
+  type Slot,
+} from './slots.ts';
 import { runInNamespace } from './system-program.ts';
 
 export interface SandboxNamespace {
@@ -18,12 +26,16 @@ export interface SandboxNamespace {
 /** The interface in the router carries the instance's name, which is how it is found again. */
 export async function makeSandboxNamespace(router: Router, { netns, slot }: SandboxNamespace): Promise<void> {
   const link = interfaceName(slot);
+  const near = `${link} address ${nearHardware(slot)} mtu ${router.mtu}`;
+  const far = `eth0 address ${farHardware(slot)} mtu ${router.mtu}`;
   const lines = [
     `netns add ${netns}`,
-    `link add ${link} mtu ${router.mtu} type veth peer name eth0 mtu ${router.mtu} netns ${netns}`,
+    `link add ${near} type veth peer name ${far} netns ${netns}`,
     `link set dev ${link} alias ${netns}`,
     `addr add ${nearAddress(slot)}/${SLOT_BITS} dev ${link}`,
     `link set ${link} up`,
+    // A sandbox that wakes is not asked first who it is, nor has it to ask: each would take it a turn more.
+    `neigh replace ${farAddress(slot)} lladdr ${farHardware(slot)} dev ${link} nud permanent`,
   ];
   await runInNamespace(router.netns, 'ip', ['-batch', '-'], `${lines.join('\n')}\n`);
 }
@@ -35,6 +47,7 @@ export async function setAddresses({ netns, slot }: SandboxNamespace): Promise<v
     'link set eth0 addrgenmode none',
     `addr replace ${farAddress(slot)}/${SLOT_BITS} dev eth0`,
     'link set eth0 up',
+    `neigh replace ${nearAddress(slot)} lladdr ${nearHardware(slot)} dev eth0 nud permanent`,
     `route replace default via ${nearAddress(slot)} dev eth0`,
   ];
   await runInNamespace(netns, 'ip', ['-batch', '-'], `${lines.join('\n')}\n`);

@@ -27,11 +27,29 @@ export function farAddress(slot: Slot): string {
   return formatIpv4(slot + 2);
 }
 
+/** The hardware addresses of the pair are known beforehand, so that neither has to ask the other for it. */
+export function nearHardware(slot: Slot): string {
+  return hardwareAddress(1, slot);
+}
+
+export function farHardware(slot: Slot): string {
+  return hardwareAddress(2, slot);
+}
+
+/** One that this machine has given itself, not a manufacturer. */
+function hardwareAddress(end: number, slot: Slot): string {
+  return `020${end}${digitsOf(slot)}`.replace(/..(?!$)/g, '$&:');
+}
+
 export function interfaceName(slot: Slot): string {
-  return `tp${slot.toString(16).padStart(8, '0')}`;
+  return `tp${digitsOf(slot)}`;
 }
 
 export function slotOfInterface(name: string): Slot | undefined {
   const [, digits] = /^tp([0-9a-f]{8})$/.exec(name) ?? [];
   return digits === undefined ? undefined : Number.parseInt(digits, 16);
+}
+
+function digitsOf(slot: Slot): string {
+  return slot.toString(16).padStart(8, '0');
 }

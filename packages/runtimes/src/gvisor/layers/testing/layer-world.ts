@@ -74,7 +74,9 @@ export async function makeLayerWorld({ disk }: { readonly disk?: string } = {}):
       return id;
     },
     async dispose() {
-      const left = (await readMounts()).filter(({ at }) => at.startsWith(`${top}/`) && at !== root).reverse();
+      const left = readMounts()
+        .filter(({ at }) => at.startsWith(`${top}/`) && at !== root)
+        .reverse();
       for (const { at } of left) execFileSync('umount', ['-l', at]);
       if (disk !== undefined) execFileSync('umount', [root]);
       execFileSync('rm', ['-rf', top]);
