@@ -6,7 +6,7 @@
  * is noticed at the cost of one call.
  */
 import { createHash } from 'node:crypto';
-import { constants } from 'node:fs';
+import { type BigIntStats, constants, lstatSync } from 'node:fs';
 import { lstat, open, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { TorporError } from '@torpor/protocol';
@@ -46,26 +46,25 @@ export function isSealed(directory: string): Promise<boolean> {
 }
 
 /**
- * Reads the seals of layers, and each again only when its file is another than before: a sandbox that has slept often
- * stands on many, and all are looked at whenever it wakes.
+ * Reads the seals of layers, and each again only when something has changed: a sandbox that has slept often stands on
+ * many, and all are looked at, twice, whenever it wakes.
  */
 export class SealReader {
-  readonly #known = new Map<string, { readonly file: string; readonly seal: Seal }>();
+  readonly #known = new Map<string, KnownSeal>();
 
   /** Checks the record against the layer as far as that takes no walk through its files. */
   async read(directory: string, place: Place): Promise<SealRecord> {
-    const [top, file] = await Promise.all([topOf(directory, place), fileMark(directory)]);
     const known = this.#known.get(directory);
-    const isSame = known !== undefined && known.file === file;
+    if (known !== undefined && isAsBefore(directory, known)) return recordOf(known.seal);
+    const [top, file] = await Promise.all([topOf(directory, place), fileMark(directory)]);
     const at = { ...place, entry: SEAL };
-    const seal = isSame ? known.seal : parse(await readText(directory, at), at);
-    if (JSON.stringify(seal.top) !== JSON.stringify(topMark(top))) {
+    const seal = parse(await readText(directory, at), at);
+    if (!isSameTop(seal.top, topMark(top))) {
       throw corrupt({ ...place, entry: FILES }, 'was changed after the layer was sealed');
     }
     // What was read may be newer than the mark; it is then read once more next time, and not missed.
     if (file !== undefined) this.#known.set(directory, { file, seal });
-    const { version: _, top: __, ...record } = seal;
-    return record;
+    return recordOf(seal);
   }
 
   forget(directory: string): void {
@@ -74,6 +73,29 @@ export class SealReader {
 }
 
 type Seal = SealRecord & { readonly version: number; readonly top: TopMark };
+
+interface KnownSeal {
+  readonly file: string;
+  readonly seal: Seal;
+}
+
+function recordOf({ version: _, top: __, ...record }: Seal): SealRecord {
+  return record;
+}
+
+/** In place: what was looked at before, the kernel still has in memory. */
+function isAsBefore(directory: string, { file, seal }: KnownSeal): boolean {
+  const [top, now] = [FILES, SEAL].map((name) => {
+    try {
+      return lstatSync(join(directory, name), { bigint: true });
+    } catch {
+      // Whoever looks closely says what is the matter.
+      return undefined;
+    }
+  });
+  if (top?.isDirectory() !== true || now === undefined) return false;
+  return markOf(now) === file && isSameTop(seal.top, topMark(top));
+}
 
 async function topOf(directory: string, place: Place) {
   const top = await reading(place, () => lstat(join(directory, FILES), { bigint: true })).catch(
@@ -91,7 +113,11 @@ async function topOf(directory: string, place: Place) {
 /** Another whenever somebody has written to it or put another in its place; undefined when it cannot be seen. */
 async function fileMark(directory: string): Promise<string | undefined> {
   const found = await lstat(join(directory, SEAL), { bigint: true }).catch(() => undefined);
-  return found && [found.dev, found.ino, found.size, found.mtimeNs, found.ctimeNs].join();
+  return found && markOf(found);
+}
+
+function markOf({ dev, ino, size, mtimeNs, ctimeNs }: BigIntStats): string {
+  return [dev, ino, size, mtimeNs, ctimeNs].join();
 }
 
 async function readText(directory: string, place: Place): Promise<string> {
@@ -140,6 +166,10 @@ function topMark(stats: {
     gid: Number(stats.gid),
     mtimeNs: String(stats.mtimeNs),
   };
+}
+
+function isSameTop(a: TopMark, b: TopMark): boolean {
+  return JSON.stringify(a) === JSON.stringify(b);
 }
 
 function sha256Of(text: string): string {

@@ -1,6 +1,7 @@
 /** What an open layer needs before its first mount. */
 import { chmod, chown, lstat, mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
+import { isMissing } from '../../storage-failure.ts';
 import { exists } from './exists.ts';
 import { FILES, WORK } from './layer-directory.ts';
 import { conflict, type Place } from './layer-failure.ts';
@@ -12,15 +13,20 @@ import { run } from './program.ts';
  */
 export async function prepareUpper(directory: string, below: string, place: Place): Promise<boolean> {
   const [work, top] = [join(directory, WORK), join(directory, FILES)];
-  const [isPrepared, isThere, { mode, uid, gid }] = await Promise.all([
+  const [isPrepared, now, { mode, uid, gid }] = await Promise.all([
     exists(work),
-    exists(top),
+    lstat(top).catch((thrown: unknown) => {
+      if (isMissing(thrown)) return undefined;
+      throw thrown;
+    }),
     lstat(below),
   ]);
   if (isPrepared) return false;
-  if (!isThere) throw conflict(place, 'is not there');
-  await chown(top, uid, gid);
-  await chmod(top, mode & 0o7777);
+  if (now === undefined) throw conflict(place, 'is not there');
+  const isOwned = now.uid === uid && now.gid === gid;
+  if (!isOwned) await chown(top, uid, gid);
+  // A new owner may have taken some of it away.
+  if (!isOwned || now.mode !== mode) await chmod(top, mode & 0o7777);
   await mkdir(work, { mode: 0o700 });
   return true;
 }

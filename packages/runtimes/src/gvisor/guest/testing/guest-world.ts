@@ -78,6 +78,8 @@ interface BootOptions {
 
 interface WakeOptions {
   readonly hostname?: string;
+  /** Waited for when everything around it has been made, before its time is taken. */
+  readonly rest?: () => Promise<unknown>;
   /** Waited for before anything else is asked of it; gets its address. */
   readonly until?: (address: string) => Promise<unknown>;
 }
@@ -141,7 +143,7 @@ async function furnishWorld(
     layers: readonly string[],
     binds: readonly GuestBind[],
     start: (container: Container, place: Place) => Promise<string>,
-    { sudo = true, resources = {}, hostname, until }: BootOptions & WakeOptions = {},
+    { sudo = true, resources = {}, hostname, rest, until }: BootOptions & WakeOptions = {},
   ): Promise<Guest> => {
     made += 1;
     const place = await makePlace(directory, `g${made}`, layers);
@@ -166,6 +168,7 @@ async function furnishWorld(
     await writeFile(join(place.bundle, 'config.json'), JSON.stringify(spec));
     const credentials = { old: '', credential: secret(), token: secret() };
     try {
+      await rest?.();
       const began = performance.now();
       credentials.old = await start(container, place);
       const startMs = performance.now() - began;
