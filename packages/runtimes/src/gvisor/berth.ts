@@ -33,7 +33,7 @@ export interface Stack {
 }
 
 /** What a sandbox was promised. */
-export interface Terms {
+interface Terms {
   readonly network: Network;
   readonly resources: Resources;
 }

@@ -7,7 +7,7 @@ import { unhurried } from '@torpor/engine/testing';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { withMount } from '../../testing/with-mount.ts';
 import { nearestDirectory } from './host-check.ts';
-import { checkNetworkNamespaces, checkNftables, checkOverlay } from './kernel-checks.ts';
+import { checkNetworkNamespaces, checkNftables, checkOverlay, checkScheduling } from './kernel-checks.ts';
 import { checkCgroups, checkDisk, checkMemory } from './resource-checks.ts';
 
 const run = promisify(execFile);
@@ -25,7 +25,8 @@ describe.skipIf(process.getuid?.() !== 0)('what is tried of the kernel', () => {
   it('works here, and nothing is left of it', async () => {
     const before = await run('nft', ['list', 'tables']);
 
-    const checks = await Promise.all([checkOverlay(host), checkNetworkNamespaces(host), checkNftables(host)]);
+    const all = [checkOverlay, checkNetworkNamespaces, checkNftables, checkScheduling];
+    const checks = await Promise.all(all.map((check) => check(host)));
 
     expect(checks.filter(({ ok }) => !ok)).toEqual([]);
     expect(await readdir(top)).toEqual([]);

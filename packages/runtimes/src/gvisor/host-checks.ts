@@ -5,7 +5,7 @@ import { TorporError } from '@torpor/protocol';
 import { bootOnce } from './boot-once.ts';
 import { findRunsc } from './find-runsc.ts';
 import { bad, type CheckedHost, good, type HostCheck, nearestDirectory } from './host-check.ts';
-import { checkNetworkNamespaces, checkNftables, checkOverlay } from './kernel-checks.ts';
+import { checkNetworkNamespaces, checkNftables, checkOverlay, checkScheduling } from './kernel-checks.ts';
 import { searchPath } from './programs/plain-environment.ts';
 import { checkCgroups, checkDisk, checkMemory } from './resource-checks.ts';
 
@@ -23,7 +23,8 @@ export async function hostChecks(host: CheckedHost): Promise<HostCheck[]> {
   const system = await checkSystem();
   // Without that the others fail for no reason of their own.
   if (!system.ok) return [system];
-  const others = [checkRunsc, checkTini, ...KERNEL_CHECKS, checkCgroups, checkDisk, checkMemory, checkBoot];
+  const room = [checkCgroups, checkDisk, checkMemory];
+  const others = [checkRunsc, checkTini, ...KERNEL_CHECKS, checkScheduling, ...room, checkBoot];
   const checks = [system];
   for (const check of others) checks.push(await check(host));
   return checks;

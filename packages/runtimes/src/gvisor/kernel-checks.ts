@@ -59,3 +59,12 @@ export async function checkNftables(host: CheckedHost): Promise<HostCheck> {
     'type `sudo apt-get install -y nftables`, and `sudo modprobe -a nf_tables nft_redir nft_chain_nat`';
   return bad(name, `no table with a redirecting rule: ${said}`, fix);
 }
+
+/** A sandbox runs without it too, only slower: see `programs/launcher.mjs`. */
+export async function checkScheduling(host: CheckedHost): Promise<HostCheck> {
+  const name = 'batch scheduling';
+  const said = await trial(['chrt', '--batch', '0', 'true'], host);
+  if (said === null) return good(name, 'can be had, so that waking does not spin');
+  const fix = 'type `sudo apt-get install -y util-linux`; in a container, allow `sched_setscheduler`';
+  return bad(name, `cannot be had, and sandboxes wake more slowly: ${said}`, fix);
+}

@@ -22,7 +22,7 @@ import { Moorings } from './moorings.ts';
 import { shareMounts } from './mount-sharing.ts';
 import { openSandboxNetwork, type SandboxNetworkOptions } from './network/open-network.ts';
 import { OwnedLayers } from './owned-layers.ts';
-import { type ContainerState, Runsc } from './runsc.ts';
+import { Runsc } from './runsc.ts';
 
 export interface GvisorRuntimeOptions {
   readonly dataDir: string;
@@ -148,8 +148,7 @@ async function clearLeftovers(ground: Ground, signal: AbortSignal): Promise<void
     for (const layer of [upper, merged, ...lower.map(({ id }) => id)])
       if (layer !== null) spokenOf.add(layer);
   }
-  const isSomebodys = async (name: string) =>
-    used.has(name) || (!isAllKnown && isRunning(await ground.runsc.glance(name)));
+  const isSomebodys = async (name: string) => used.has(name) || (!isAllKnown && (await mayRun(ground, name)));
   await clearBerths(ground, isSomebodys, signal);
   const ownedByAll = await owned.all();
   for await (const { id, state } of layers.list()) {
@@ -160,8 +159,11 @@ async function clearLeftovers(ground: Ground, signal: AbortSignal): Promise<void
   }
 }
 
-function isRunning({ is }: ContainerState): boolean {
-  return is === 'running' || is === 'paused';
+async function mayRun({ runsc }: Ground, name: string): Promise<boolean> {
+  return runsc.glance(name).then(
+    ({ is }) => is === 'running' || is === 'paused',
+    () => true,
+  );
 }
 
 async function clearBerths(
