@@ -108,8 +108,7 @@ async function bareFloor(dir: string, megabytes: number): Promise<Contender> {
 
 /**
  * What is measured in turns with others: a slow minute of the machine is then one for all of them. Each rests before its
- * time is taken, with everything made that is made beforehand: a processor that was busy until just now is quicker, by
- * a tenth for a bare restore.
+ * time is taken, with everything made that is made beforehand: a processor that was busy until just now is quicker.
  */
 interface Contender {
   round(): Promise<void>;
