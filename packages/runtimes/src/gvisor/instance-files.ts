@@ -9,7 +9,6 @@
  *                               ended.json      why it was ended, if it was for a reason of its own
  * ```
  */
-import { readFileSync } from 'node:fs';
 import { mkdir, readdir, rmdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Instance } from '@torpor/engine';
@@ -20,6 +19,7 @@ import { errnoOf, isMissing, writing } from '../storage-failure.ts';
 import type { RootKind, StackedLayer } from './checkpoint-needs.ts';
 import type { LayerId } from './layers/layer-id.ts';
 import type { Container } from './runsc.ts';
+import { textInPlace } from './text-in-place.ts';
 
 export interface InstanceRecord {
   readonly version: 1;
@@ -137,15 +137,8 @@ async function writeRecord(path: string, record: InstanceRecord): Promise<void> 
   await writing(path, () => writeWhole(path, JSON.stringify(record)));
 }
 
-/** In place: on every way into a sandbox somebody waits for it, through Node's threads ten times as long. */
 function readRecord(path: string): InstanceRecord | undefined {
-  let text: string;
-  try {
-    text = readFileSync(path, 'utf8');
-  } catch (thrown) {
-    if (isMissing(thrown)) return undefined;
-    throw thrown;
-  }
+  const text = textInPlace(path) ?? '';
   try {
     const record = JSON.parse(text) as InstanceRecord;
     return record.version === 1 ? record : undefined;

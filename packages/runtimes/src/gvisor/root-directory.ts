@@ -2,12 +2,12 @@
  * The directory in which runsc keeps what it knows: for each container a state file, a lock and the socket
  * that its sentry listens on. Only names and the two fields that are needed here are relied upon.
  */
-import { readFileSync } from 'node:fs';
 import { readdir, rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Clock } from '@torpor/engine';
 import { TorporError } from '@torpor/protocol';
 import { isMissing } from '../storage-failure.ts';
+import { textInPlace } from './text-in-place.ts';
 
 export interface Remembered {
   readonly status: string;
@@ -50,7 +50,7 @@ export class RootDirectory {
   /** Undefined when there is no such container. runsc empties the file before it writes it anew. */
   async read(id: string): Promise<Remembered | undefined> {
     for (let looks = 0; looks < LOOKS; looks++) {
-      const text = this.#text(id);
+      const text = textInPlace(join(this.#path, stateFile(id)));
       if (text === undefined) return undefined;
       const remembered = parseState(text);
       if (remembered !== undefined) return remembered;
@@ -59,16 +59,6 @@ export class RootDirectory {
     throw new TorporError('unreachable', `What runsc has written down about ${id} cannot be read.`, {
       details: { container: id },
     });
-  }
-
-  /** In place: it is in memory, and asked for on every way into a sandbox. */
-  #text(id: string): string | undefined {
-    try {
-      return readFileSync(join(this.#path, stateFile(id)), 'utf8');
-    } catch (thrown) {
-      if (isMissing(thrown)) return undefined;
-      throw thrown;
-    }
   }
 
   /** Taken by every command of runsc before it looks at the container. */

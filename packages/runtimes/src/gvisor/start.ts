@@ -43,8 +43,8 @@ export async function startInstance(
   const [stack, { credential }] = await Promise.all([
     stackFor(ground, needs, use),
     use === 'memory' ? readSecrets(from) : { credential: secret() },
-    ground.files.make(instance),
   ]);
+  await ground.files.make(instance);
   const ahead = use === 'memory' ? await berths.take(from.id, stack) : undefined;
   const upper = ahead?.upper ?? (await ground.layers.create());
   const mooring = ahead ?? (use === 'memory' ? moorings.take(stack) : undefined);
