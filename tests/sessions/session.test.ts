@@ -35,7 +35,9 @@ describe('a session with a real program', () => {
     await session.end();
   });
 
-  it('loses no prompt and delivers none twice when the server is killed', { timeout: 240_000 }, async () => {
+  it('loses no prompt and delivers none twice when the server is killed (R105, R107)', {
+    timeout: 240_000,
+  }, async () => {
     for (const [index, point] of DEATHS.entries()) {
       await server.kill('SIGTERM');
       server = await startTorpor(data.path, { TORPOR_FAULTS: '1', TORPOR_FAULT: point });

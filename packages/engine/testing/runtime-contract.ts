@@ -28,7 +28,7 @@ export function describeRuntimeContract(
   make: () => Promise<RuntimeUnderTest>,
   only?: readonly string[],
 ): void {
-  describe(`runtime contract: ${name}`, () => {
+  describe(`runtime contract: ${name} (R66, R83)`, () => {
     const bench = new RuntimeBench(only);
 
     beforeEach(async () => {
