@@ -3,14 +3,14 @@ import { globSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { citationsOf } from './citations.ts';
 
-export interface Requirement {
+interface Requirement {
   readonly number: number;
   readonly state: string;
   /** Test files that cite it, relative to the root. */
   readonly tests: readonly string[];
 }
 
-export interface Coverage {
+interface Coverage {
   readonly requirements: readonly Requirement[];
   /** One sentence for each disagreement between the document and the tests. */
   readonly faults: readonly string[];
