@@ -207,6 +207,7 @@ describe('over HTTP/2', () => {
     await using secure = await makeGatewayWorld({ tls, settings: { portGraceMs: 5 } });
     const own = secure.sandboxes.make();
     await secure.serve(own, (_, response) => {
+      response.writeEarlyHints({ link: ['</a>', '</b>'], [ANSWERED_BY_HEADER]: 'gateway' });
       response.writeHead(503, { [ANSWERED_BY_HEADER]: 'gateway', Trailer: 'X-Sum' });
       response.write('no');
       response.addTrailers({ 'X-Sum': '2', [ANSWERED_BY_HEADER]: 'gateway' });
@@ -216,14 +217,15 @@ describe('over HTTP/2', () => {
     const heads = async (port: number) => {
       const stream = session.request({ ':authority': secure.hostOf(own, port), ':path': '/' });
       const seen: Record<string, unknown>[] = [];
-      for (const event of ['response', 'trailers'])
+      for (const event of ['headers', 'response', 'trailers'])
         stream.on(event, (headers) => void seen.push({ ...headers }));
       stream.resume();
       await once(stream, 'close');
       return seen;
     };
     const ofApp = await heads(3000);
-    expect(ofApp.map((head) => [head[':status'], head['x-sum'], head[NAME]])).toEqual([
+    expect(ofApp.map((head) => [head[':status'], head['link'] ?? head['x-sum'], head[NAME]])).toEqual([
+      [103, '</a>, </b>', undefined],
       [503, undefined, undefined],
       [undefined, '2', undefined],
     ]);
