@@ -1,4 +1,5 @@
 export {
+  ANSWERED_BY_HEADER,
   type BuildCancelled,
   type BuildDocs,
   type BuildEvent,
@@ -57,8 +58,8 @@ export * from './client.ts';
 export * from './errors.ts';
 export type { FollowOptions } from './event-stream.ts';
 export type { Command, ExecEvent } from './exec.ts';
-export type { FileOptions, Files } from './files.ts';
-export type { MutationOptions, ReadOptions } from './json-calls.ts';
+export type { FileChangeOptions, FileOptions, Files } from './files.ts';
+export type { CallOptions, MutationOptions, ReadOptions } from './json-calls.ts';
 export type { OperationFilter } from './operations.ts';
 export type { OutputEvent, OutputOptions } from './output.ts';
 export type { Page, PageOptions } from './pages.ts';
@@ -72,6 +73,6 @@ export type { ServiceView } from './sandbox/services.ts';
 export type { PauseReply, ResumeReply, SandboxFilter } from './sandboxes.ts';
 export type { Session, SessionFilter, SessionOptions } from './sessions.ts';
 export type { ArchiveTemplateRequest } from './templates.ts';
-export { DEFAULT_URL, type TransportOptions } from './transport.ts';
+export { DEFAULT_URL, gatewayErrorOf, type TransportOptions } from './transport.ts';
 export { isTransportFault } from './transport-fault.ts';
 export type { TurnEvent } from './turn-stream.ts';

@@ -35,7 +35,7 @@ import {
 import { type FollowOptions, followEvents } from './event-stream.ts';
 import { type Command, type ExecEvent, exec, execInBackground, execStream } from './exec.ts';
 import { Files } from './files.ts';
-import type { JsonCalls, MutationOptions, ReadOptions } from './json-calls.ts';
+import type { CallOptions, JsonCalls, MutationOptions, ReadOptions } from './json-calls.ts';
 import { type OutputEvent, type OutputOptions, readOutput } from './output.ts';
 import { everyItem, type Page, type PageOptions } from './pages.ts';
 import { fetchPort, type PortRequest } from './port-fetch.ts';
@@ -71,10 +71,10 @@ export class Sandboxes {
     return new Files(this.calls, id);
   }
 
-  /** Always under an idempotency key: a reply that was lost is asked for again, and there is one sandbox. */
+  /** The one mutation that is sent again, as a read is: under its idempotency key there is one sandbox. */
   create(request: CreateRequest = {}, options: MutationOptions = {}): Promise<SandboxView> {
     const idempotencyKey = options.idempotencyKey ?? this.calls.transport.newIdempotencyKey();
-    const keyed = { ...options, idempotencyKey, repeatWhenLost: true };
+    const keyed = { ...options, idempotencyKey, repeatUnderKey: true };
     return this.calls.post('/v1/sandboxes', sandboxViewSchema, request, keyed);
   }
 
@@ -144,16 +144,16 @@ export class Sandboxes {
   }
 
   /** Runs to its end, and answers in one piece. */
-  exec(id: SandboxId, command: Command, options: ReadOptions = {}): Promise<ExecReply> {
+  exec(id: SandboxId, command: Command, options: CallOptions = {}): Promise<ExecReply> {
     return exec(this.calls, pathOf(id, 'exec'), command, options);
   }
 
   /** The same with its output as it comes, as text. */
-  execStream(id: SandboxId, command: Command, options: ReadOptions = {}): AsyncGenerator<ExecEvent, void> {
+  execStream(id: SandboxId, command: Command, options: CallOptions = {}): AsyncGenerator<ExecEvent, void> {
     return execStream(this.calls, pathOf(id, 'exec'), command, options);
   }
 
-  execInBackground(id: SandboxId, command: Command, options: ReadOptions = {}): Promise<BackgroundReply> {
+  execInBackground(id: SandboxId, command: Command, options: CallOptions = {}): Promise<BackgroundReply> {
     return execInBackground(this.calls, pathOf(id, 'exec'), command, options);
   }
 
