@@ -12,6 +12,7 @@ export * from './ports.ts';
 export * from './processes.ts';
 export * from './replies.ts';
 export * from './requests.ts';
+export * from './sandbox-health.ts';
 export * from './sessions.ts';
 export * from './states.ts';
 export * from './templates.ts';
