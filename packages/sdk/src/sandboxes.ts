@@ -7,6 +7,8 @@ import {
   type CreateRequest,
   checkpointPageSchema,
   checkpointViewSchema,
+  type DriveView,
+  driveViewSchema,
   type EventView,
   type ExecReply,
   type ExecSocketRequest,
@@ -26,10 +28,12 @@ import {
   processViewSchema,
   type ResumeRequest,
   resumeReplySchema,
+  type SandboxHealth,
   type SandboxId,
   type SandboxState,
   type SandboxView,
   type SnapshotRequest,
+  sandboxHealthSchema,
   sandboxViewSchema,
 } from '@torpor/protocol';
 import { type FollowOptions, followEvents } from './event-stream.ts';
@@ -59,6 +63,7 @@ export type ResumeReply = ReturnType<typeof resumeReplySchema.parse>;
 const sandboxPage = pageSchema(sandboxViewSchema);
 const processPage = pageSchema(processViewSchema);
 const portPage = pageSchema(portViewSchema);
+const drivePage = pageSchema(driveViewSchema);
 
 export class Sandboxes {
   private readonly calls: JsonCalls;
@@ -80,6 +85,16 @@ export class Sandboxes {
 
   get(id: SandboxId, options: ReadOptions = {}): Promise<SandboxView> {
     return this.calls.get(pathOf(id), sandboxViewSchema, options);
+  }
+
+  /** Whether its agent answers, in every state and within a few seconds. Never wakes it. */
+  health(id: SandboxId, options: ReadOptions = {}): Promise<SandboxHealth> {
+    return this.calls.get(pathOf(id, 'health'), sandboxHealthSchema, options);
+  }
+
+  /** Its filesystems and how full they are. Never wakes it: of one that does not run it is an error. */
+  async drives(id: SandboxId, options: ReadOptions = {}): Promise<readonly DriveView[]> {
+    return (await this.calls.get(pathOf(id, 'drives'), drivePage, options)).items;
   }
 
   page({ state, metadata = {}, limit, cursor, ...options }: SandboxFilter = {}): Promise<Page<SandboxView>> {

@@ -4,6 +4,7 @@ import type {
   EventView,
   OperationView,
   ProcessView,
+  SandboxHealth,
   SandboxView,
   SessionView,
 } from '@torpor/protocol';
@@ -43,6 +44,20 @@ export function sandboxView(more: Partial<SandboxView> = {}): SandboxView {
     reason: null,
     operationId: null,
     operationKind: null,
+    ...more,
+  };
+}
+
+export function sandboxHealth(more: Partial<SandboxHealth> = {}): SandboxHealth {
+  return {
+    sandboxId: SANDBOX_ID,
+    state: 'running',
+    evidence: 'running',
+    observedAt: 1_000,
+    generation: 1,
+    agent: 'answers',
+    agentError: null,
+    uptimeSeconds: 5,
     ...more,
   };
 }

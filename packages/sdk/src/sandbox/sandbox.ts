@@ -15,6 +15,7 @@ import type {
   CheckpointId,
   CheckpointView,
   CreateRequest,
+  DriveView,
   EventView,
   ExecSocketRequest,
   ForkRequest,
@@ -24,6 +25,7 @@ import type {
   PortView,
   ProcessView,
   ResumeRequest,
+  SandboxHealth,
   SandboxId,
   SandboxState,
   SandboxView,
@@ -150,6 +152,16 @@ export class Sandbox {
   /** How it is now, and how that is known. */
   async refresh(options: ReadOptions = {}): Promise<SandboxView> {
     return this.heard(await this.torpor.sandboxes.get(this.id, options));
+  }
+
+  /** Whether its agent answers, in every state and within a few seconds. Never wakes it. */
+  health(options: ReadOptions = {}): Promise<SandboxHealth> {
+    return this.torpor.sandboxes.health(this.id, options);
+  }
+
+  /** Its filesystems and how full they are. Never wakes it: of one that does not run it is an error. */
+  drives(options: ReadOptions = {}): Promise<readonly DriveView[]> {
+    return this.torpor.sandboxes.drives(this.id, options);
   }
 
   /** Puts it to sleep. When that fails it goes on running. */
