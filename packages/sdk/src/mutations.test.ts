@@ -130,6 +130,21 @@ describe.each(MUTATIONS)('%s', (_, mutate) => {
 });
 
 describe.each([
+  ['sandbox.open', () => sandbox.open('date')],
+  ['sandbox.shell', () => sandbox.shell()],
+] as const)('%s', (_, open) => {
+  it('asks for its WebSocket once (R55)', async () => {
+    for (const step of [...ANSWERS, ...BROKEN]) {
+      await useConnection();
+      server.play(step);
+      await expect(open()).rejects.toThrow();
+      const wishes = server.asked.filter(({ headers }) => headers['upgrade'] === 'websocket');
+      expect({ step, sent: wishes.length }).toEqual({ step, sent: 1 });
+    }
+  });
+});
+
+describe.each([
   ['Sandbox.create', () => Sandbox.create({ name: 'web' }, { torpor })],
   ['Sandbox.getOrCreate', () => Sandbox.getOrCreate('web', {}, { torpor })],
 ] as const)('%s', (_, create) => {

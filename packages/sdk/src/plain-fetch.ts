@@ -1,6 +1,7 @@
 /**
  * `fetch` with nothing done behind the caller's back. Node's own (undici's) sends a request a second time when it is
  * answered with 421, mutations too, and throws a 407 away. Both are hidden from it here and shown to the caller.
+ * Node's WebSocket asks for its connection by the same `fetch`.
  */
 
 /** As much of undici as is used: what a `fetch` sends its requests by, and what hears their answers. */
@@ -36,6 +37,14 @@ export async function plainFetch(
   if (hidden === undefined || response.status !== STAND_IN) return response;
   const { statusText, headers } = response;
   return new Response(response.body, { status: hidden, statusText, headers });
+}
+
+/** What to hand Node's own WebSocket as its second argument; any other takes the protocols alone. */
+export function plainSocketOptions(protocols: string[]): string[] {
+  const dispatcher = globalDispatcher();
+  if (dispatcher === undefined) return protocols;
+  const hide = (status: number) => (ACTED_ON.has(status) ? STAND_IN : status);
+  return { protocols, dispatcher: hiding(dispatcher, hide) } as unknown as string[];
 }
 
 /**
