@@ -1,7 +1,7 @@
 /** Every call that changes something, against every fault: how many requests reach the wire. */
 import { ANSWERED_BY_GATEWAY, ANSWERED_BY_HEADER } from '@torpor/protocol';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
-import { type FaultServer, faultServer, type Step } from '../testing/fault-server.ts';
+import { BROKEN, type FaultServer, faultServer, type Step } from '../testing/fault-server.ts';
 import { recordedPace } from '../testing/recorded-pace.ts';
 import { CHECKPOINT_ID, sandboxView, sessionView } from '../testing/views.ts';
 import { Torpor } from './client.ts';
@@ -15,15 +15,6 @@ const NOT_DISPATCHED = JSON.stringify({
 });
 const RETRIED = [425, 429, 502, 503, 504];
 const ANSWERS = [409, 421, 500, ...RETRIED];
-const BROKEN: readonly Step[] = [
-  'close',
-  'reset',
-  'half headers',
-  'reset in headers',
-  'truncated',
-  'truncated chunks',
-  'reset in body',
-];
 
 let server: FaultServer;
 let torpor: Torpor;

@@ -1,20 +1,11 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { type FaultServer, faultServer, type Step } from '../testing/fault-server.ts';
+import { BROKEN, type FaultServer, faultServer, type Step } from '../testing/fault-server.ts';
 import { recordedPace } from '../testing/recorded-pace.ts';
 import { backoffMs, realPace, retriesOf, retryAfterMs } from './retry.ts';
 import { Transport, type TransportOptions } from './transport.ts';
 
 const WAKING = [425, 429, 502, 503, 504];
 const READS = ['GET', 'HEAD', 'OPTIONS'];
-const BROKEN: Step[] = [
-  'close',
-  'reset',
-  'half headers',
-  'reset in headers',
-  'truncated',
-  'truncated chunks',
-  'reset in body',
-];
 
 let server: FaultServer;
 beforeAll(async () => {
