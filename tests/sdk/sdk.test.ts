@@ -1,4 +1,4 @@
-import { type EventView, Sandbox, Torpor } from '@torpor/sdk';
+import { ConflictError, type EventView, gatewayErrorOf, PortClosedError, Sandbox, Torpor } from '@torpor/sdk';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { killSandboxes } from '../crash/torpor-process.ts';
 import { type BreakableWay, breakableWay } from './breakable-way.ts';
@@ -130,8 +130,45 @@ describe('the SDK and a real server', { timeout: 120_000 }, () => {
     expect((await sandbox.refresh()).state).toBe('running');
     const closed = await sandbox.fetch(3001, '/', { retries: 0 });
     expect(closed.status).toBe(502);
+    expect(await gatewayErrorOf(closed)).toBeInstanceOf(PortClosedError);
     expect(await closed.json()).toMatchObject({
       error: { code: 'port_closed', details: { dispatched: false } },
     });
+  });
+
+  it('send a mutation once to an app that answers in the words of the gateway (R53, R59, R65)', async () => {
+    const impostor = `
+      let seen = 0;
+      const error = { code: "unreachable", message: "m", retryable: true, hint: "h", details: { dispatched: false } };
+      require("node:http").createServer((request, response) => {
+        if (request.method === "GET") return response.end(String(seen));
+        seen++;
+        request.resume();
+        const status = Number(request.url.slice(1));
+        response.writeHead(status, { "Torpor-Answered-By": "gateway", "Content-Type": "application/json" });
+        response.end(JSON.stringify({ error }));
+      }).listen(process.env.PORT);`;
+    const services = [{ name: 'impostor', command: `exec node -e '${impostor}'`, port: 3000 }];
+    const sandbox = await Sandbox.create({ services }, { torpor });
+    const statuses = [421, 425, 429, 502, 503, 504];
+    for (const status of statuses) {
+      const response = await sandbox.fetch(3000, `/${status}`, { method: 'POST', body: 'ten' });
+      expect(response.status).toBe(status);
+      expect(await gatewayErrorOf(response)).toBeUndefined();
+      expect(await response.json()).toMatchObject({ error: { details: { dispatched: false } } });
+    }
+    expect(await (await sandbox.fetch(3000, '/')).text()).toBe(String(statuses.length));
+  });
+
+  it('tell how a sandbox is and how much room it has, and let it sleep (R54)', async () => {
+    const sandbox = await Sandbox.create({}, { torpor });
+    expect(await sandbox.health()).toMatchObject({ state: 'running', agent: 'answers', agentError: null });
+    const [root] = await sandbox.drives();
+    expect(root?.path).toBe('/');
+    expect(root?.usedBytes).toBeLessThanOrEqual(root?.totalBytes ?? 0);
+    await sandbox.pause();
+    expect(await sandbox.health()).toMatchObject({ state: 'paused', agent: 'not_running' });
+    await expect(sandbox.drives()).rejects.toBeInstanceOf(ConflictError);
+    expect((await sandbox.refresh()).state).toBe('paused');
   });
 });

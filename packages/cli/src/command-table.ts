@@ -48,6 +48,19 @@ export const COMMANDS: readonly CommandEntry[] = [
     load: () => import('./commands/get.ts'),
   },
   {
+    name: 'health',
+    group: SANDBOXES,
+    summary: 'whether a sandbox and its agent answer',
+    load: () => import('./commands/health.ts'),
+  },
+  {
+    name: 'drives',
+    aliases: ['df'],
+    group: SANDBOXES,
+    summary: 'how full the filesystems of a sandbox are',
+    load: () => import('./commands/drives.ts'),
+  },
+  {
     name: 'timeout',
     group: SANDBOXES,
     summary: 'set how long a sandbox may run',

@@ -30,6 +30,18 @@ describe('a sandbox from the command line', () => {
     expect((await json<SandboxView>('get', 'web')).id).toBe(id);
   });
 
+  it('says whether its agent answers and how full its disk is, without waking it', async () => {
+    expect((await run('health', 'web')).stdout).toMatch(/agent +answers/);
+    expect(await json('drives', 'web')).toMatchObject({ items: [{ path: '/' }] });
+    expect((await run('df', 'web')).stdout).toMatch(/PATH +SIZE +USED +FREE/);
+    await run('pause', 'web');
+    expect(await json('health', 'web')).toMatchObject({ state: 'paused', agent: 'not_running' });
+    const { code, stderr } = await run('drives', 'web');
+    expect([code, stderr]).toEqual([14, expect.stringContaining('The sandbox is paused.')]);
+    expect((await json<SandboxView>('get', 'web')).state).toBe('paused');
+    await run('resume', 'web');
+  });
+
   it('sleeps and wakes under any of the names for it', async () => {
     for (const [sleep, wake] of [
       ['pause', 'resume'],

@@ -1,3 +1,4 @@
+export * from './answered-by.ts';
 export * from './builds.ts';
 export * from './capabilities.ts';
 export * from './errors.ts';
@@ -11,6 +12,7 @@ export * from './ports.ts';
 export * from './processes.ts';
 export * from './replies.ts';
 export * from './requests.ts';
+export * from './sandbox-health.ts';
 export * from './sessions.ts';
 export * from './states.ts';
 export * from './templates.ts';

@@ -10,7 +10,7 @@ import {
   execReplySchema,
 } from '@torpor/protocol';
 import { errorInside, InternalError } from './errors.ts';
-import type { JsonCalls, ReadOptions } from './json-calls.ts';
+import type { CallOptions, JsonCalls } from './json-calls.ts';
 import { serverSentEvents } from './server-sent-events.ts';
 import { answeredBy } from './validate.ts';
 
@@ -26,19 +26,19 @@ export async function exec(
   calls: JsonCalls,
   path: string,
   command: Command,
-  options: ReadOptions,
+  options: CallOptions,
 ): Promise<ExecReply> {
-  return calls.post(path, execReplySchema, requestOf(command), { ...options, dispatched: true });
+  return calls.post(path, execReplySchema, requestOf(command), options);
 }
 
 export async function execInBackground(
   calls: JsonCalls,
   path: string,
   command: Command,
-  options: ReadOptions,
+  options: CallOptions,
 ): Promise<BackgroundReply> {
   const request = { ...requestOf(command), background: true };
-  return calls.post(path, backgroundReplySchema, request, { ...options, dispatched: true });
+  return calls.post(path, backgroundReplySchema, request, options);
 }
 
 /** Leaving the loop early lets go of the stream, and with it of the command. */
@@ -46,14 +46,13 @@ export async function* execStream(
   { transport }: JsonCalls,
   path: string,
   command: Command,
-  options: ReadOptions,
+  options: CallOptions,
 ): AsyncGenerator<ExecEvent, void> {
   const response = await transport.ask({
     method: 'POST',
     path,
     json: requestOf(command),
     headers: { accept: 'text/event-stream' },
-    dispatched: true,
     ...options,
   });
   const about = answeredBy(response);

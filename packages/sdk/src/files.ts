@@ -6,14 +6,16 @@ import {
   type WrittenFile,
   writtenFileSchema,
 } from '@torpor/protocol';
-import type { JsonCalls, ReadOptions } from './json-calls.ts';
+import type { CallOptions, JsonCalls, ReadOptions } from './json-calls.ts';
 import type { Call } from './transport.ts';
 import { validated } from './validate.ts';
 
-export interface FileOptions extends ReadOptions {
+export interface FileChangeOptions extends CallOptions {
   /** As whom; the sandbox's own user unless another is named. */
   readonly user?: string | undefined;
 }
+
+export interface FileOptions extends FileChangeOptions, ReadOptions {}
 
 /**
  * Paths are absolute, or relative to the sandbox's home. A sandbox that sleeps wakes first.
@@ -52,18 +54,18 @@ export class Files {
     return validated(await this.ask('GET', path, options, { whole: true }), directoryListingSchema);
   }
 
-  /** Makes the directories on the way. Sent once, unless the sandbox provably never saw it. */
+  /** Makes the directories on the way. Sent once. */
   async write(
     path: string,
     contents: NonNullable<Call['body']>,
-    options: FileOptions = {},
+    options: FileChangeOptions = {},
   ): Promise<WrittenFile> {
     const headers = { 'content-type': 'application/octet-stream' };
     const response = await this.ask('PUT', path, options, { body: contents, headers });
     return validated(response, writtenFileSchema);
   }
 
-  async remove(path: string, options: FileOptions = {}): Promise<void> {
+  async remove(path: string, options: FileChangeOptions = {}): Promise<void> {
     await this.ask('DELETE', path, options);
   }
 
@@ -77,7 +79,6 @@ export class Files {
       method,
       path: `/v1/sandboxes/${encodeURIComponent(this.id)}/files`,
       query: { path, user },
-      dispatched: true,
       signal,
       retries,
       ...rest,

@@ -1,4 +1,5 @@
 export {
+  ANSWERED_BY_HEADER,
   type BuildCancelled,
   type BuildDocs,
   type BuildEvent,
@@ -15,6 +16,7 @@ export {
   type CheckpointView,
   type CreateRequest,
   type DirectoryListing,
+  type DriveView,
   ERROR_CODES,
   type ErrorCode,
   type EventView,
@@ -37,6 +39,7 @@ export {
   type Resources,
   type ResumeRequest,
   type RuntimeView,
+  type SandboxHealth,
   type SandboxId,
   type SandboxState,
   type SandboxView,
@@ -57,8 +60,8 @@ export * from './client.ts';
 export * from './errors.ts';
 export type { FollowOptions } from './event-stream.ts';
 export type { Command, ExecEvent } from './exec.ts';
-export type { FileOptions, Files } from './files.ts';
-export type { MutationOptions, ReadOptions } from './json-calls.ts';
+export type { FileChangeOptions, FileOptions, Files } from './files.ts';
+export type { CallOptions, MutationOptions, ReadOptions } from './json-calls.ts';
 export type { OperationFilter } from './operations.ts';
 export type { OutputEvent, OutputOptions } from './output.ts';
 export type { Page, PageOptions } from './pages.ts';
@@ -72,6 +75,6 @@ export type { ServiceView } from './sandbox/services.ts';
 export type { PauseReply, ResumeReply, SandboxFilter } from './sandboxes.ts';
 export type { Session, SessionFilter, SessionOptions } from './sessions.ts';
 export type { ArchiveTemplateRequest } from './templates.ts';
-export { DEFAULT_URL, type TransportOptions } from './transport.ts';
+export { DEFAULT_URL, gatewayErrorOf, type TransportOptions } from './transport.ts';
 export { isTransportFault } from './transport-fault.ts';
 export type { TurnEvent } from './turn-stream.ts';

@@ -2,17 +2,20 @@
 import type { Call, Query, Transport } from './transport.ts';
 import { type Schema, validated } from './validate.ts';
 
-export interface ReadOptions {
+export interface CallOptions {
   /** Ends the waiting, also between two attempts, with the signal's reason. */
   readonly signal?: AbortSignal | undefined;
+}
+
+export interface ReadOptions extends CallOptions {
   /** How often this read is tried again, instead of the client's own number; 0 for never. */
   readonly retries?: number | undefined;
 }
 
-export interface MutationOptions {
+/** A mutation is sent once. Whether to send it again when its answer was lost is the caller's to decide. */
+export interface MutationOptions extends CallOptions {
   /** Two requests with one key are one request: the second gets the answer of the first. */
   readonly idempotencyKey?: string | undefined;
-  readonly signal?: AbortSignal | undefined;
 }
 
 export class JsonCalls {
@@ -34,7 +37,7 @@ export class JsonCalls {
     path: string,
     schema: Schema<T>,
     json: unknown,
-    options: MutationOptions & Pick<Call, 'repeatWhenLost' | 'dispatched' | 'retries'> = {},
+    options: MutationOptions & Pick<Call, 'repeatUnderKey'> = {},
   ): Promise<T> {
     return validated(
       await this.transport.ask({ method: 'POST', path, json, whole: true, ...options }),

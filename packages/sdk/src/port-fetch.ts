@@ -35,7 +35,6 @@ export async function fetchPort(
     // `Authorization` is for the app.
     keyHeader: 'x-api-key',
     whole: isShort,
-    dispatched: true,
     ...rest,
   });
 }

@@ -15,6 +15,7 @@ import {
   TorporError,
 } from '@torpor/protocol';
 import { errorInside, InvalidRequestError } from './errors.ts';
+import { plainSocketOptions } from './plain-fetch.ts';
 import type { Query, Transport } from './transport.ts';
 import { checked } from './validate.ts';
 import type { StandardSocket } from './web-socket.ts';
@@ -96,6 +97,8 @@ async function connect(
   await new Promise<void>((resolve, reject) => {
     socket.addEventListener('open', () => resolve(), { once: true });
     socket.addEventListener('close', () => reject(), { once: true });
+    // Node 22 tells of a refused handshake by this alone.
+    socket.addEventListener('error', () => reject(), { once: true });
   }).catch(() => {
     signal?.throwIfAborted();
     return explain(transport, path, query, signal);
@@ -109,7 +112,7 @@ function open({ webSocket: Socket }: Transport, url: URL, protocols: string[]): 
       hint: 'Browsers and Node 22 have one; elsewhere give the client one in its option "webSocket".',
     });
   }
-  const socket = new Socket(url, protocols);
+  const socket = new Socket(url, Socket === globalThis.WebSocket ? plainSocketOptions(protocols) : protocols);
   socket.binaryType = 'arraybuffer';
   return socket;
 }

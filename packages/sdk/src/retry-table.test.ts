@@ -1,10 +1,12 @@
 /** What is sent how often, at which gaps, and what comes of it: every status and every fault, by method. */
+import { ANSWERED_BY_HEADER } from '@torpor/protocol';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type FaultServer, faultServer, type Step } from '../testing/fault-server.ts';
 import { type RecordedPace, recordedPace } from '../testing/recorded-pace.ts';
 import { sandboxView } from '../testing/views.ts';
+import { KilledError, NotFoundError, PortClosedError, UnreachableError } from './errors.ts';
 import { Sandbox } from './sandbox/sandbox.ts';
-import type { TransportOptions } from './transport.ts';
+import { gatewayErrorOf, type TransportOptions } from './transport.ts';
 
 const READS = ['GET', 'HEAD', 'OPTIONS'];
 const MUTATIONS = ['POST', 'PUT', 'PATCH', 'DELETE'];
@@ -56,11 +58,9 @@ const allTries = (came: Row['came']): Row => ({ sent: 6, gaps: ALL_GAPS, came })
 
 function expectedOf(method: string, status: number): Row {
   const isRead = READS.includes(method);
-  // These four never reach our rules: fetch takes an unasked 100 for a broken connection, refuses 101 and
-  // 407, and repeats a 421 by itself.
+  // These two never reach our rules: fetch takes an unasked 100 for a broken connection, and refuses 101.
   if (status === 100) return isRead ? allTries('thrown') : once('thrown');
-  if (status === 101 || status === 407) return once('thrown');
-  if (status === 421) return { sent: 2, gaps: [], came: 421 };
+  if (status === 101) return once('thrown');
   if (isRead && WAKING.includes(status)) return allTries(status);
   // What is below 200 announces the real answer.
   return once(Math.max(status, 200));
@@ -128,92 +128,53 @@ describe('every broken connection', () => {
   });
 });
 
-describe('a mutation', () => {
-  const error = (dispatched: unknown, code = 'unreachable') =>
-    JSON.stringify({ error: { code, message: 'm', retryable: true, hint: 'h', details: { dispatched } } });
-  const proof = { status: 503, body: error(false) };
-  const post = (sandbox: Sandbox, body: RequestInit['body']) =>
-    sandbox.fetch(3000, '/', { method: 'POST', body });
-
-  it('is sent again when the answer proves that it was not dispatched, with the same body (R65)', async () => {
-    for (const body of ['text', new TextEncoder().encode('text'), new Blob(['text'])]) {
-      const { sandbox, pace } = await connect();
-      server.play(proof, { ...proof, headers: { 'retry-after': '1' } }, 201);
-      expect((await post(sandbox, body)).status).toBe(201);
-      expect(server.asked.map((asked) => asked.body)).toEqual(['text', 'text', 'text']);
-      expect(pace.slept).toEqual([200, 1000]);
-    }
-  });
-
-  it('has the same budget for that, and the last answer is the answer (R57, R59)', async () => {
-    const { sandbox, pace } = await connect();
-    server.play(proof);
-    const response = await post(sandbox, 'text');
-    expect([response.status, await response.text()]).toEqual([503, proof.body]);
-    expect(server.asked).toHaveLength(6);
-    expect(pace.slept).toEqual(ALL_GAPS);
-  });
-
-  it.each<[string, Step]>([
-    ['a bare 503', 503],
-    ['a 503 that says it was dispatched', { status: 503, body: error(true) }],
-    ['a 503 that does not say', { status: 503, body: error(undefined) }],
-    ['a word that is not plainly no', { status: 503, body: error('false') }],
-    ['a code that is none of ours', { status: 503, body: error(false, 'busy') }],
-    ['a body that is not JSON', { ...proof, body: 'dispatched: false' }],
-    ['a type that is not JSON', { ...proof, headers: { 'content-type': 'text/html' } }],
-    ['a length that no error of ours has', { ...proof, body: error(false) + ' '.repeat(70_000) }],
-    ['a status that is not of a sandbox that wakes', { ...proof, status: 500 }],
-    ['a conflict', { ...proof, status: 409 }],
-    ['a good answer', { ...proof, status: 200 }],
-  ])('is not sent again for %s (R65)', async (_, step) => {
+describe('an answer that fetch would act on', () => {
+  it.each([407, 421])('comes with its headers and its body: %i (R52)', async (status) => {
     const { sandbox } = await connect();
-    server.play(step);
-    await post(sandbox, 'text');
-    expect(server.asked).toHaveLength(1);
-  });
-
-  it('with a stream for a body is not sent again, even with the proof (R65)', async () => {
-    const { sandbox } = await connect();
-    server.play(proof);
-    expect((await post(sandbox, new Blob(['once']).stream())).status).toBe(503);
-    async function* pieces() {
-      yield new TextEncoder().encode('once');
-    }
-    server.play(proof);
-    expect((await post(sandbox, pieces() as unknown as ReadableStream)).status).toBe(503);
-    expect(server.asked).toHaveLength(1);
-  });
-
-  it('of the lifecycle is not sent again for such an answer: it is not passed on anywhere (R103)', async () => {
-    const { sandbox } = await connect();
-    for (const mutate of [
-      () => sandbox.resume(),
-      () => sandbox.pause(),
-      () => sandbox.fork(),
-      () => sandbox.snapshot(),
-      () => sandbox.rollback('ckpt_bbbbbbbbbbbbbbbbbbbb'),
-      () => sandbox.setTimeout(60),
-      () => sandbox.kill(),
-    ]) {
-      server.play(proof);
-      await expect(mutate()).rejects.toMatchObject({ code: 'unreachable', status: 503 });
+    for (const method of METHODS) {
+      server.play({ status, headers: { 'x-mark': 'kept' }, body: '{"kept":true}' });
+      const response = await sandbox.fetch(3000, '/', { method });
+      expect([response.status, response.headers.get('x-mark')]).toEqual([status, 'kept']);
+      expect(await response.text()).toBe(method === 'HEAD' ? '' : '{"kept":true}');
       expect(server.asked).toHaveLength(1);
     }
   });
 
-  it('is a command too, and a file that is written (R55, R65)', async () => {
+  it('is not mistaken for a 599 of the app (R52)', async () => {
     const { sandbox } = await connect();
-    const written = { status: 200, body: '{"path":"/a","name":"a"}' };
-    server.play(proof, written);
-    await sandbox.files.write('/a', 'text');
-    expect(server.asked.map((asked) => asked.body)).toEqual(['text', 'text']);
-    for (const step of [503, 'reset'] as const) {
-      for (const mutate of [() => sandbox.files.write('/a', 'text'), async () => sandbox.exec('date')]) {
-        server.play(step);
-        await expect(mutate()).rejects.toThrow();
-        expect(server.asked).toHaveLength(1);
-      }
-    }
+    server.play({ status: 599, body: 'own' });
+    const response = await sandbox.fetch(3000, '/', { method: 'POST' });
+    expect([response.status, await response.text()]).toEqual([599, 'own']);
+  });
+});
+
+describe('a refusal of the gateway', () => {
+  const refusal = (code: string) => JSON.stringify({ error: { code, message: 'm', retryable: false } });
+  const gateway = { [ANSWERED_BY_HEADER]: 'gateway' };
+
+  it.each([
+    [404, 'not_found', NotFoundError],
+    [410, 'killed', KilledError],
+    [502, 'port_closed', PortClosedError],
+    [503, 'unreachable', UnreachableError],
+  ])('%i is told from the same answer of an app by its header (R59)', async (status, code, kind) => {
+    const { sandbox } = await connect();
+    server.play({ status, headers: gateway, body: refusal(code) });
+    const refused = await sandbox.fetch(3000, '/');
+    expect(await gatewayErrorOf(refused)).toBeInstanceOf(kind);
+    expect(await gatewayErrorOf(refused)).toMatchObject({ code, status });
+    expect(await refused.text()).toBe(refusal(code));
+    server.play({ status, body: refusal(code) });
+    const ofApp = await sandbox.fetch(3000, '/');
+    expect(await gatewayErrorOf(ofApp)).toBeUndefined();
+    expect([ofApp.status, await ofApp.text()]).toEqual([status, refusal(code)]);
+  });
+
+  it('may be a page or of the form of E2B: then its status says what it is', async () => {
+    const { sandbox } = await connect();
+    server.play({ status: 502, headers: gateway, body: '<html></html>' });
+    expect(await gatewayErrorOf(await sandbox.fetch(3000, '/'))).toMatchObject({ code: 'unreachable' });
+    server.play({ status: 200, headers: gateway });
+    expect(await gatewayErrorOf(await sandbox.fetch(3000, '/'))).toBeUndefined();
   });
 });

@@ -1,8 +1,7 @@
 /**
- * When a request is sent again: reads, on the statuses and broken connections of a sandbox that is just
- * waking, and never anything that might be done twice.
+ * When a request is sent again: on the statuses and broken connections of a sandbox that is just waking. Which
+ * requests may be is decided in `transport.ts`: reads, and what the server does once however often it is sent.
  */
-import { provesNotDispatched } from './not-dispatched.ts';
 import { isTransportFault } from './transport-fault.ts';
 
 /** Time and chance, which a test may choose. */
@@ -43,36 +42,9 @@ const DEFAULT_RETRIES = 5;
 const WAKING: ReadonlySet<number> = new Set([425, 429, 502, 503, 504]);
 const READS: ReadonlySet<string> = new Set(['GET', 'HEAD', 'OPTIONS']);
 
-/** What may cause another attempt. */
-export interface Rules {
-  /** How many attempts may follow the first one, whatever the mixture of faults. */
-  readonly retries: number;
-  /** The statuses of a sandbox that is waking. */
-  readonly onWaking: boolean;
-  readonly onTransportFault: boolean;
-  /** Such a status together with the proof that nothing inside the sandbox has seen the request. */
-  readonly onNotDispatched: boolean;
-}
-
 export function isRead(method: string): boolean {
   return READS.has(method.toUpperCase());
 }
-
-export function readRules(retries: number): Rules {
-  return { retries, onWaking: true, onTransportFault: true, onNotDispatched: false };
-}
-
-/** For a request with an idempotency key: an answer is final, and only a lost one is asked for again. */
-export function keyedRules(retries: number): Rules {
-  return { retries, onWaking: false, onTransportFault: true, onNotDispatched: false };
-}
-
-/** For what is passed on into a sandbox and might be done twice there. */
-export function dispatchedRules(retries: number): Rules {
-  return { retries, onWaking: false, onTransportFault: false, onNotDispatched: true };
-}
-
-export const once: Rules = { retries: 0, onWaking: false, onTransportFault: false, onNotDispatched: false };
 
 /** `TORPOR_READ_RETRIES`: an integer, 0 or less for none; anything else is as if it were not set. */
 export function retriesOf(setting: string | undefined): number {
@@ -101,11 +73,12 @@ export function retryAfterMs(header: string | null, now: number, { capMs } = USU
 
 /**
  * The first answer or error that is not to be tried again. When the budget is used up that is the last
- * response, untouched, or the last error, as it was thrown.
+ * response, untouched, or the last error, as it was thrown. `retries` is how many attempts may follow the first
+ * one, whatever the mixture of faults.
  */
 export async function withRetries(
   attempt: () => Promise<Response>,
-  rules: Rules,
+  retries: number,
   pace: Pace,
   {
     signal,
@@ -113,22 +86,17 @@ export async function withRetries(
   }: { readonly signal?: AbortSignal | undefined; readonly backoff?: Backoff } = {},
 ): Promise<Response> {
   for (let n = 1; ; n++) {
-    const last = n > rules.retries;
+    const last = n > retries;
     let asked = 0;
     try {
       const response = await attempt();
-      if (last || !(await mayComeAgain(response, rules))) return response;
+      if (last || !WAKING.has(response.status)) return response;
       asked = retryAfterMs(response.headers.get('retry-after'), pace.now(), backoff);
       // Frees the connection; a body nobody reads would hold it.
       void response.body?.cancel().catch(() => {});
     } catch (thrown) {
-      if (last || signal?.aborted || !rules.onTransportFault || !isTransportFault(thrown)) throw thrown;
+      if (last || signal?.aborted || !isTransportFault(thrown)) throw thrown;
     }
     await pace.sleep(Math.max(backoffMs(n, pace.random, backoff), asked), signal);
   }
-}
-
-async function mayComeAgain(response: Response, { onWaking, onNotDispatched }: Rules): Promise<boolean> {
-  if (!WAKING.has(response.status)) return false;
-  return onWaking || (onNotDispatched && (await provesNotDispatched(response)));
 }

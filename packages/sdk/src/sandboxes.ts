@@ -7,6 +7,8 @@ import {
   type CreateRequest,
   checkpointPageSchema,
   checkpointViewSchema,
+  type DriveView,
+  driveViewSchema,
   type EventView,
   type ExecReply,
   type ExecSocketRequest,
@@ -26,16 +28,18 @@ import {
   processViewSchema,
   type ResumeRequest,
   resumeReplySchema,
+  type SandboxHealth,
   type SandboxId,
   type SandboxState,
   type SandboxView,
   type SnapshotRequest,
+  sandboxHealthSchema,
   sandboxViewSchema,
 } from '@torpor/protocol';
 import { type FollowOptions, followEvents } from './event-stream.ts';
 import { type Command, type ExecEvent, exec, execInBackground, execStream } from './exec.ts';
 import { Files } from './files.ts';
-import type { JsonCalls, MutationOptions, ReadOptions } from './json-calls.ts';
+import type { CallOptions, JsonCalls, MutationOptions, ReadOptions } from './json-calls.ts';
 import { type OutputEvent, type OutputOptions, readOutput } from './output.ts';
 import { everyItem, type Page, type PageOptions } from './pages.ts';
 import { fetchPort, type PortRequest } from './port-fetch.ts';
@@ -59,6 +63,7 @@ export type ResumeReply = ReturnType<typeof resumeReplySchema.parse>;
 const sandboxPage = pageSchema(sandboxViewSchema);
 const processPage = pageSchema(processViewSchema);
 const portPage = pageSchema(portViewSchema);
+const drivePage = pageSchema(driveViewSchema);
 
 export class Sandboxes {
   private readonly calls: JsonCalls;
@@ -71,15 +76,25 @@ export class Sandboxes {
     return new Files(this.calls, id);
   }
 
-  /** Always under an idempotency key: a reply that was lost is asked for again, and there is one sandbox. */
+  /** The one mutation that is sent again, as a read is: under its idempotency key there is one sandbox. */
   create(request: CreateRequest = {}, options: MutationOptions = {}): Promise<SandboxView> {
     const idempotencyKey = options.idempotencyKey ?? this.calls.transport.newIdempotencyKey();
-    const keyed = { ...options, idempotencyKey, repeatWhenLost: true };
+    const keyed = { ...options, idempotencyKey, repeatUnderKey: true };
     return this.calls.post('/v1/sandboxes', sandboxViewSchema, request, keyed);
   }
 
   get(id: SandboxId, options: ReadOptions = {}): Promise<SandboxView> {
     return this.calls.get(pathOf(id), sandboxViewSchema, options);
+  }
+
+  /** Whether its agent answers, in every state and within a few seconds. Never wakes it. */
+  health(id: SandboxId, options: ReadOptions = {}): Promise<SandboxHealth> {
+    return this.calls.get(pathOf(id, 'health'), sandboxHealthSchema, options);
+  }
+
+  /** Its filesystems and how full they are. Never wakes it: of one that does not run it is an error. */
+  async drives(id: SandboxId, options: ReadOptions = {}): Promise<readonly DriveView[]> {
+    return (await this.calls.get(pathOf(id, 'drives'), drivePage, options)).items;
   }
 
   page({ state, metadata = {}, limit, cursor, ...options }: SandboxFilter = {}): Promise<Page<SandboxView>> {
@@ -144,16 +159,16 @@ export class Sandboxes {
   }
 
   /** Runs to its end, and answers in one piece. */
-  exec(id: SandboxId, command: Command, options: ReadOptions = {}): Promise<ExecReply> {
+  exec(id: SandboxId, command: Command, options: CallOptions = {}): Promise<ExecReply> {
     return exec(this.calls, pathOf(id, 'exec'), command, options);
   }
 
   /** The same with its output as it comes, as text. */
-  execStream(id: SandboxId, command: Command, options: ReadOptions = {}): AsyncGenerator<ExecEvent, void> {
+  execStream(id: SandboxId, command: Command, options: CallOptions = {}): AsyncGenerator<ExecEvent, void> {
     return execStream(this.calls, pathOf(id, 'exec'), command, options);
   }
 
-  execInBackground(id: SandboxId, command: Command, options: ReadOptions = {}): Promise<BackgroundReply> {
+  execInBackground(id: SandboxId, command: Command, options: CallOptions = {}): Promise<BackgroundReply> {
     return execInBackground(this.calls, pathOf(id, 'exec'), command, options);
   }
 

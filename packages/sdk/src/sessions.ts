@@ -93,11 +93,12 @@ export class Session {
     return this.turn(id, { signal: options.signal });
   }
 
-  /** Kept by the server when this resolves; delivered and answered as soon as it can be. */
+  /**
+   * Kept by the server when this resolves; delivered and answered as soon as it can be. When the answer is lost, the
+   * same call with the same idempotency key finds the turn, and makes no second one.
+   */
   post(input: string, options: MutationOptions = {}): Promise<TurnReply> {
-    const idempotencyKey = options.idempotencyKey ?? this.calls.transport.newIdempotencyKey();
-    const keyed = { ...options, idempotencyKey, repeatWhenLost: true };
-    return this.calls.post(pathOf(this.id, 'turns'), turnReplySchema, { input }, keyed);
+    return this.calls.post(pathOf(this.id, 'turns'), turnReplySchema, { input }, options);
   }
 
   /** The same with the answer as it comes. Leaving the loop does not stop the program. */

@@ -2,19 +2,16 @@
  * One request to the native API: address, key, retries, and errors as our classes. What a call means is
  * the business of the files above it.
  */
+import { isAnsweredByGateway } from '@torpor/protocol';
 import { type Environment, environment } from './environment.ts';
-import { errorOfAnswer } from './errors.ts';
+import { type ApiError, errorOfAnswer } from './errors.ts';
+import { plainFetch } from './plain-fetch.ts';
 import { restless } from './restless.ts';
 import {
   type Backoff,
   budgetOf,
-  dispatchedRules,
   isRead,
-  keyedRules,
-  once,
   type Pace,
-  type Rules,
-  readRules,
   realPace,
   retriesOf,
   USUAL_BACKOFF,
@@ -61,11 +58,9 @@ export interface Call {
   readonly body?: RequestInit['body'] | undefined;
   /** Sent as `Idempotency-Key`. */
   readonly idempotencyKey?: string | undefined;
-  /** A lost answer is asked for again under the same idempotency key. */
-  readonly repeatWhenLost?: boolean | undefined;
-  /** Passed on into a sandbox: sent again when the answer proves that it did not get there. */
-  readonly dispatched?: boolean | undefined;
-  /** Instead of the client's own number. */
+  /** Sent again as a read is, under the same idempotency key: the server does it once. No other mutation ever is. */
+  readonly repeatUnderKey?: boolean | undefined;
+  /** Instead of the client's own number, where the call may be sent again at all. */
   readonly retries?: number | undefined;
   /** Whether the attempt includes the body, so that a truncated one is an attempt that failed. */
   readonly whole?: boolean | ((response: Response) => boolean) | undefined;
@@ -108,8 +103,8 @@ export class Transport {
   /** The answer, whatever its status. */
   send(call: Call): Promise<Response> {
     const { signal } = call;
-    const rules = this.rulesFor(call);
-    return withRetries(() => this.attempt(call), rules, this.pace, { signal, backoff: this.backoff });
+    const retries = mayBeRepeated(call) ? budgetOf(call.retries, this.retries) : 0;
+    return withRetries(() => this.attempt(call), retries, this.pace, { signal, backoff: this.backoff });
   }
 
   /** The answer when it is a good one; any other is thrown as its error. */
@@ -133,14 +128,6 @@ export class Transport {
     return url;
   }
 
-  private rulesFor(call: Call): Rules {
-    const retries = budgetOf(call.retries, this.retries);
-    if (isOneShot(call.body)) return once;
-    if (isRead(call.method)) return readRules(retries);
-    if (call.repeatWhenLost && call.idempotencyKey !== undefined) return keyedRules(retries);
-    return call.dispatched ? dispatchedRules(retries) : once;
-  }
-
   private async attempt(call: Call): Promise<Response> {
     const { whole = false } = call;
     // Only a read is given up: what a mutation does goes on without its caller, who must not be misled.
@@ -153,12 +140,12 @@ export class Transport {
   private async fetchWithin(call: Call, ms: number | undefined): Promise<Response> {
     const request = this.request(call);
     const doFetch = this.options.fetch ?? fetch;
-    if (ms === undefined) return doFetch(request);
+    if (ms === undefined) return plainFetch(doFetch, request);
     const cut = new AbortController();
     const timer = setTimeout(() => cut.abort(new AttemptTimeout(ms)), ms);
     const signal = call.signal === undefined ? cut.signal : AbortSignal.any([cut.signal, call.signal]);
     try {
-      return await doFetch(request, { signal });
+      return await plainFetch(doFetch, request, { signal });
     } finally {
       clearTimeout(timer);
     }
@@ -188,6 +175,12 @@ export class Transport {
   }
 }
 
+/** No answer can prove that a mutation was not done: an app behind the gateway writes whatever it likes. */
+function mayBeRepeated({ method, body, idempotencyKey, repeatUnderKey }: Call): boolean {
+  if (isOneShot(body)) return false;
+  return isRead(method) || (repeatUnderKey === true && idempotencyKey !== undefined);
+}
+
 /** Streams, and whatever else is not known to give the same bytes a second time. */
 function isOneShot(body: RequestInit['body'] | undefined): boolean {
   if (body === undefined || body === null || typeof body === 'string') return false;
@@ -214,9 +207,23 @@ async function arriveWhole(response: Response, patienceMs: number | undefined): 
   }
 }
 
-async function errorOf(response: Response) {
+async function errorOf(response: Response): Promise<ApiError> {
   const text = await response.text();
   return errorOfAnswer(response.status, response.headers.get('x-request-id'), parsed(text));
+}
+
+/**
+ * The refusal of the gateway that this answer is, or undefined when the app answered, whatever it said. The response
+ * keeps its body.
+ *
+ * ```ts
+ * const response = await sandbox.fetch(3000, '/');
+ * const refusal = await gatewayErrorOf(response);
+ * if (refusal instanceof PortClosedError) console.log(refusal.details?.['openPorts']);
+ * ```
+ */
+export async function gatewayErrorOf(response: Response): Promise<ApiError | undefined> {
+  return response.ok || !isAnsweredByGateway(response.headers) ? undefined : errorOf(response.clone());
 }
 
 function parsed(text: string): unknown {

@@ -17,6 +17,17 @@ export type Step =
   | 'reset in body'
   | 'stalled';
 
+/** Every way to break a connection at once. */
+export const BROKEN: readonly Step[] = [
+  'close',
+  'reset',
+  'half headers',
+  'reset in headers',
+  'truncated',
+  'truncated chunks',
+  'reset in body',
+];
+
 interface Asked {
   readonly method: string;
   readonly path: string;

@@ -1,5 +1,13 @@
 /** Answers as the server would give them, to be changed where a test says so. */
-import type { CheckpointView, EventView, OperationView, ProcessView, SandboxView } from '@torpor/protocol';
+import type {
+  CheckpointView,
+  EventView,
+  OperationView,
+  ProcessView,
+  SandboxHealth,
+  SandboxView,
+  SessionView,
+} from '@torpor/protocol';
 
 export const SANDBOX_ID = 'sbx_aaaaaaaaaaaaaaaaaaaa';
 export const CHECKPOINT_ID = 'ckpt_bbbbbbbbbbbbbbbbbbbb';
@@ -36,6 +44,20 @@ export function sandboxView(more: Partial<SandboxView> = {}): SandboxView {
     reason: null,
     operationId: null,
     operationKind: null,
+    ...more,
+  };
+}
+
+export function sandboxHealth(more: Partial<SandboxHealth> = {}): SandboxHealth {
+  return {
+    sandboxId: SANDBOX_ID,
+    state: 'running',
+    evidence: 'running',
+    observedAt: 1_000,
+    generation: 1,
+    agent: 'answers',
+    agentError: null,
+    uptimeSeconds: 5,
     ...more,
   };
 }
@@ -77,6 +99,21 @@ export function operationView(more: Partial<OperationView> = {}): OperationView 
     outcome: 'succeeded',
     error: null,
     ...more,
+  };
+}
+
+export function sessionView(): SessionView {
+  return {
+    id: 'ses_eeeeeeeeeeeeeeeeeeee',
+    key: 'chat',
+    program: { command: 'agent', mode: 'turn' },
+    sandbox: {},
+    sandboxId: SANDBOX_ID,
+    agentThreadId: null,
+    change: null,
+    error: null,
+    createdAt: 1_000,
+    endedAt: null,
   };
 }
 

@@ -28,6 +28,7 @@ import { lifecycleRoutes } from './routes/lifecycle.ts';
 import { operationRoutes } from './routes/operations.ts';
 import { previewLinkRoutes } from './routes/preview-links.ts';
 import { processRoutes } from './routes/processes.ts';
+import { sandboxHealthRoutes } from './routes/sandbox-health.ts';
 import { sandboxRoutes } from './routes/sandboxes.ts';
 import { sessionRoutes } from './routes/sessions.ts';
 import { templateRoutes } from './routes/templates.ts';
@@ -36,6 +37,7 @@ import { attachTerminal } from './terminal.ts';
 
 const ROUTES = [
   sandboxRoutes,
+  sandboxHealthRoutes,
   lifecycleRoutes,
   execRoutes,
   fileRoutes,

@@ -6,12 +6,32 @@ export type ClientRequest = IncomingMessage | Http2ServerRequest;
 /** The types of the two say the same in two ways; this is what both can do. */
 export type ClientResponse = (ServerResponse | Http2ServerResponse) & {
   writeHead(status: number, headers: object): unknown;
-  writeInformation(status: number, headers: readonly string[]): unknown;
+  writeInformation(status: number, headers: readonly string[] | HeadersByName): unknown;
   flushHeaders(): void;
   write(bytes: Buffer): boolean;
   end(text?: string, encoding?: 'latin1'): unknown;
-  addTrailers(trailers: Readonly<Record<string, string | string[]>>): void;
+  addTrailers(trailers: HeadersByName): void;
 };
+
+/** A name that comes twice has both values. */
+export type HeadersByName = Readonly<Record<string, string | string[]>>;
+
+/** `raw`: names and values take turns. */
+export function headersByName(raw: readonly string[]): HeadersByName {
+  const byName: Record<string, string | string[]> = Object.create(null);
+  for (let i = 0; i + 1 < raw.length; i += 2) {
+    const name = raw[i] as string;
+    const before = byName[name];
+    const value = raw[i + 1] as string;
+    byName[name] = before === undefined ? value : [before, value].flat();
+  }
+  return byName;
+}
+
+/** An answer that announces another. Node takes its headers in one form for HTTP/1.1 and in another for HTTP/2. */
+export function announce(response: ClientResponse, status: number, raw: readonly string[]): void {
+  response.writeInformation(status, 'stream' in response ? headersByName(raw) : raw);
+}
 
 export function isHttp2(request: ClientRequest): request is Http2ServerRequest {
   return 'stream' in request;

@@ -7,6 +7,7 @@ import type { Clock } from '@torpor/engine';
 import type { TorporError } from '@torpor/protocol';
 import {
   abortAnswer,
+  announce,
   type BodyKind,
   bodyKindOf,
   type ClientRequest,
@@ -132,7 +133,7 @@ export class RequestPassage implements Passage, Passing, ExchangeListener {
     if (request.httpVersion === '1.0' || response.headersSent) return;
     if (status !== 100) {
       const shown = answerHeaders(headers, { ...rules, isChunked: false });
-      response.writeInformation(status, shown);
+      announce(response, status, shown);
     } else if (facts.expectsContinue && !this.isContinued) {
       this.isContinued = true;
       response.writeContinue();

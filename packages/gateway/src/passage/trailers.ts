@@ -1,4 +1,5 @@
 /** Fields after a body. They may say nothing that a head has been read for already: framing, routing, who asks. */
+import { type HeadersByName, headersByName } from '../answer/client-side.ts';
 import { HOP_BY_HOP } from './hop-by-hop.ts';
 
 const NEVER_AFTERWARDS: ReadonlySet<string> = new Set([
@@ -25,24 +26,14 @@ function mayFollow(name: string): boolean {
 
 /** Names and values take turns. */
 export function requestTrailers(raw: readonly string[]): string[] {
-  return pairs(raw).flat();
-}
-
-/** By name; one that comes twice has both values. */
-export function answerTrailers(raw: readonly string[]): Record<string, string | string[]> {
-  const byName: Record<string, string | string[]> = Object.create(null);
-  for (const [name, value] of pairs(raw)) {
-    const before = byName[name];
-    byName[name] = before === undefined ? value : [before, value].flat();
-  }
-  return byName;
-}
-
-function pairs(raw: readonly string[]): [string, string][] {
-  const kept: [string, string][] = [];
+  const kept: string[] = [];
   for (let i = 0; i + 1 < raw.length; i += 2) {
     const name = raw[i] as string;
-    if (mayFollow(name)) kept.push([name, raw[i + 1] as string]);
+    if (mayFollow(name)) kept.push(name, raw[i + 1] as string);
   }
   return kept;
+}
+
+export function answerTrailers(raw: readonly string[]): HeadersByName {
+  return headersByName(requestTrailers(raw));
 }

@@ -5,7 +5,7 @@
 import type { CreateRequest, SandboxId, SandboxState, SandboxView } from '@torpor/protocol';
 import type { Torpor } from '../client.ts';
 import { ConflictError, NotFoundError } from '../errors.ts';
-import type { ReadOptions } from '../json-calls.ts';
+import type { CallOptions, ReadOptions } from '../json-calls.ts';
 import { hasEnded, waitFor } from './wait-for.ts';
 
 /** More sandboxes than can end, one after the other, between two looks. */
@@ -15,7 +15,7 @@ export async function getOrCreate(
   torpor: Torpor,
   name: string,
   request: Omit<CreateRequest, 'name'>,
-  { signal }: Pick<ReadOptions, 'signal'>,
+  { signal }: CallOptions,
 ): Promise<SandboxView> {
   for (let round = 1; ; round++) {
     try {

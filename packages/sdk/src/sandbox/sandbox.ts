@@ -15,6 +15,7 @@ import type {
   CheckpointId,
   CheckpointView,
   CreateRequest,
+  DriveView,
   EventView,
   ExecSocketRequest,
   ForkRequest,
@@ -24,6 +25,7 @@ import type {
   PortView,
   ProcessView,
   ResumeRequest,
+  SandboxHealth,
   SandboxId,
   SandboxState,
   SandboxView,
@@ -34,7 +36,7 @@ import { type ApiError, errorInside } from '../errors.ts';
 import type { FollowOptions } from '../event-stream.ts';
 import type { Command } from '../exec.ts';
 import type { Files } from '../files.ts';
-import type { MutationOptions, ReadOptions } from '../json-calls.ts';
+import type { CallOptions, MutationOptions, ReadOptions } from '../json-calls.ts';
 import type { OutputEvent, OutputOptions } from '../output.ts';
 import { everyItem, type PageOptions } from '../pages.ts';
 import type { PortRequest } from '../port-fetch.ts';
@@ -68,8 +70,8 @@ export class Sandbox {
   }
 
   /**
-   * A new sandbox that runs, with its services ready. Always under an idempotency key: a reply that gets
-   * lost is asked for again, and there is one sandbox.
+   * A new sandbox that runs, with its services ready. Always under an idempotency key, so that it is sent again as
+   * a read is, and there is one sandbox. No other mutation of this client is ever sent twice.
    *
    * ```ts
    * const sandbox = await Sandbox.create({
@@ -120,7 +122,7 @@ export class Sandbox {
   static async getOrCreate(
     name: string,
     request: Omit<CreateRequest, 'name'> = {},
-    options: ConnectOptions & Pick<ReadOptions, 'signal'> = {},
+    options: ConnectOptions & CallOptions = {},
   ): Promise<Sandbox> {
     const torpor = clientOf(options);
     return new Sandbox(torpor, await getOrCreate(torpor, name, request, options));
@@ -150,6 +152,16 @@ export class Sandbox {
   /** How it is now, and how that is known. */
   async refresh(options: ReadOptions = {}): Promise<SandboxView> {
     return this.heard(await this.torpor.sandboxes.get(this.id, options));
+  }
+
+  /** Whether its agent answers, in every state and within a few seconds. Never wakes it. */
+  health(options: ReadOptions = {}): Promise<SandboxHealth> {
+    return this.torpor.sandboxes.health(this.id, options);
+  }
+
+  /** Its filesystems and how full they are. Never wakes it: of one that does not run it is an error. */
+  drives(options: ReadOptions = {}): Promise<readonly DriveView[]> {
+    return this.torpor.sandboxes.drives(this.id, options);
   }
 
   /** Puts it to sleep. When that fails it goes on running. */
@@ -221,7 +233,7 @@ export class Sandbox {
    * Runs a command by a login shell: await how it ended, or iterate its output as it comes. An exit code that
    * is not 0 is an answer, not an error. `signal` ends the command.
    */
-  exec(command: Command, options: ReadOptions = {}): Execution {
+  exec(command: Command, options: CallOptions = {}): Execution {
     const { sandboxes } = this.torpor;
     return new Execution({
       whole: () => sandboxes.exec(this.id, command, options),
@@ -230,7 +242,7 @@ export class Sandbox {
   }
 
   /** Starts a command and leaves it running; `output` reads what it says. */
-  async start(command: Command, options: ReadOptions = {}): Promise<ProcessView> {
+  async start(command: Command, options: CallOptions = {}): Promise<ProcessView> {
     return (await this.torpor.sandboxes.execInBackground(this.id, command, options)).process;
   }
 
@@ -276,8 +288,8 @@ export class Sandbox {
 
   /**
    * A request to a server inside it, which wakes it. Reads are tried again while it wakes; anything else is
-   * sent once, unless the answer proves that it did not get there. The answer is the app's, whatever its
-   * status.
+   * sent once. The answer is returned whatever its status; `gatewayErrorOf` tells a refusal of the gateway from an
+   * answer of the app.
    *
    * ```ts
    * const response = await sandbox.fetch(3000, '/api/items', { method: 'POST', body: JSON.stringify(item) });

@@ -1,0 +1,29 @@
+/** `torpor drives` */
+import { teach } from '../build-command.ts';
+import type { Define } from '../cli.ts';
+import { columns } from '../columns.ts';
+import { bytes } from '../human-units.ts';
+import { sandboxOf } from '../sandbox-argument.ts';
+
+export const define: Define = (command, act) => {
+  command.argument('[sandbox]', 'its id or name');
+  teach(command, {
+    examples: [['torpor drives web', 'size, used and free; never wakes it']],
+    seeAlso: ['health', 'files'],
+  });
+  command.action(
+    act(async (cli, [given]) => {
+      const id = await sandboxOf(cli, given);
+      const items = await (await cli.torpor()).sandboxes.drives(id, { signal: cli.signal });
+      const rows = items.map(({ path, totalBytes, usedBytes, freeBytes }) => [
+        path,
+        bytes(totalBytes),
+        bytes(usedBytes),
+        bytes(freeBytes),
+      ]);
+      cli.answer({ items, nextCursor: null }, () =>
+        columns(['PATH', 'SIZE', 'USED', 'FREE'], rows, cli.io.colors),
+      );
+    }),
+  );
+};

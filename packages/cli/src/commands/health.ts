@@ -1,0 +1,42 @@
+/** `torpor health` */
+import { teach } from '../build-command.ts';
+import type { Define } from '../cli.ts';
+import { facts } from '../columns.ts';
+import { span } from '../human-units.ts';
+import { sandboxOf } from '../sandbox-argument.ts';
+import { stateText } from '../sandbox-text.ts';
+
+export const define: Define = (command, act) => {
+  command.argument('[sandbox]', 'its id or name');
+  teach(command, {
+    examples: [
+      ['torpor health web', 'whether its agent answers; never wakes it'],
+      ['torpor health web --json | jq -r .agent', 'answers, silent or not_running'],
+    ],
+    seeAlso: ['get', 'drives'],
+  });
+  command.action(
+    act(async (cli, [given]) => {
+      const id = await sandboxOf(cli, given);
+      const health = await (await cli.torpor()).sandboxes.health(id, { signal: cli.signal });
+      const { colors } = cli.io;
+      const agent = {
+        answers: colors.green('answers'),
+        silent: colors.red('silent'),
+        not_running: 'does not run',
+      };
+      cli.answer(health, () =>
+        facts(
+          [
+            ['id', health.sandboxId],
+            ['state', stateText(health.state, colors)],
+            ['agent', agent[health.agent]],
+            ['because', health.agentError?.message ?? null],
+            ['up', health.uptimeSeconds === null ? null : span(health.uptimeSeconds * 1_000)],
+          ],
+          colors,
+        ),
+      );
+    }),
+  );
+};

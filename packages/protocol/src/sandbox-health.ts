@@ -1,0 +1,37 @@
+/** How a sandbox is, and how much room it has: reads that never wake it. */
+import { z } from 'zod';
+import { idSchema } from './ids.ts';
+import { sandboxStateSchema } from './states.ts';
+import { errorBodySchema, evidenceSchema } from './views.ts';
+
+/** `answers` and `silent` are of a sandbox that runs; of every other state there is no agent to ask. */
+export const agentHealthSchema = z.enum(['answers', 'silent', 'not_running']);
+export type AgentHealth = z.infer<typeof agentHealthSchema>;
+
+export const sandboxHealthSchema = z
+  .object({
+    sandboxId: idSchema('sbx'),
+    state: sandboxStateSchema,
+    evidence: evidenceSchema,
+    observedAt: z.number().int(),
+    generation: z.number().int(),
+    agent: agentHealthSchema.meta({ description: 'Whether the agent in the sandbox answered just now.' }),
+    agentError: errorBodySchema.nullable().meta({ description: 'Why the agent is silent.' }),
+    uptimeSeconds: z
+      .number()
+      .int()
+      .nullable()
+      .meta({ description: 'Since its last start; null when it does not run.' }),
+  })
+  .meta({ id: 'SandboxHealth' });
+export type SandboxHealth = z.infer<typeof sandboxHealthSchema>;
+
+export const driveViewSchema = z
+  .object({
+    path: z.string().meta({ description: 'Where it is mounted in the sandbox.' }),
+    totalBytes: z.number(),
+    usedBytes: z.number(),
+    freeBytes: z.number(),
+  })
+  .meta({ id: 'Drive' });
+export type DriveView = z.infer<typeof driveViewSchema>;

@@ -1,0 +1,55 @@
+/** How a sandbox is, and how much room it has. Neither wakes it. */
+import { driveViewSchema, pageSchema, sandboxHealthSchema } from '@torpor/protocol';
+import { errors, json, sandboxParams } from '../http/route-schema.ts';
+import type { RoutesApp } from '../http/routes-app.ts';
+import type { RouteParts } from '../parts.ts';
+import { drivesOf } from '../sandbox/drives.ts';
+import { healthOf } from '../sandbox/health.ts';
+
+export function sandboxHealthRoutes(app: RoutesApp, parts: RouteParts): void {
+  app.get(
+    '/v1/sandboxes/:id/health',
+    {
+      schema: {
+        operationId: 'getSandboxHealth',
+        summary: 'How a sandbox is, and whether its agent answers',
+        description:
+          'In every state, within a few seconds. Never wakes the sandbox and does not count as use. An agent ' +
+          'that does not answer is `silent`, with the reason in `agentError`.',
+        tags: ['sandboxes'],
+        params: sandboxParams,
+        response: { 200: json('As it is.', sandboxHealthSchema), ...errors('not_found') },
+      },
+    },
+    async (request) => {
+      const { id } = request.params;
+      request.facts.sandboxId = id;
+      return request.bound.run(() => healthOf(parts, request.identity.org, id));
+    },
+  );
+
+  app.get(
+    '/v1/sandboxes/:id/drives',
+    {
+      schema: {
+        operationId: 'listDrives',
+        summary: 'The filesystems of a sandbox, and how full they are',
+        description:
+          'Never wakes the sandbox: of one that does not run it is the error that says which state it is in. ' +
+          'A runtime without limits on disk answers with the numbers of the disk that holds the sandbox.',
+        tags: ['sandboxes'],
+        params: sandboxParams,
+        response: {
+          200: json('All of them.', pageSchema(driveViewSchema)),
+          ...errors('not_found', 'transitioning', 'conflict', 'killed', 'lost'),
+        },
+      },
+    },
+    async (request) => {
+      const { id } = request.params;
+      request.facts.sandboxId = id;
+      const items = await request.bound.run((signal) => drivesOf(parts, request.identity.org, id, signal));
+      return { items, nextCursor: null };
+    },
+  );
+}
