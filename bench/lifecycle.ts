@@ -79,9 +79,9 @@ async function bareFloor(dir: string, megabytes: number): Promise<Contender> {
   const checkpoint = await time(ROUNDS, async (i) => {
     const image = join(dir, `image-${megabytes}-${i}`);
     images.push(image);
-    await runsc.pause(first.id, unhurried);
-    await runsc.checkpoint(first.id, image, unhurried);
-    await runsc.resume(first.id, unhurried);
+    await runsc.pause(first, unhurried);
+    await runsc.checkpoint(first, image, unhurried);
+    await runsc.resume(first, unhurried);
   });
   await runsc.end(first, unhurried);
   const restored: Container[] = [];

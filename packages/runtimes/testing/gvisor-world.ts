@@ -34,7 +34,6 @@ import {
   gvisorRuntime,
   type OpenedRuntime,
 } from '../src/gvisor/open-gvisor-runtime.ts';
-import { runscBuild } from '../src/gvisor/runsc-version.ts';
 import { linuxProcesses } from '../src/linux-processes.ts';
 import { agentBundle } from './agent-bundle.ts';
 
@@ -48,6 +47,7 @@ export interface GvisorWorld extends RuntimeUnderTest {
   readonly store: CheckpointStore;
   sharedTemplate(): Promise<SealedCheckpoint>;
   reopen(): Promise<Runtime>;
+  adoptRunsc: OpenedRuntime['adoptRunsc'];
   /** An instance that runs, from the memory of the template unless told otherwise. */
   started(spec?: Partial<StartSpec>, from?: SealedCheckpoint, instance?: Instance): Promise<Instance>;
   agent(instance: Instance): Promise<AgentClient>;
@@ -90,7 +90,7 @@ export async function makeGvisorWorld(options: Partial<GvisorRuntimeOptions> = {
   const store = await openDirectoryStore({ root: join(dataDir, 'checkpoints') });
   const { found } = await findRunsc({ dataDir }, unhurried);
   if (found === null) throw new Error('There is no usable runsc.');
-  const runsc = { program: found.program, build: await runscBuild(found.program) };
+  const runsc = { program: found.program, version: found.version.name };
   const agentDir = await agentBundle();
   const open = () => gvisorRuntime({ dataDir, agentDir, runsc, ...options });
   let runtime: OpenedRuntime = await open();
@@ -157,6 +157,7 @@ export async function makeGvisorWorld(options: Partial<GvisorRuntimeOptions> = {
     agent,
     run,
     node,
+    adoptRunsc: (runsc) => runtime.adoptRunsc(runsc),
     reopen: async () => {
       await runtime.close();
       runtime = await open();

@@ -65,6 +65,8 @@ export async function makeRunscWorld(program: string, more: Partial<RunscOptions
     ignoreCgroups: true,
     ...more,
   } as const;
+  // A server makes it when it opens, and a restore that is begun ahead takes a lock in it.
+  await mkdir(options.root, { mode: 0o700 });
   const runsc = new Runsc(options);
   const made: Container[] = [];
 
