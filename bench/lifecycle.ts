@@ -51,7 +51,8 @@ interface Line {
 
 /** runsc by itself, with the same server and nothing around it: no agent, no network, no layers, no durability. */
 async function bareFloor(dir: string, megabytes: number): Promise<Contender> {
-  const { found } = await findRunsc({ dataDir: dir }, unhurried);
+  const configured = process.env['TORPOR_RUNSC'] || undefined;
+  const { found } = await findRunsc({ dataDir: dir, runsc: configured }, unhurried);
   if (found === null) throw new Error('There is no usable runsc.');
   const runsc = new Runsc({
     program: found.program,

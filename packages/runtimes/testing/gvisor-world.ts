@@ -27,7 +27,6 @@ import {
 import { type AgentClient, asUser } from '@torpor/envd';
 import { agentAt } from '../src/gvisor/agent-door.ts';
 import { needsOf } from '../src/gvisor/checkpoint-needs.ts';
-import { findRunsc } from '../src/gvisor/find-runsc.ts';
 import { serverTag } from '../src/gvisor/instance-names.ts';
 import {
   type GvisorRuntimeOptions,
@@ -36,6 +35,7 @@ import {
 } from '../src/gvisor/open-gvisor-runtime.ts';
 import { linuxProcesses } from '../src/linux-processes.ts';
 import { agentBundle } from './agent-bundle.ts';
+import { chosenRunsc } from './chosen-runsc.ts';
 
 interface Ran {
   readonly output: string;
@@ -53,6 +53,8 @@ export interface GvisorWorld extends RuntimeUnderTest {
   agent(instance: Instance): Promise<AgentClient>;
   /** Runs a shell command in the instance until it ends; as `user` unless told otherwise. */
   run(instance: Instance, command: string, user?: string): Promise<Ran>;
+  /** Runs a shell command in the instance, which goes on; resolves with its first output. */
+  begin(instance: Instance, command: string): Promise<string>;
   /** How Node is called inside. */
   node(): Promise<string>;
   /** Runs a Node program in the instance, which goes on; resolves with its first output. */
@@ -69,8 +71,7 @@ export interface GvisorWorld extends RuntimeUnderTest {
 export async function whyNoGvisor(): Promise<string | null> {
   if (process.platform !== 'linux' || process.getuid?.() !== 0)
     return 'only root of a Linux machine has gVisor';
-  const { found } = await findRunsc({ dataDir: '/nonexistent' }, unhurried);
-  return found === null ? 'there is no usable runsc on this machine' : null;
+  return (await chosenRunsc()) === null ? 'there is no usable runsc on this machine' : null;
 }
 
 /** What counts in memory and writes what it is told to; it listens where nothing else does. */
@@ -88,7 +89,7 @@ require('node:http').createServer(async (request, response) => {
 export async function makeGvisorWorld(options: Partial<GvisorRuntimeOptions> = {}): Promise<GvisorWorld> {
   const dataDir = await realpath(await mkdtemp(join(tmpdir(), 'torpor-g-')));
   const store = await openDirectoryStore({ root: join(dataDir, 'checkpoints') });
-  const { found } = await findRunsc({ dataDir }, unhurried);
+  const found = await chosenRunsc();
   if (found === null) throw new Error('There is no usable runsc.');
   const runsc = { program: found.program, version: found.version.name };
   const agentDir = await agentBundle();
@@ -156,6 +157,7 @@ export async function makeGvisorWorld(options: Partial<GvisorRuntimeOptions> = {
     dataDir,
     agent,
     run,
+    begin,
     node,
     adoptRunsc: (runsc) => runtime.adoptRunsc(runsc),
     reopen: async () => {

@@ -9,7 +9,7 @@ import { join } from 'node:path';
 import type { Network, Resources } from '@torpor/protocol';
 import { removeTree } from '../remove-tree.ts';
 import { writing } from '../storage-failure.ts';
-import { mistakesNetworkNamespaces } from './binaries/releases.mjs';
+import { givesRawSockets, mistakesNetworkNamespaces } from './binaries/releases.mjs';
 import type { RunscBinary } from './binaries/runsc-binaries.ts';
 import type { RootKind, StackedLayer } from './checkpoint-needs.ts';
 import type { Ground } from './ground.ts';
@@ -118,6 +118,7 @@ export async function layOut(ground: Ground, order: MooringOrder, signal: AbortS
     cgroup: null,
     resources: {},
     sudo: true,
+    filterRawSockets: givesRawSockets(stack.binary.day),
   });
   const config = join(paths.bundle, 'config.json');
   await writing(config, () => writeFile(config, JSON.stringify(spec)));

@@ -348,6 +348,8 @@ export class Runsc {
     // A connection that the sandbox has closed is remembered for a minute, and would keep an image from being
     // made. Those that a program still holds must be reset first: an image with one would break its program.
     if (network === 'sandbox') flags.push('--net-disconnect-ok');
+    // For the filter of the OCI spec, where it has one.
+    flags.push('--oci-seccomp');
     if (ignoreCgroups === true) flags.push('--ignore-cgroups');
     if (hostUds !== undefined) flags.push(`--host-uds=${hostUds}`);
     if (logs !== undefined) {

@@ -47,6 +47,7 @@ export function isRecent(day) {
 export function limitsOf(day) {
   if (!isRecent(day)) {
     return [
+      'a user namespace may change the settings of the network device of its own sandbox',
       'programs with open, deleted files cannot be paused with their memory',
       'a listener with a full backlog keeps a memory image from being restored',
       'an idle sandbox takes about 3 % of a processor',
@@ -56,7 +57,15 @@ export function limitsOf(day) {
 }
 
 /**
- * Versions before 2025 take every network namespace for the machine's own when the kernel shows
+ * Old versions let root of any user namespace open raw and packet sockets of a network that is not its own.
+ * @param {number | null} day
+ */
+export function givesRawSockets(day) {
+  return !isRecent(day);
+}
+
+/**
+ * Old versions take every network namespace for the machine's own when the kernel shows
  * /proc/sys/net/core in it.
  * @param {number | null} day
  */

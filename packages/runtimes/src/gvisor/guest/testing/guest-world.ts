@@ -164,6 +164,7 @@ async function furnishWorld(
       cgroup: null,
       resources,
       sudo,
+      filterRawSockets: false,
     });
     await writeFile(join(place.bundle, 'config.json'), JSON.stringify(spec));
     const credentials = { old: '', credential: secret(), token: secret() };
