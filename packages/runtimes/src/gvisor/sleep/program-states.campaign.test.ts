@@ -36,7 +36,7 @@ describe.skipIf(isMissing).each(versions)('on runsc %s', (version) => {
     const back = nextOf(instance);
     await startFrom(world, back, asleep, 'memory');
 
-    expect(await resultOf(world, back)).toBe('ok');
+    expect(await resultOf(world, back, state)).toBe('ok');
   });
 
   it.each(otherStates)('$name cannot sleep with its memory, and loses nothing by the try', async (state) => {
@@ -46,7 +46,7 @@ describe.skipIf(isMissing).each(versions)('on runsc %s', (version) => {
     const asleep = await paused(world, instance, 'memory').catch(() => undefined);
     if (asleep === undefined) {
       await world.runtime.thaw(instance, null, unhurried);
-      expect(await resultOf(world, instance)).toBe('ok');
+      expect(await resultOf(world, instance, state)).toBe('ok');
       return;
     }
     // The image was written; it is the restore that fails, and the files are there.
