@@ -281,6 +281,11 @@ export class Runsc {
     return [...new Set([...files, ...processes])].sort();
   }
 
+  /** The processes of this machine behind a container: its sentry and its gofer. */
+  async processes(container: Pick<Container, 'id' | 'bundle'>): Promise<number[]> {
+    return (await this.#processesOf(container)).map(({ pid }) => pid);
+  }
+
   /** Sends a signal to the first process inside. */
   async kill(container: NamedContainer, signalName: string, signal: AbortSignal): Promise<void> {
     await this.#attached('kill', container, ['kill', container.id, signalName], signal);
