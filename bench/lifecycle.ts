@@ -51,7 +51,8 @@ interface Line {
 
 /** runsc by itself, with the same server and nothing around it: no agent, no network, no layers, no durability. */
 async function bareFloor(dir: string, megabytes: number): Promise<Contender> {
-  const { found } = await findRunsc({ dataDir: dir }, unhurried);
+  const configured = process.env['TORPOR_RUNSC'] || undefined;
+  const { found } = await findRunsc({ dataDir: dir, runsc: configured }, unhurried);
   if (found === null) throw new Error('There is no usable runsc.');
   const runsc = new Runsc({
     program: found.program,
@@ -79,9 +80,9 @@ async function bareFloor(dir: string, megabytes: number): Promise<Contender> {
   const checkpoint = await time(ROUNDS, async (i) => {
     const image = join(dir, `image-${megabytes}-${i}`);
     images.push(image);
-    await runsc.pause(first.id, unhurried);
-    await runsc.checkpoint(first.id, image, unhurried);
-    await runsc.resume(first.id, unhurried);
+    await runsc.pause(first, unhurried);
+    await runsc.checkpoint(first, image, unhurried);
+    await runsc.resume(first, unhurried);
   });
   await runsc.end(first, unhurried);
   const restored: Container[] = [];

@@ -8,7 +8,13 @@
  * all the same.
  */
 import { installDependencies, requireNode24 } from './setup/npm-dependencies.mjs';
-import { installSystemPackages, isPurpose, PURPOSES, provideRunsc } from './setup/system-packages.mjs';
+import {
+  installSystemPackages,
+  isPurpose,
+  PURPOSES,
+  provideNewerRunsc,
+  provideRunsc,
+} from './setup/system-packages.mjs';
 
 const purpose = process.argv[2] ?? 'start';
 if (!isPurpose(purpose)) {
@@ -24,7 +30,8 @@ try {
   requireNode24();
   const missing = installSystemPackages(purpose, say);
   const fetched = provideRunsc(say);
-  if (!installed && !missing && !fetched) say(`nothing to do for "${purpose}"`);
+  const built = purpose === 'test' && (await provideNewerRunsc(say));
+  if (!installed && !missing && !fetched && !built) say(`nothing to do for "${purpose}"`);
 } catch (error) {
   console.error(`setup: ${error instanceof Error ? error.message : error}`);
   process.exit(1);

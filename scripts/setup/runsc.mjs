@@ -23,11 +23,10 @@ import {
 } from 'node:fs';
 import { homedir, tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
+import { MACHINE_WIDE } from '../../packages/runtimes/src/gvisor/binaries/build.mjs';
+import { dayOf, isUsable } from '../../packages/runtimes/src/gvisor/binaries/releases.mjs';
 import { commandOnPath } from './command-on-path.mjs';
 
-const MACHINE_WIDE = '/var/lib/torpor/runsc';
-/** Debian 12's own is of 2022-12; with that, a checkpoint of a program that waits for connections panics. */
-const OLDEST_DAY = 20230601;
 /** The first that has it: the machine's own release may be older than either, for the program is static. */
 const SUITES = ['bookworm-backports', 'trixie'];
 const DEBIAN_RELEASES = ['bullseye', 'bookworm', 'trixie', 'forky', 'oldstable', 'stable', 'testing'];
@@ -161,10 +160,9 @@ function versionOf(program) {
   return /^runsc version (\S+)$/m.exec(stdout ?? '')?.[1];
 }
 
-/** By the day that every version has in it. @param {string | undefined} version */
+/** @param {string | undefined} version */
 function isNewEnough(version) {
-  const [day = '0'] = /\d{8}/.exec(version ?? '') ?? [];
-  return Number(day) >= OLDEST_DAY;
+  return isUsable(dayOf(version));
 }
 
 /** @param {string} program @param {string[]} args @param {string} [cwd] */

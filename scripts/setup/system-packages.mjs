@@ -6,6 +6,11 @@
 import { spawnSync } from 'node:child_process';
 import { existsSync, mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import { dirname } from 'node:path';
+import {
+  buildRunsc,
+  obstacleToBuilding,
+  pinnedProgram,
+} from '../../packages/runtimes/src/gvisor/binaries/build.mjs';
 import { commandOnPath } from './command-on-path.mjs';
 import { findPostgres } from './postgresql.mjs';
 import { fetchRunsc, findRunsc, KEYRING } from './runsc.mjs';
@@ -114,6 +119,37 @@ export function provideRunsc(say) {
   if (process.env['CI'] === 'true') throw new Error(`runsc must be there on CI, but ${obstacle}`);
   say(`no usable runsc (${WITHOUT_GVISOR}); none is fetched, because ${obstacle}`);
   return true;
+}
+
+/**
+ * The newer runsc that tests run on, where Go can build it. A server builds it by itself, after it has started.
+ * @param {(line: string) => void} say
+ * @returns {Promise<boolean>} whether there was anything to do
+ */
+export async function provideNewerRunsc(say) {
+  if (!canRunGvisor() || process.env['TORPOR_SETUP'] === 'skip' || existsSync(pinnedProgram())) return false;
+  const obstacle = obstacleToBuilding();
+  if (obstacle !== undefined) {
+    say(`gVisor: the tests use the runsc that there is; a newer one is not built, because ${obstacle}`);
+    return true;
+  }
+  const started = Date.now();
+  say('gVisor: building a newer runsc, once for this machine (about two minutes)');
+  const program = await buildRunsc({
+    onProgress: everySome(100, (count) => say(`gVisor: ${count} packages compiled`)),
+  });
+  say(`gVisor: built ${program}, ${((Date.now() - started) / 1000).toFixed(1)} s`);
+  return true;
+}
+
+/** @param {number} step @param {(count: number) => void} tell @returns {(count: number) => void} */
+function everySome(step, tell) {
+  let told = 0;
+  return (count) => {
+    if (count < told + step) return;
+    told = count;
+    tell(count);
+  };
 }
 
 /** @param {(line: string) => void} say */

@@ -64,7 +64,7 @@ import {
   type SandboxFilter,
   type StartedPage,
 } from './sandbox.ts';
-import { ensureTemplate } from './templates/built-in.ts';
+import { ensureTemplate, renewTemplate } from './templates/built-in.ts';
 import { deleteTemplate } from './templates/delete.ts';
 import { nameCheckpointAsTemplate } from './templates/name-checkpoint.ts';
 import { type ArchiveTemplate, prepareTemplate, requireCustomTemplates } from './templates/prepare.ts';
@@ -141,6 +141,7 @@ export class Engine {
     }
     const round = await this.reconcile();
     await applyNetworks(ctx);
+    this.renewTemplates();
     if (options.rounds) {
       this.every(settings.activityEveryMs / 2, 'activity', () => this.leases.flush());
       this.every(settings.sweepEveryMs, 'sweep', () => this.sweeper.round());
@@ -149,6 +150,15 @@ export class Engine {
       this.every(settings.reconcileEveryMs, 'scrub', () => scrub(ctx, SCRUBBED_AT_ONCE));
     }
     return round;
+  }
+
+  /** Prepares built-in templates again that their runtime calls outdated. Returns at once. */
+  renewTemplates(): void {
+    for (const runtime of this.ctx.runtimes.values()) {
+      for (const name of BUILT_IN) {
+        this.ctx.background.run(`renewing template "${name}"`, () => renewTemplate(this.ctx, runtime, name));
+      }
+    }
   }
 
   /** Finishes what is under way and leaves running sandboxes running. */

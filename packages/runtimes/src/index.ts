@@ -1,3 +1,8 @@
+export {
+  beginRunscUpgrade,
+  type RunningUpgrade,
+  type UpgradeOptions,
+} from './gvisor/binaries/upgrade.ts';
 export { type HostCheck, hostChecks } from './gvisor/host-checks.ts';
 export {
   type GvisorRuntimeOptions,

@@ -27,16 +27,15 @@ import {
 import { type AgentClient, asUser } from '@torpor/envd';
 import { agentAt } from '../src/gvisor/agent-door.ts';
 import { needsOf } from '../src/gvisor/checkpoint-needs.ts';
-import { findRunsc } from '../src/gvisor/find-runsc.ts';
 import { serverTag } from '../src/gvisor/instance-names.ts';
 import {
   type GvisorRuntimeOptions,
   gvisorRuntime,
   type OpenedRuntime,
 } from '../src/gvisor/open-gvisor-runtime.ts';
-import { runscBuild } from '../src/gvisor/runsc-version.ts';
 import { linuxProcesses } from '../src/linux-processes.ts';
 import { agentBundle } from './agent-bundle.ts';
+import { chosenRunsc } from './chosen-runsc.ts';
 
 interface Ran {
   readonly output: string;
@@ -48,11 +47,14 @@ export interface GvisorWorld extends RuntimeUnderTest {
   readonly store: CheckpointStore;
   sharedTemplate(): Promise<SealedCheckpoint>;
   reopen(): Promise<Runtime>;
+  adoptRunsc: OpenedRuntime['adoptRunsc'];
   /** An instance that runs, from the memory of the template unless told otherwise. */
   started(spec?: Partial<StartSpec>, from?: SealedCheckpoint, instance?: Instance): Promise<Instance>;
   agent(instance: Instance): Promise<AgentClient>;
   /** Runs a shell command in the instance until it ends; as `user` unless told otherwise. */
   run(instance: Instance, command: string, user?: string): Promise<Ran>;
+  /** Runs a shell command in the instance, which goes on; resolves with its first output. */
+  begin(instance: Instance, command: string): Promise<string>;
   /** How Node is called inside. */
   node(): Promise<string>;
   /** Runs a Node program in the instance, which goes on; resolves with its first output. */
@@ -69,8 +71,7 @@ export interface GvisorWorld extends RuntimeUnderTest {
 export async function whyNoGvisor(): Promise<string | null> {
   if (process.platform !== 'linux' || process.getuid?.() !== 0)
     return 'only root of a Linux machine has gVisor';
-  const { found } = await findRunsc({ dataDir: '/nonexistent' }, unhurried);
-  return found === null ? 'there is no usable runsc on this machine' : null;
+  return (await chosenRunsc()) === null ? 'there is no usable runsc on this machine' : null;
 }
 
 /** What counts in memory and writes what it is told to; it listens where nothing else does. */
@@ -88,9 +89,9 @@ require('node:http').createServer(async (request, response) => {
 export async function makeGvisorWorld(options: Partial<GvisorRuntimeOptions> = {}): Promise<GvisorWorld> {
   const dataDir = await realpath(await mkdtemp(join(tmpdir(), 'torpor-g-')));
   const store = await openDirectoryStore({ root: join(dataDir, 'checkpoints') });
-  const { found } = await findRunsc({ dataDir }, unhurried);
+  const found = await chosenRunsc();
   if (found === null) throw new Error('There is no usable runsc.');
-  const runsc = { program: found.program, build: await runscBuild(found.program) };
+  const runsc = { program: found.program, version: found.version.name };
   const agentDir = await agentBundle();
   const open = () => gvisorRuntime({ dataDir, agentDir, runsc, ...options });
   let runtime: OpenedRuntime = await open();
@@ -156,7 +157,9 @@ export async function makeGvisorWorld(options: Partial<GvisorRuntimeOptions> = {
     dataDir,
     agent,
     run,
+    begin,
     node,
+    adoptRunsc: (runsc) => runtime.adoptRunsc(runsc),
     reopen: async () => {
       await runtime.close();
       runtime = await open();

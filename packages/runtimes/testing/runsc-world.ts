@@ -3,10 +3,10 @@ import { randomBytes } from 'node:crypto';
 import { mkdir, mkdtemp, readdir, readlink, realpath, rm, watch } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
-import { findRunsc } from '../src/gvisor/find-runsc.ts';
 import { type Container, Runsc, type RunscOptions } from '../src/gvisor/runsc.ts';
 import { runscProcesses } from '../src/gvisor/sentries.ts';
 import { type TinyBundle, writeTinyBundle } from '../src/gvisor/tiny-bundle.ts';
+import { chosenRunsc } from './chosen-runsc.ts';
 
 /** Not the one of the engine's tests: benchmarks run this too, without those. */
 const unhurried = new AbortController().signal;
@@ -52,8 +52,7 @@ const COUNT = `
 /** The real program; undefined where tests of it have to be left out. */
 export async function usableRunsc(): Promise<string | undefined> {
   if (process.getuid?.() !== 0) return undefined;
-  const { found } = await findRunsc({ dataDir: '/nonexistent' }, unhurried);
-  return found?.program;
+  return (await chosenRunsc())?.program;
 }
 
 export async function makeRunscWorld(program: string, more: Partial<RunscOptions> = {}): Promise<RunscWorld> {
@@ -65,6 +64,8 @@ export async function makeRunscWorld(program: string, more: Partial<RunscOptions
     ignoreCgroups: true,
     ...more,
   } as const;
+  // A server makes it when it opens, and a restore that is begun ahead takes a lock in it.
+  await mkdir(options.root, { mode: 0o700 });
   const runsc = new Runsc(options);
   const made: Container[] = [];
 

@@ -25,6 +25,12 @@ const configSchema = z.strictObject({
   tls: z.stringbool().or(z.boolean()).default(false),
   /** Containers made before anybody asks for them; each takes some 25 MB of memory until it is used. */
   ahead: z.coerce.number().int().min(0).max(64).optional(),
+  /** The runsc for new sandboxes; found by itself when it is not said. */
+  runsc: z.string().min(1).optional(),
+  /** Whether a newer runsc is built in the background where Go is there and the one in use is old. */
+  buildRunsc: z.stringbool().or(z.boolean()).default(true),
+  /** Memory that a runsc from before this day wrote is not restored; such sandboxes start from their files. */
+  oldestRunsc: z.coerce.number().int().min(20_230_601).max(99_991_231).optional(),
   /** Of builds that name none. */
   runner: z.enum(RUNNERS).default('starter'),
   /** The program of the runner `command`, and where it runs. */
@@ -60,6 +66,9 @@ const FLAGS: Readonly<Record<Setting, string>> = {
   domain: 'domain',
   tls: 'tls',
   ahead: 'ahead',
+  runsc: 'runsc',
+  buildRunsc: 'build-runsc',
+  oldestRunsc: 'oldest-runsc',
   runner: 'runner',
   runnerCommand: 'runner-command',
   runnerPlace: 'runner-place',
@@ -85,6 +94,9 @@ const VARIABLES: Readonly<Record<Setting, string>> = {
   domain: 'TORPOR_DOMAIN',
   tls: 'TORPOR_TLS',
   ahead: 'TORPOR_AHEAD',
+  runsc: 'TORPOR_RUNSC',
+  buildRunsc: 'TORPOR_BUILD_RUNSC',
+  oldestRunsc: 'TORPOR_OLDEST_RUNSC',
   runner: 'TORPOR_RUNNER',
   runnerCommand: 'TORPOR_RUNNER_COMMAND',
   runnerPlace: 'TORPOR_RUNNER_PLACE',

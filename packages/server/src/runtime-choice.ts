@@ -4,7 +4,15 @@ import { join } from 'node:path';
 import { bundleAgent } from '@torpor/agent';
 import type { CheckpointStore, Clock, Report, Runtime } from '@torpor/engine';
 import { TorporError } from '@torpor/protocol';
-import { gvisorRuntime, PROCESS_LIMITS, probeGvisor, processRuntime } from '@torpor/runtimes';
+import {
+  beginRunscUpgrade,
+  gvisorRuntime,
+  PROCESS_LIMITS,
+  probeGvisor,
+  processRuntime,
+  type RunningUpgrade,
+  type UpgradeOptions,
+} from '@torpor/runtimes';
 import type { ServerConfig } from './config.ts';
 import { openE2b } from './e2b-choice.ts';
 import { isLoopbackHost } from './http/loopback.ts';
@@ -18,9 +26,14 @@ export interface ChosenRuntime {
   readonly limits: readonly string[];
   /** Leaves running sandboxes running. */
   close?(): Promise<void>;
+  /** Improves what it runs on in the background, where there is something to improve. */
+  beginUpgrade?(onDone: () => void): RunningUpgrade | undefined;
 }
 
-type Wanted = Pick<ServerConfig, 'runtime' | 'host' | 'dataDir' | 'ahead'>;
+type Wanted = Pick<
+  ServerConfig,
+  'runtime' | 'host' | 'dataDir' | 'ahead' | 'runsc' | 'buildRunsc' | 'oldestRunsc'
+>;
 
 export async function chooseRuntime(
   config: Wanted,
@@ -53,8 +66,8 @@ async function chooseGvisor(
   clock: Clock,
   report: Report,
 ): Promise<ChosenRuntime> {
-  const { dataDir, runtime: wanted } = config;
-  const probe = await probeGvisor({ dataDir, signal: new AbortController().signal });
+  const { dataDir, runtime: wanted, runsc, buildRunsc, oldestRunsc } = config;
+  const probe = await probeGvisor({ dataDir, runsc, signal: new AbortController().signal });
   if (!probe.ok && wanted === 'auto') return fallBack(config, store, clock, probe.why);
   if (!probe.ok) {
     throw new TorporError('capability_unsupported', `gVisor cannot be used here: ${probe.why}`, {
@@ -66,12 +79,22 @@ async function chooseGvisor(
     agentDir: await bundleAgent(),
     runsc: probe,
     ahead: config.ahead,
+    oldestRunsc,
     clock,
     report,
   });
   const hasEarlier = await stat(join(dataDir, 'process')).catch(() => undefined);
   const others = hasEarlier === undefined ? [] : [await openProcess(config, store, clock)];
-  return { runtime, others, limits: [], close: () => runtime.close() };
+  const beginUpgrade = (onDone: () => void) => {
+    // A runsc that the operator has chosen stays.
+    if (!buildRunsc || runsc !== undefined) return undefined;
+    const adopt: UpgradeOptions['adopt'] = async (built) => {
+      await runtime.adoptRunsc(built);
+      onDone();
+    };
+    return beginRunscUpgrade({ version: probe.version, adopt, report });
+  };
+  return { runtime, others, limits: [], close: () => runtime.close(), beginUpgrade };
 }
 
 /** Without isolation, and never for strangers. */

@@ -99,6 +99,8 @@ export async function startServer(config: ServerConfig, options: StartOptions): 
   begun.defer(await watchLedger({ db, serverId, log: options.log, metrics }));
   begun.defer(() => stopEngine(engine, options.log));
   await engine.start();
+  const upgrade = chosen.beginUpgrade?.(() => engine.renewTemplates());
+  begun.defer(() => upgrade?.stop());
   const sessions = new Sessions({
     engine,
     db,

@@ -112,6 +112,12 @@ export interface Runtime {
   prepareTemplate(order: TemplateOrder, staging: Staging, signal: AbortSignal): Promise<Captured>;
 
   /**
+   * Whether a built-in template that was prepared now would differ from this one, because the machine or the runtime has
+   * changed. Absent where that cannot happen.
+   */
+  isOutdated?(template: SealedCheckpoint): Promise<boolean>;
+
+  /**
    * Starts an instance from a checkpoint and resolves when it is ready for work. A throw means that
    * the instance may or may not exist: the engine destroys it.
    */

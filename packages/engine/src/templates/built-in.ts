@@ -1,11 +1,19 @@
 /** The templates that every server has: the runtime makes the bytes, once; every create starts from them. */
+import type { CheckpointId } from '@torpor/protocol';
 import { sealCaptured } from '../acts/seal.ts';
-import { EVERYBODY, insertWriting, markDeleted, markSealed, type Sealed } from '../checkpoints/checkpoint.ts';
+import {
+  EVERYBODY,
+  findCheckpoint,
+  forRuntime,
+  insertWriting,
+  markDeleted,
+  markSealed,
+} from '../checkpoints/checkpoint.ts';
 import type { Context } from '../context.ts';
 import type { Transaction } from '../ports/database.ts';
 import type { Runtime, TemplateOrder } from '../ports/runtime.ts';
 import { within } from '../within.ts';
-import { definitionOf, findBuiltIn, insertTemplate, type Template } from './template.ts';
+import { definitionOf, findBuiltIn, insertTemplate, replaceCheckpoint } from './template.ts';
 
 export function builtInOrder(name: string): TemplateOrder {
   return { name, root: { kind: 'builtin' }, services: [], env: {}, progress: async () => {} };
@@ -14,6 +22,27 @@ export function builtInOrder(name: string): TemplateOrder {
 /** Makes the template's checkpoint if it is not there. Two servers at once: one wins, the other uses it. */
 export async function ensureTemplate(ctx: Context, runtime: Runtime, name: string): Promise<void> {
   if ((await findBuiltIn(ctx.db, runtime.name, name)) !== undefined) return;
+  await prepareBuiltIn(ctx, runtime, name, (tx, id) => insertBuiltIn(ctx, tx, runtime.name, name, id));
+}
+
+/**
+ * Prepares a built-in template again when the runtime says that it is outdated. Sandboxes that stand on the old
+ * checkpoint keep it; nothing waits for the new one.
+ */
+export async function renewTemplate(ctx: Context, runtime: Runtime, name: string): Promise<void> {
+  const { checkpointId } = (await findBuiltIn(ctx.db, runtime.name, name)) ?? { checkpointId: null };
+  const old = checkpointId === null ? undefined : await findCheckpoint(ctx.db, checkpointId);
+  if (old === undefined || !(await runtime.isOutdated?.(forRuntime(ctx.store, old)))) return;
+  await prepareBuiltIn(ctx, runtime, name, (tx, id) => replaceCheckpoint(tx, runtime.name, name, old.id, id));
+}
+
+/** `commit` says whether the template took the checkpoint; one that it did not take is given up. */
+async function prepareBuiltIn(
+  ctx: Context,
+  runtime: Runtime,
+  name: string,
+  commit: (tx: Transaction, id: CheckpointId) => Promise<boolean>,
+): Promise<void> {
   const id = ctx.ids.next('ckpt');
   const row = {
     id,
@@ -39,20 +68,21 @@ export async function ensureTemplate(ctx: Context, runtime: Runtime, name: strin
     await ctx.db.transaction((tx) => markDeleted(tx, id, ctx.clock.now()));
     throw thrown;
   });
-  await ctx.db.transaction((tx) => commitBuiltIn(ctx, tx, runtime.name, name, id, sealed));
+  await ctx.db.transaction(async (tx) => {
+    const now = ctx.clock.now();
+    await markSealed(tx, id, sealed, { recovered: false, kept: false, expiresAt: null }, now);
+    if (!(await commit(tx, id))) await markDeleted(tx, id, now);
+  });
 }
 
-async function commitBuiltIn(
+function insertBuiltIn(
   ctx: Context,
   tx: Transaction,
   runtime: string,
   name: string,
-  id: NonNullable<Template['checkpointId']>,
-  sealed: Sealed,
-): Promise<void> {
-  const now = ctx.clock.now();
-  await markSealed(tx, id, sealed, { recovered: false, kept: false, expiresAt: null }, now);
-  const isFirst = await insertTemplate(tx, {
+  id: CheckpointId,
+): Promise<boolean> {
+  return insertTemplate(tx, {
     org: EVERYBODY,
     name,
     runtime,
@@ -63,7 +93,6 @@ async function commitBuiltIn(
     owner: null,
     phase: null,
     error: null,
-    createdAt: now,
+    createdAt: ctx.clock.now(),
   });
-  if (!isFirst) await markDeleted(tx, id, now);
 }

@@ -152,6 +152,22 @@ export async function insertTemplate(tx: Transaction, template: Template): Promi
   return rows.length === 1;
 }
 
+/** Of a built-in template, unless another server has replaced the old checkpoint before; says whether it was replaced. */
+export async function replaceCheckpoint(
+  tx: Transaction,
+  runtime: string,
+  name: string,
+  old: CheckpointId,
+  next: CheckpointId,
+): Promise<boolean> {
+  const rows = await tx.query(
+    `UPDATE templates SET checkpoint_id = $5
+     WHERE org = $1 AND name = $2 AND runtime = $3 AND checkpoint_id = $4 RETURNING name`,
+    [EVERYBODY, name, runtime, old, next],
+  );
+  return rows.length === 1;
+}
+
 /** Only while it is being prepared into this checkpoint; says whether it is. */
 export async function setPreparing(
   tx: Transaction,

@@ -14,12 +14,11 @@ import {
   unhurried,
 } from '@torpor/engine/testing';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { chosenRunsc } from '../../testing/chosen-runsc.ts';
 import { type GvisorWorld, makeGvisorWorld, whyNoGvisor } from '../../testing/gvisor-world.ts';
-import { findRunsc } from './find-runsc.ts';
 import { instanceName, serverTag } from './instance-names.ts';
 import { openOverlayLayers } from './layers/overlay-layers.ts';
 import { runProgram } from './network/system-program.ts';
-import { runscBuild } from './runsc-version.ts';
 
 const why = await whyNoGvisor();
 const PORT = 8_000;
@@ -32,14 +31,17 @@ describe.skipIf(why !== null)('an accident', { timeout: 120_000 }, () => {
   let world: GvisorWorld;
 
   beforeAll(async () => {
-    const { found } = await findRunsc({ dataDir: '/nonexistent' }, unhurried);
+    const found = await chosenRunsc();
     const real = found?.program ?? '';
     await fail();
     await writeFile(program, failingRunsc(real, faults));
     await chmod(program, 0o755);
     // None made ahead, so that every restore is one of ours.
     const nothingAhead = { ahead: 0, moorings: 0 };
-    world = await makeGvisorWorld({ runsc: { program, build: await runscBuild(real) }, ...nothingAhead });
+    world = await makeGvisorWorld({
+      runsc: { program, version: found?.version.name ?? '' },
+      ...nothingAhead,
+    });
   }, 120_000);
   afterEach(async () => {
     await fail();

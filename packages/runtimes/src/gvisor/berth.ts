@@ -9,6 +9,8 @@ import { join } from 'node:path';
 import type { Network, Resources } from '@torpor/protocol';
 import { removeTree } from '../remove-tree.ts';
 import { writing } from '../storage-failure.ts';
+import { givesRawSockets, mistakesNetworkNamespaces } from './binaries/releases.mjs';
+import type { RunscBinary } from './binaries/runsc-binaries.ts';
 import type { RootKind, StackedLayer } from './checkpoint-needs.ts';
 import type { Ground } from './ground.ts';
 import type { BaseSystem } from './guest/base-system.ts';
@@ -30,6 +32,7 @@ export interface Stack {
   readonly tools: GuestTools;
   /** For `base`. */
   readonly system: BaseSystem | null;
+  readonly binary: RunscBinary;
 }
 
 /** What a sandbox was promised. */
@@ -56,7 +59,7 @@ interface MooringOrder {
   /** Of the container, the network namespace and the control group. */
   readonly name: string;
   readonly paths: InstancePaths;
-  readonly stack: Pick<Stack, 'tools' | 'system'>;
+  readonly stack: Pick<Stack, 'tools' | 'system' | 'binary'>;
   readonly hostname: string;
 }
 
@@ -115,13 +118,19 @@ export async function layOut(ground: Ground, order: MooringOrder, signal: AbortS
     cgroup: null,
     resources: {},
     sudo: true,
+    filterRawSockets: givesRawSockets(stack.binary.day),
   });
   const config = join(paths.bundle, 'config.json');
   await writing(config, () => writeFile(config, JSON.stringify(spec)));
   const { bundle, logs, rootfs } = paths;
   const entering =
     cgroups === null ? {} : { entering: (command: readonly string[]) => cgroups.entering(name, command) };
-  return { container: { id: name, bundle, logs, netns, ...entering }, rootfs, attachment };
+  const runsc = containerProgram(stack.binary);
+  return { container: { id: name, bundle, logs, netns, runsc, ...entering }, rootfs, attachment };
+}
+
+export function containerProgram({ program, day }: RunscBinary): NonNullable<Container['runsc']> {
+  return { program, hideNetworkSettings: mistakesNetworkNamespaces(day) };
 }
 
 /** Gives a berth what the sandbox in it was promised. */

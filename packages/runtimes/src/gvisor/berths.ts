@@ -33,6 +33,7 @@ interface Waiting extends Berth {
   readonly directory: string;
   readonly tools: string;
   readonly system: string | null;
+  readonly runsc: string;
   readonly madeAt: number;
 }
 
@@ -66,6 +67,7 @@ export class Berths {
         one.checkpoint === checkpoint &&
         one.tools === stack.tools.fingerprint &&
         one.system === system &&
+        one.runsc === stack.binary.digest &&
         one.poised?.isWaiting === true,
     );
     return found < 0 ? undefined : this.#ready.splice(found, 1)[0];
@@ -143,6 +145,7 @@ export class Berths {
         directory,
         tools: stack.tools.fingerprint,
         system,
+        runsc: stack.binary.digest,
         madeAt: clock.now(),
       };
     } catch (thrown) {

@@ -14,13 +14,13 @@ export async function bootOnce(program: string, place: string, signal: AbortSign
   const image = join(place, 'image');
   try {
     await runsc.run(first, signal);
-    await runsc.pause(first.id, signal);
-    await runsc.checkpoint(first.id, image, signal);
-    await runsc.resume(first.id, signal);
+    await runsc.pause(first, signal);
+    await runsc.checkpoint(first, image, signal);
+    await runsc.resume(first, signal);
     await runsc.end(first, signal);
     await runsc.create(second, signal);
     await runsc.restore(second, image, signal);
-    const { is } = await runsc.state(second.id, signal);
+    const { is } = await runsc.state(second, signal);
     if (is !== 'running') throw new TorporError('internal', `The restored sandbox is ${is}.`);
   } finally {
     // Not with the caller's signal: what was made is taken away when it has been aborted, too.

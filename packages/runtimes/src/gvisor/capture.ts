@@ -46,7 +46,7 @@ export async function writeImage<T>(
   await writeSecrets(path, { credential });
   await cgroups?.limit(container.id, {});
   const bytes = await runsc.memoryBytes(container.id);
-  const write = (image: string) => runsc.checkpoint(container.id, image, signal);
+  const write = (image: string) => runsc.checkpoint(container, image, signal);
   return images.write({ id: checkpointId, packed: join(path, MEMORY), bytes }, write, meanwhile, signal);
 }
 
@@ -79,7 +79,7 @@ async function sealUpper(
   // A checkpoint it was sealed for before did not come to be, and must take nothing with it when it is discarded.
   if (record.sealedFor !== null && record.sealedFor !== checkpoint) await owned.forget(record.sealedFor);
   await files.write(instance, { ...record, sealedFor: checkpoint });
-  await owned.set(checkpoint, own);
+  await owned.set(checkpoint, { layers: own, runsc: record.runsc });
   const sealed = await layers.seal(upper, signal);
   const top: StackedLayer = { id: upper, nonce: sealed.nonce, owner: checkpoint };
   if (merged === null) return [top, ...record.lower];
@@ -102,14 +102,14 @@ export async function salvageInstance(
 }
 
 export function captured(
-  { machine }: Ground,
-  { root, tools, system }: Pick<InstanceRecord, 'root' | 'tools' | 'system'>,
+  { processor }: Ground,
+  { root, tools, system, runsc }: Pick<InstanceRecord, 'root' | 'tools' | 'system' | 'runsc'>,
   layers: readonly StackedLayer[],
   checkpoint: CheckpointId,
   memory: boolean,
   template: string | null = null,
 ): Captured {
-  const needs: GvisorNeeds = { version: 1, template, root, layers, ...machine, tools, system };
+  const needs: GvisorNeeds = { version: 1, template, root, layers, runsc, processor, tools, system };
   const owners = new Set(layers.map(({ owner }) => owner));
   owners.delete(checkpoint);
   return {

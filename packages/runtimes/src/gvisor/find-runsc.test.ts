@@ -3,12 +3,13 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { unhurried } from '@torpor/engine/testing';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { isUsable } from './binaries/releases.mjs';
 import { findRunsc, type RunscPlaces } from './find-runsc.ts';
-import { isNewEnough, parseRunscVersion } from './runsc-version.ts';
+import { parseRunscVersion } from './runsc-version.ts';
 
 describe('a usable runsc', () => {
   let top: string;
-  let places: Required<RunscPlaces>;
+  let places: RunscPlaces;
 
   beforeEach(async () => {
     top = await mkdtemp(join(tmpdir(), 'torpor-f-'));
@@ -30,21 +31,43 @@ describe('a usable runsc', () => {
 
   const find = async () => (await findRunsc(places, unhurried)).found?.program;
 
-  it('is looked for on the search path, in the data directory and among those of the machine', async () => {
+  it('is a recent one on the search path, before those that are kept', async () => {
+    await put('machine/release-20260701.0', 'release-20260701.0');
+    await put('data/gvisor/runsc', 'release-20260701.0');
+    const installed = await put('bin', 'release-20260105.0');
+
+    expect(await find()).toBe(installed);
+  });
+
+  it('is one that is kept, before an older one on the search path', async () => {
+    const installed = await put('bin', 'release-20240101.0');
+    expect(await find()).toBe(installed);
     const machine = await put('machine/0.0~20240729.0-4', '0.0~20240729.0');
     expect(await find()).toBe(machine);
     const own = await put('data/gvisor/runsc', 'release-20240101.0');
     expect(await find()).toBe(own);
-    const installed = await put('bin', 'release-20230601.0');
-    expect(await find()).toBe(installed);
+  });
+
+  it('is the configured one, and no other when that cannot be used', async () => {
+    await put('bin', 'release-20260105.0');
+    const configured = await put('own', 'release-20240101.0');
+    expect((await findRunsc({ ...places, runsc: configured }, unhurried)).found?.program).toBe(configured);
+
+    const missing = { ...places, runsc: join(top, 'nowhere', 'runsc') };
+    expect(await findRunsc(missing, unhurried)).toMatchObject({
+      found: null,
+      why: `${missing.runsc} does not run`,
+    });
   });
 
   it('is the newest of those of the machine', async () => {
     await put('machine/0.0~20240729.0-4', '0.0~20240729.0');
     const newest = await put('machine/0.0~20250106.0-10', '0.0~20250106.0');
     await put('machine/0.0~20250106.0-9', '0.0~20250106.0');
-
     expect(await find()).toBe(newest);
+
+    const built = await put('machine/release-20260701.0', 'release-20260701.0');
+    expect(await find()).toBe(built);
   });
 
   it('is not one that is too old, of which the answer speaks', async () => {
@@ -81,7 +104,7 @@ describe('the version of runsc', () => {
     const version = parseRunscVersion(printed);
 
     expect(version?.day).toBe(day);
-    expect(version !== undefined && isNewEnough(version)).toBe(usable);
+    expect(version !== undefined && isUsable(version.day)).toBe(usable);
   });
 
   it('is not that of another program', () => {

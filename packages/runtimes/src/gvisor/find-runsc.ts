@@ -1,19 +1,22 @@
 /**
- * Where a usable runsc is: on the search path, in the data directory, or in the place where the set-up of a
- * clone puts one for all servers of the machine (scripts/setup/runsc.mjs looks in the same places).
+ * Which runsc new sandboxes use. In this order: the one that the operator has configured; a recent one on the search
+ * path; the newest of those that are kept for all servers of the machine, where the set-up of a clone puts them; an
+ * older one on the search path.
  */
 import { access, constants, readdir } from 'node:fs/promises';
 import { join } from 'node:path';
+import { MACHINE_WIDE } from './binaries/build.mjs';
+import { dayOf, isRecent, isUsable } from './binaries/releases.mjs';
 import { searchPath } from './programs/plain-environment.ts';
-import { isNewEnough, type RunscVersion, readRunscVersion } from './runsc-version.ts';
-
-/** Has a directory for each version, with the program in it. */
-const MACHINE_WIDE = '/var/lib/torpor/runsc';
+import { type RunscVersion, readRunscVersion } from './runsc-version.ts';
 
 export interface RunscPlaces {
+  /** The program that the operator has configured; no other is taken then. */
+  readonly runsc?: string | undefined;
   /** As in the environment. */
   readonly path?: string;
   readonly dataDir: string;
+  /** Has a directory for each version, with the program in it. */
   readonly machineWide?: string;
 }
 
@@ -29,41 +32,63 @@ export type RunscSearch =
 const FIX =
   'type `sudo npm start` in the clone, which fetches one, or put one from gvisor.dev on the PATH of root';
 
-/** The first that is new enough; else what there is instead. */
+/** Says why when there is none. */
 export async function findRunsc(places: RunscPlaces, signal: AbortSignal): Promise<RunscSearch> {
   const refused: string[] = [];
-  for (const program of await candidates(places)) {
+  const old: FoundRunsc[] = [];
+  for (const { program, isKept } of await candidates(places)) {
     const version = await readRunscVersion(program, signal).catch(() => {
       signal.throwIfAborted();
       return undefined;
     });
-    if (version !== undefined && isNewEnough(version)) return { found: { program, version } };
-    refused.push(`${program} ${version === undefined ? 'does not run' : `is too old (${version.name})`}`);
+    if (version === undefined || !isUsable(version.day)) {
+      refused.push(`${program} ${version === undefined ? 'does not run' : `is too old (${version.name})`}`);
+    } else if (isKept || isRecent(version.day)) {
+      return { found: { program, version } };
+    } else {
+      old.push({ program, version });
+    }
   }
+  const [first] = old;
+  if (first !== undefined) return { found: first };
   const why = refused.length === 0 ? 'runsc is not installed' : refused.join(', ');
   return { found: null, why, fix: FIX };
 }
 
-async function candidates({ path = searchPath(), dataDir, machineWide = MACHINE_WIDE }: RunscPlaces) {
+interface Candidate {
+  readonly program: string;
+  /** Taken whatever its age: configured, or kept by Torpor and the newest of those. */
+  readonly isKept: boolean;
+}
+
+async function candidates(places: RunscPlaces): Promise<Candidate[]> {
+  const { runsc, path = searchPath(), dataDir, machineWide = MACHINE_WIDE } = places;
+  if (runsc !== undefined) return [{ program: runsc, isKept: true }];
   const onPath = path.split(':').filter((directory) => directory !== '');
   const versions = await readdir(machineWide).catch(() => []);
-  const places = [
-    ...onPath.map((directory) => join(directory, 'runsc')),
-    join(dataDir, 'gvisor', 'runsc', 'runsc'),
-    ...newestFirst(versions).map((version) => join(machineWide, version, 'runsc')),
+  const all = [
+    ...onPath.map((directory) => ({ program: join(directory, 'runsc'), isKept: false })),
+    { program: join(dataDir, 'gvisor', 'runsc', 'runsc'), isKept: true },
+    ...newestFirst(versions).map((version) => ({
+      program: join(machineWide, version, 'runsc'),
+      isKept: true,
+    })),
   ];
-  const present = await Promise.all([...new Set(places)].map(executable));
+  const present = await Promise.all(all.map(async (one) => ((await isExecutable(one.program)) ? [one] : [])));
   return present.flat();
 }
 
-/** By the numbers in them: dates, then revisions. */
+/** By the days in their names, and then by their revisions. */
 function newestFirst(versions: readonly string[]): string[] {
-  return [...versions].sort((one, other) => other.localeCompare(one, 'en', { numeric: true }));
+  return [...versions].sort(
+    (one, other) =>
+      (dayOf(other) ?? 0) - (dayOf(one) ?? 0) || other.localeCompare(one, 'en', { numeric: true }),
+  );
 }
 
-async function executable(program: string): Promise<string[]> {
+function isExecutable(program: string): Promise<boolean> {
   return access(program, constants.X_OK).then(
-    () => [program],
-    () => [],
+    () => true,
+    () => false,
   );
 }

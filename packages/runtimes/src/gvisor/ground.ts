@@ -1,5 +1,6 @@
 /** What every part of the gVisor runtime works with. */
 import type { Clock } from '@torpor/engine';
+import type { RunscBinaries } from './binaries/runsc-binaries.ts';
 import type { Cgroups } from './cgroups.ts';
 import type { BaseSystems } from './guest/base-system.ts';
 import type { GuestTools } from './guest/guest-tools.ts';
@@ -28,6 +29,8 @@ export interface Ground {
   /** Who is told what the network has refused; changed when somebody listens. */
   readonly refused: { tell: (refusal: Refusal) => void };
   readonly runsc: Runsc;
+  /** The programs behind it: one for new sandboxes, and those that earlier ones stay with. */
+  readonly binaries: RunscBinaries;
   /** Null where this machine has none to limit with. */
   readonly cgroups: Cgroups | null;
   readonly view: ReadOnlyView;
@@ -36,13 +39,8 @@ export interface Ground {
   readonly tools: GuestTools;
   /** Where all of them are kept. */
   readonly shelf: string;
-  readonly machine: MachineFacts;
+  /** What a memory image depends on, beside its runsc. */
+  readonly processor: string;
   readonly clock: Clock;
   readonly report: (what: string, details: Readonly<Record<string, unknown>>) => void;
-}
-
-/** What a memory image depends on. */
-interface MachineFacts {
-  readonly runsc: string;
-  readonly processor: string;
 }

@@ -104,6 +104,19 @@ export class GvisorRuntime implements Runtime {
     return prepareTemplate(this.#ground, order, staging, signal);
   }
 
+  async isOutdated(template: SealedCheckpoint): Promise<boolean> {
+    const { binaries, tools, base } = this.#ground;
+    const needs = needsOf(template);
+    if (needs.runsc !== binaries.current.digest || needs.tools !== tools.fingerprint) return true;
+    return needs.root === 'base' && needs.system !== (await base.current()).fingerprint;
+  }
+
+  /** New sandboxes use this runsc from here on; those that exist stay with theirs until they start from files. */
+  async adoptRunsc(runsc: { readonly program: string; readonly version: string }): Promise<void> {
+    await this.#ground.binaries.adopt(runsc);
+    this.#ahead.moorings.refill();
+  }
+
   start(
     instance: Instance,
     from: SealedCheckpoint,
@@ -206,7 +219,7 @@ export class GvisorRuntime implements Runtime {
       try {
         // While its programs still run, so that they are long over when the image is made.
         await network.reset(id);
-        await runsc.pause(id, signal);
+        await runsc.pause(record.container, signal);
       } catch (thrown) {
         await network.release(id);
         throw thrown;
@@ -256,7 +269,7 @@ export class GvisorRuntime implements Runtime {
       }
       // Also of one that runs: a freeze that was broken off may have left it without.
       await network.release(id);
-      if (state === 'paused') await runsc.resume(id, signal);
+      if (state === 'paused') await runsc.resume(record.container, signal);
     });
   }
 
@@ -298,7 +311,7 @@ export class GvisorRuntime implements Runtime {
   }
 
   async inspect(checkpoint: SealedCheckpoint): Promise<MemoryVerdict> {
-    const { layers, machine, base, shelf } = this.#ground;
+    const { layers, binaries, processor, base, shelf } = this.#ground;
     const needs = needsOf(checkpoint);
     // Looked at meanwhile.
     const system = needs.root === 'base' ? base.current() : null;
@@ -308,9 +321,9 @@ export class GvisorRuntime implements Runtime {
       throw thrown instanceof TorporError ? thrown.with({ checkpointId: checkpoint.id }) : thrown;
     });
     if (!checkpoint.parts.memory) return { usable: false, why: 'it has none' };
-    if (needs.runsc !== machine.runsc) return { usable: false, why: 'it was made by another build of runsc' };
-    if (needs.processor !== machine.processor)
-      return { usable: false, why: 'it was made on another processor' };
+    const whyNot = binaries.whyNot(needs.runsc);
+    if (whyNot !== undefined) return { usable: false, why: whyNot };
+    if (needs.processor !== processor) return { usable: false, why: 'it was made on another processor' };
     if (system !== null && (await system).fingerprint !== needs.system) {
       return { usable: false, why: 'the system of this machine has changed since it was made' };
     }

@@ -2,6 +2,7 @@
 import { access, constants, mkdtemp, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { TorporError } from '@torpor/protocol';
+import { checkRunsc, checkRunscUse } from './binaries/doctor.ts';
 import { bootOnce } from './boot-once.ts';
 import { findRunsc } from './find-runsc.ts';
 import { bad, type CheckedHost, good, type HostCheck, nearestDirectory } from './host-check.ts';
@@ -24,7 +25,15 @@ export async function hostChecks(host: CheckedHost): Promise<HostCheck[]> {
   // Without that the others fail for no reason of their own.
   if (!system.ok) return [system];
   const room = [checkCgroups, checkDisk, checkMemory];
-  const others = [checkRunsc, checkTini, ...KERNEL_CHECKS, checkScheduling, ...room, checkBoot];
+  const others = [
+    checkRunsc,
+    checkRunscUse,
+    checkTini,
+    ...KERNEL_CHECKS,
+    checkScheduling,
+    ...room,
+    checkBoot,
+  ];
   const checks = [system];
   for (const check of others) checks.push(await check(host));
   return checks;
@@ -39,12 +48,6 @@ async function checkSystem(): Promise<HostCheck> {
     'this is not root, which makes namespaces and mounts',
     'run Torpor as root: `sudo npm start`',
   );
-}
-
-async function checkRunsc(host: CheckedHost): Promise<HostCheck> {
-  const search = await findRunsc(host, host.signal);
-  if (search.found === null) return bad('runsc', search.why, search.fix);
-  return good('runsc', `${search.found.version.name} at ${search.found.program}`);
 }
 
 async function checkTini(): Promise<HostCheck> {

@@ -35,6 +35,8 @@ export interface InstanceRecord {
   readonly merged: LayerId | null;
   readonly tools: string;
   readonly system: string | null;
+  /** The digest of the runsc that runs it. */
+  readonly runsc: string;
   readonly guestAddress: string;
   /** What the agent asks of callers, and of the server when it is told who it is. */
   readonly token: string;

@@ -4,14 +4,16 @@
  * The kernel cannot refuse memory or disk to a program of a guest: it would refuse them to the sentry, which
  * stands still then. So the sandbox is ended, and what it had written is kept as after any other accident.
  */
-import { writeFile } from 'node:fs/promises';
+import { stat, writeFile } from 'node:fs/promises';
 import type { Instance } from '@torpor/engine';
 import type { Resources } from '@torpor/protocol';
 import { passedLimit, REASONS } from './end-reason.ts';
 import type { Ground } from './ground.ts';
 import type { InstanceRecord } from './instance-files.ts';
+import { heldUsage } from './layers/held-files.ts';
 import type { LayerId } from './layers/layer-id.ts';
 import { chargeOf, LayerWatch, roomOf } from './layers/layer-watch.ts';
+import type { Usage } from './layers/layers.ts';
 
 const MIB = 1024 * 1024;
 const LOOK_EVERY_MS = 500;
@@ -27,6 +29,8 @@ interface Watched {
   readonly instance: Instance;
   readonly record: InstanceRecord;
   readonly limits: Resources;
+  /** Its sentry and its gofer, which hold its open files. */
+  pids?: readonly number[];
 }
 
 export class LimitsWatch {
@@ -42,9 +46,9 @@ export class LimitsWatch {
 
   constructor(ground: Ground) {
     this.#ground = ground;
-    const { layers, clock, place, report } = ground;
+    const { clock, place, report } = ground;
     this.#disk = new LayerWatch({
-      usage: (id, signal) => layers.usage(id, signal),
+      usage: (id, signal) => this.#usage(id, signal),
       room: () => roomOf(place),
       clock,
       passed: async (id) => {
@@ -60,7 +64,7 @@ export class LimitsWatch {
   /** `limits` with nothing left open that the machine must be protected from. */
   add(instance: Instance, record: InstanceRecord, limits: Resources): void {
     const { clock, report } = this.#ground;
-    const watched = { instance, record, limits };
+    const watched: Watched = { instance, record, limits };
     this.#byName.set(record.container.id, watched);
     if (limits.diskMb === undefined) return;
     this.#byLayer.set(record.upper, watched);
@@ -83,6 +87,17 @@ export class LimitsWatch {
   async close(): Promise<void> {
     this.#closing.abort();
     await Promise.all([this.#looking, this.#measuring, this.#disk.stop()]);
+  }
+
+  /** What has names, and what is deleted and still held open. */
+  async #usage(id: LayerId, signal: AbortSignal): Promise<Usage> {
+    const named = await this.#ground.layers.usage(id, signal);
+    const watched = this.#byLayer.get(id);
+    if (watched === undefined) return named;
+    const { container, rootfs } = watched.record;
+    watched.pids ??= await this.#ground.runsc.processes(container);
+    const held = await heldUsage(watched.pids, (await stat(rootfs)).dev, signal);
+    return { bytes: named.bytes + held.bytes, entries: named.entries + held.entries };
   }
 
   async #look(): Promise<void> {

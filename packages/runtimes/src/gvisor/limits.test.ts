@@ -152,6 +152,24 @@ describe.skipIf(why !== null)('a sandbox with limits', { timeout: SLOW }, () => 
     });
   });
 
+  it.each([
+    [
+      'bytes',
+      `perl -e 'open(F, "+>", "held"); unlink "held"; print F "x" x (1 << 20) for 1 .. 60; sleep 60'`,
+    ],
+    [
+      'names',
+      `perl -e 'for (1 .. 8000) { open(my $f, "+>", "held"); unlink "held"; push @f, $f } sleep 60'`,
+    ],
+  ])('on files is ended for %s of deleted files that it holds open', async (_, hold) => {
+    const instance = await started({ diskMb: 20 });
+    expect(await ended(instance, `cd $HOME; ${hold}`)).toEqual({
+      is: 'gone',
+      files: true,
+      why: 'its files take more than the 20 MB that they may take',
+    });
+  });
+
   it('on processor time has them in its control group', async () => {
     const instance = await started({ cpus: 0.5 });
     const record = join(world.dataDir, 'gvisor', 'instances', instance.sandboxId, '1', 'instance.json');

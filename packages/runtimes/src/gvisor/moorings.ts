@@ -14,7 +14,10 @@ interface Ready extends Mooring {
   readonly directory: string;
   readonly tools: string;
   readonly system: string | undefined;
+  readonly runsc: string;
 }
+
+type Fit = Pick<Stack, 'tools' | 'system' | 'binary'>;
 
 export class Moorings {
   readonly #ground: Ground;
@@ -54,24 +57,26 @@ export class Moorings {
   }
 
   async #makeAll(): Promise<void> {
-    const { tools, base } = this.#ground;
-    const stack = { tools, system: await base.current() };
+    const { tools, base, binaries } = this.#ground;
+    const stack = { tools, system: await base.current(), binary: binaries.current };
     const useless = this.#ready.filter((one) => !fits(one, stack));
     this.#ready = this.#ready.filter((one) => !useless.includes(one));
     for (const one of useless) await this.#clear(one);
     while (this.#ready.length < this.#most) this.#ready.push(await this.#make(stack));
   }
 
-  async #make({ tools, system }: Pick<Stack, 'tools' | 'system'>): Promise<Ready> {
+  async #make(stack: Fit): Promise<Ready> {
     const { signal } = this.#closing;
     signal.throwIfAborted();
     const { name, directory } = newBerth(this.#ground);
     const paths = pathsIn(directory);
     try {
-      const order = { name, paths, stack: { tools, system }, hostname: 'sandbox' };
+      const order = { name, paths, stack, hostname: 'sandbox' };
       const mooring = await layOut(this.#ground, order, signal);
       const poised = await this.#ground.runsc.poise(mooring.container);
-      return { ...mooring, poised, directory, tools: tools.fingerprint, system: system?.fingerprint };
+      const { tools, system, binary } = stack;
+      const made = { tools: tools.fingerprint, system: system?.fingerprint, runsc: binary.digest };
+      return { ...mooring, poised, directory, ...made };
     } catch (thrown) {
       await clearBerth(this.#ground, { name, ...paths }, new AbortController().signal);
       throw thrown;
@@ -84,7 +89,7 @@ export class Moorings {
   }
 }
 
-function fits(one: Ready, { tools, system }: Pick<Stack, 'tools' | 'system'>): boolean {
+function fits(one: Ready, { tools, system, binary }: Fit): boolean {
   const isSame = one.tools === tools.fingerprint && one.system === system?.fingerprint;
-  return isSame && one.poised.isWaiting;
+  return isSame && one.runsc === binary.digest && one.poised.isWaiting;
 }

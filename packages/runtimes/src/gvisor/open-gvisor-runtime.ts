@@ -6,6 +6,7 @@ import { type Clock, type Runtime, systemClock } from '@torpor/engine';
 import { writing } from '../storage-failure.ts';
 import { clearBerth } from './berth.ts';
 import { Berths } from './berths.ts';
+import { RunscBinaries } from './binaries/runsc-binaries.ts';
 import { Cgroups, findCgroups } from './cgroups.ts';
 import type { Ground } from './ground.ts';
 import { BaseSystems } from './guest/base-system.ts';
@@ -28,8 +29,10 @@ export interface GvisorRuntimeOptions {
   readonly dataDir: string;
   /** The directory of the agent's bundle. */
   readonly agentDir: string;
-  /** A usable runsc, and exactly which one. */
-  readonly runsc: { readonly program: string; readonly build: string };
+  /** A usable runsc, for new sandboxes. */
+  readonly runsc: { readonly program: string; readonly version: string };
+  /** Memory that an older runsc wrote is not restored: a day such as 20250101. */
+  readonly oldestRunsc?: number | undefined;
   readonly clock?: Clock;
   readonly node?: string;
   /** How many containers may wait for somebody to need them. */
@@ -43,6 +46,8 @@ export interface GvisorRuntimeOptions {
 /** A runtime that can be closed: sandboxes go on running, what was only made ahead is taken away. */
 export interface OpenedRuntime extends Runtime {
   close(): Promise<void>;
+  /** New sandboxes use this runsc from here on. */
+  adoptRunsc(runsc: { readonly program: string; readonly version: string }): Promise<void>;
 }
 
 /** What lives in memory on the machine: gone after a restart of it, as the sandboxes are. */
@@ -101,10 +106,12 @@ export async function gvisorRuntime(options: GvisorRuntimeOptions): Promise<Open
     base: new BaseSystems({ view, tools, clock }),
     tools,
     shelf,
-    machine: { runsc: options.runsc.build, processor: (await machineIdentity()).processor },
+    binaries: new RunscBinaries(at('runsc'), options.oldestRunsc),
+    processor: (await machineIdentity()).processor,
     clock,
     report,
   };
+  await ground.binaries.open(options.runsc);
   await ground.files.open();
   await ground.owned.open();
   await ground.images.open();
@@ -135,7 +142,8 @@ async function openCgroups(tag: string): Promise<Cgroups | null> {
  * any layer may be its own, and so may any container that runs, and they stay until that is settled.
  */
 async function clearLeftovers(ground: Ground, signal: AbortSignal): Promise<void> {
-  const { files, layers, owned } = ground;
+  const { files, layers, owned, binaries } = ground;
+  const running = new Set<string>();
   const used = new Set<string>();
   const spokenOf = new Set<string>();
   let isAllKnown = true;
@@ -144,6 +152,7 @@ async function clearLeftovers(ground: Ground, signal: AbortSignal): Promise<void
     isAllKnown &&= record !== undefined;
     if (record === undefined) continue;
     used.add(record.container.id);
+    running.add(record.runsc);
     const { upper, merged, lower } = record;
     for (const layer of [upper, merged, ...lower.map(({ id }) => id)])
       if (layer !== null) spokenOf.add(layer);
@@ -151,11 +160,15 @@ async function clearLeftovers(ground: Ground, signal: AbortSignal): Promise<void
   const isSomebodys = async (name: string) => used.has(name) || (!isAllKnown && (await mayRun(ground, name)));
   await clearBerths(ground, isSomebodys, signal);
   const ownedByAll = await owned.all();
+  const ownedLayers = ownedByAll && new Set(ownedByAll.flatMap(({ layers: own }) => own));
   for await (const { id, state } of layers.list()) {
     // A merge may have ended just before the server did.
-    const isOwned = state === 'sealed' && ownedByAll?.has(id) !== false;
+    const isOwned = state === 'sealed' && ownedLayers?.has(id) !== false;
     const isNobodys = isAllKnown && !spokenOf.has(id) && !isOwned;
     if (state === 'removing' || state === 'making' || isNobodys) await layers.remove(id);
+  }
+  if (isAllKnown && ownedByAll !== undefined) {
+    await binaries.removeUnused(new Set([...running, ...ownedByAll.flatMap(({ runsc }) => runsc ?? [])]));
   }
 }
 

@@ -1,6 +1,7 @@
 /**
- * Which layers a checkpoint owns. Written before they are sealed, so that none is ever sealed for a checkpoint
- * that nobody could find it by; a checkpoint that did not come to be has nothing but this to be cleared by.
+ * What a checkpoint owns: its layers, and the runsc that reads its memory. Written before the layers are sealed, so
+ * that a layer is never sealed for a checkpoint by which it cannot be found. A checkpoint that was never committed has
+ * nothing but this record to be cleared by.
  */
 import { mkdir, readdir, readFile, rm } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -8,6 +9,12 @@ import type { CheckpointId } from '@torpor/protocol';
 import { writeWhole } from '../durable.ts';
 import { isMissing, writing } from '../storage-failure.ts';
 import type { LayerId } from './layers/layer-id.ts';
+
+export interface Owned {
+  readonly layers: readonly LayerId[];
+  /** The digest of the runsc that wrote its memory; null when it has none, or was made before this was recorded. */
+  readonly runsc: string | null;
+}
 
 export class OwnedLayers {
   readonly #directory: string;
@@ -20,9 +27,9 @@ export class OwnedLayers {
     await writing(this.#directory, () => mkdir(this.#directory, { recursive: true, mode: 0o700 }));
   }
 
-  async set(checkpoint: CheckpointId, layers: readonly LayerId[]): Promise<void> {
+  async set(checkpoint: CheckpointId, owned: Owned): Promise<void> {
     const path = this.#path(checkpoint);
-    await writing(path, () => writeWhole(path, JSON.stringify(layers)));
+    await writing(path, () => writeWhole(path, JSON.stringify(owned)));
   }
 
   async of(checkpoint: CheckpointId): Promise<readonly LayerId[]> {
@@ -30,17 +37,16 @@ export class OwnedLayers {
       if (isMissing(thrown)) return '[]';
       throw thrown;
     });
-    return JSON.parse(text) as LayerId[];
+    return parse(text).layers;
   }
 
-  /** Of all checkpoints; undefined when there is one of which that cannot be read. */
-  async all(): Promise<ReadonlySet<LayerId> | undefined> {
-    const all = new Set<LayerId>();
+  /** Of all checkpoints; undefined when the record of one cannot be read. */
+  async all(): Promise<readonly Owned[] | undefined> {
+    const all: Owned[] = [];
     for (const name of await readdir(this.#directory)) {
       if (!name.endsWith('.json')) continue;
       try {
-        const layers = JSON.parse(await readFile(join(this.#directory, name), 'utf8')) as LayerId[];
-        for (const layer of layers) all.add(layer);
+        all.push(parse(await readFile(join(this.#directory, name), 'utf8')));
       } catch {
         return undefined;
       }
@@ -55,4 +61,10 @@ export class OwnedLayers {
   #path(checkpoint: CheckpointId): string {
     return join(this.#directory, `${checkpoint}.json`);
   }
+}
+
+/** Records of earlier versions are the list of layers alone. */
+function parse(text: string): Owned {
+  const record = JSON.parse(text) as Owned | readonly LayerId[];
+  return 'layers' in record ? record : { layers: record, runsc: null };
 }

@@ -16,8 +16,6 @@ export type Probe =
       readonly program: string;
       /** Of runsc, as people call it. */
       readonly version: string;
-      /** Of runsc, exactly: only this one reads the memory images it has written. */
-      readonly build: string;
     }
   /** One line for people: what is missing, and what to type. */
   | { readonly ok: false; readonly why: string };
@@ -37,7 +35,7 @@ export async function probeGvisor(host: CheckedHost): Promise<Probe> {
     if (failed !== undefined) return { ok: false, why: sentence(failed) };
     await remember(record, proof);
   }
-  return { ok: true, program, version: version.name, build };
+  return { ok: true, program, version: version.name };
 }
 
 async function firstFailure(checks: typeof FIRST_CHECKS, host: CheckedHost): Promise<HostCheck | undefined> {

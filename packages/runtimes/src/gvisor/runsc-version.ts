@@ -3,6 +3,7 @@ import { createHash } from 'node:crypto';
 import { createReadStream } from 'node:fs';
 import { pipeline } from 'node:stream/promises';
 import { TorporError } from '@torpor/protocol';
+import { dayOf } from './binaries/releases.mjs';
 import { runCommand } from './command.ts';
 
 export interface RunscVersion {
@@ -12,8 +13,6 @@ export interface RunscVersion {
   readonly day: number | null;
 }
 
-/** Before this, a checkpoint of a program that waits for connections panics. */
-const OLDEST_DAY = 20230601;
 const BOUND_MS = 10_000;
 
 export async function readRunscVersion(program: string, signal: AbortSignal): Promise<RunscVersion> {
@@ -28,12 +27,7 @@ export async function readRunscVersion(program: string, signal: AbortSignal): Pr
 export function parseRunscVersion(printed: string): RunscVersion | undefined {
   const [, name] = /^runsc version (\S+)$/m.exec(printed) ?? [];
   if (name === undefined) return undefined;
-  const [day] = /\d{8}/.exec(name) ?? [];
-  return { name, day: day === undefined ? null : Number(day) };
-}
-
-export function isNewEnough({ day }: RunscVersion): boolean {
-  return day !== null && day >= OLDEST_DAY;
+  return { name, day: dayOf(name) };
 }
 
 /** The content of the program: two builds of one version do not read each other's memory images. */

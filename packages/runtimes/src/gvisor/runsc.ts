@@ -46,9 +46,20 @@ export interface Container {
   readonly logs: string;
   /** The network namespace that config.json names, as a path; null when there is none. */
   readonly netns: string | null;
+  /** The runsc that makes and commands it; the usual one when it is not said. */
+  readonly runsc?: ContainerProgram;
   /** Wraps the command that makes the sentry, so that it starts as a member of a control group. */
   readonly entering?: (command: readonly string[]) => readonly [string, ...string[]];
 }
+
+interface ContainerProgram {
+  readonly program: string;
+  /** Whether its network must be set up where /proc/sys/net is hidden. */
+  readonly hideNetworkSettings: boolean;
+}
+
+/** What names a container to the program that commands it. */
+export type NamedContainer = Pick<Container, 'id' | 'runsc'>;
 
 export type ContainerState =
   | { readonly is: 'created' | 'running' | 'paused'; readonly pid: number }
@@ -129,7 +140,7 @@ export class Runsc {
   /** Takes over the addresses and routes of the network namespace, and starts what was created. */
   async start(container: Container, signal: AbortSignal): Promise<void> {
     const { id } = container;
-    await this.#attached('start', id, this.#command(['start', id]), signal, {
+    await this.#attached('start', container, ['start', id], signal, {
       launcher: this.#launcherOf(container),
     });
   }
@@ -162,6 +173,7 @@ export class Runsc {
     await mkdir(logs, { recursive: true, mode: 0o700 });
     const image = join(bundle, 'image');
     const command = this.#command(
+      container,
       ['restore', '--detach', `--image-path=${image}`, `--bundle=${bundle}`, id],
       logs,
     );
@@ -200,7 +212,8 @@ export class Runsc {
         signal.throwIfAborted();
         if (status === 0) return;
         // One that hangs says nothing against the image.
-        if (status === null && bound.aborted) throw hung(this.#options.program, boundMs, { container: id });
+        if (status === null && bound.aborted)
+          throw hung(this.#programOf(container), boundMs, { container: id });
         throw runscFailure(
           { verb: 'restore', container: id, status, said: await lastLogged(log, before) },
           null,
@@ -210,19 +223,25 @@ export class Runsc {
   }
 
   /** Stops all processes inside; nothing to do when they are. A container that was never started breaks by it. */
-  async pause(id: string, signal: AbortSignal): Promise<void> {
-    await this.#attached('pause', id, this.#command(['pause', id]), signal, { already: 'paused' });
+  async pause(container: NamedContainer, signal: AbortSignal): Promise<void> {
+    await this.#attached('pause', container, ['pause', container.id], signal, { already: 'paused' });
   }
 
   /** Lets them go on; nothing to do when they run. */
-  async resume(id: string, signal: AbortSignal): Promise<void> {
-    await this.#attached('resume', id, this.#command(['resume', id]), signal, { already: 'running' });
+  async resume(container: NamedContainer, signal: AbortSignal): Promise<void> {
+    await this.#attached('resume', container, ['resume', container.id], signal, { already: 'running' });
   }
 
   /** Writes the memory image into a directory that has none; the container goes on as it was, paused or running. */
-  async checkpoint(id: string, image: string, signal: AbortSignal): Promise<void> {
-    const args = ['checkpoint', '--leave-running', '--compression=none', `--image-path=${image}`, id];
-    await this.#attached('checkpoint', id, this.#command(args), signal);
+  async checkpoint(container: NamedContainer, image: string, signal: AbortSignal): Promise<void> {
+    const args = [
+      'checkpoint',
+      '--leave-running',
+      '--compression=none',
+      `--image-path=${image}`,
+      container.id,
+    ];
+    await this.#attached('checkpoint', container, args, signal);
   }
 
   /**
@@ -241,8 +260,10 @@ export class Runsc {
   }
 
   /** What is known about a container. Throws when its sentry does not answer: that is no proof of anything. */
-  async state(id: string, signal: AbortSignal): Promise<ContainerState> {
-    const { status, stdout, stderr } = await this.#run('state', this.#command(['state', id]), signal);
+  async state(container: NamedContainer, signal: AbortSignal): Promise<ContainerState> {
+    const { id } = container;
+    const command = this.#command(container, ['state', id]);
+    const { status, stdout, stderr } = await this.#run('state', command, signal);
     if (status !== 0) {
       if (!(await this.#root.has(id))) return { is: 'absent' };
       throw runscFailure({ verb: 'state', container: id, status, said: stderr }, null);
@@ -260,9 +281,14 @@ export class Runsc {
     return [...new Set([...files, ...processes])].sort();
   }
 
+  /** The processes of this machine behind a container: its sentry and its gofer. */
+  async processes(container: Pick<Container, 'id' | 'bundle'>): Promise<number[]> {
+    return (await this.#processesOf(container)).map(({ pid }) => pid);
+  }
+
   /** Sends a signal to the first process inside. */
-  async kill(id: string, signalName: string, signal: AbortSignal): Promise<void> {
-    await this.#attached('kill', id, this.#command(['kill', id, signalName]), signal);
+  async kill(container: NamedContainer, signalName: string, signal: AbortSignal): Promise<void> {
+    await this.#attached('kill', container, ['kill', container.id, signalName], signal);
   }
 
   /**
@@ -302,10 +328,10 @@ export class Runsc {
    * Removes everything there is of a container, whatever state it is in; absent is fine. Not for a caller's
    * path: runsc waits until the machine's first process has collected the dead, which may take seconds.
    */
-  async delete(container: Pick<Container, 'id' | 'bundle'>, signal: AbortSignal): Promise<void> {
+  async delete(container: NamedContainer & Pick<Container, 'bundle'>, signal: AbortSignal): Promise<void> {
     const { id } = container;
     await this.end(container, signal);
-    await this.#attached('delete', id, this.#command(['delete', '--force', id]), signal);
+    await this.#attached('delete', container, ['delete', '--force', id], signal);
     // A container that was never finished leaves these behind.
     await this.forget(id);
   }
@@ -316,12 +342,19 @@ export class Runsc {
     return { is: status === 'running' || status === 'paused' ? status : 'created', pid };
   }
 
-  #command(args: readonly string[], logs?: string): readonly [string, ...string[]] {
-    const { program, root, network, ignoreCgroups, hostUds, debug } = this.#options;
+  #command(
+    container: NamedContainer,
+    args: readonly string[],
+    logs?: string,
+  ): readonly [string, ...string[]] {
+    const { root, network, ignoreCgroups, hostUds, debug } = this.#options;
+    const program = this.#programOf(container);
     const flags = [`--root=${root}`, '--platform=systrap', '--overlay2=none', `--network=${network}`];
     // A connection that the sandbox has closed is remembered for a minute, and would keep an image from being
     // made. Those that a program still holds must be reset first: an image with one would break its program.
     if (network === 'sandbox') flags.push('--net-disconnect-ok');
+    // For the filter of the OCI spec, where it has one.
+    flags.push('--oci-seccomp');
     if (ignoreCgroups === true) flags.push('--ignore-cgroups');
     if (hostUds !== undefined) flags.push(`--host-uds=${hostUds}`);
     if (logs !== undefined) {
@@ -333,8 +366,13 @@ export class Runsc {
   }
 
   /** For those commands that set up the network. */
-  #launcherOf({ netns }: Container): Launcher {
-    return netns === null ? usualLauncher : this.#veil;
+  #launcherOf({ netns, runsc }: Container): Launcher {
+    const hides = netns !== null && runsc?.hideNetworkSettings !== false;
+    return hides ? this.#veil : usualLauncher;
+  }
+
+  #programOf({ runsc }: NamedContainer): string {
+    return runsc?.program ?? this.#options.program;
   }
 
   #run(
@@ -353,16 +391,16 @@ export class Runsc {
   /** A command that leaves nothing running. One that fails because the container is so already has not failed. */
   async #attached(
     verb: Verb,
-    id: string,
-    command: readonly [string, ...string[]],
+    container: NamedContainer,
+    args: readonly string[],
     signal: AbortSignal,
     { already, ...place }: { already?: ContainerState['is'] } & Pick<CommandOptions, 'launcher'> = {},
   ): Promise<void> {
-    const { status, stderr } = await this.#run(verb, command, signal, place);
+    const { status, stderr } = await this.#run(verb, this.#command(container, args), signal, place);
     if (status === 0) return;
-    const state = await this.#stateAfter(id, signal);
+    const state = await this.#stateAfter(container, signal);
     if (already !== undefined && state?.is === already) return;
-    throw runscFailure({ verb, container: id, status, said: stderr }, state);
+    throw runscFailure({ verb, container: container.id, status, said: stderr }, state);
   }
 
   /** A command that leaves the sentry running, or gives it a file to write to. */
@@ -378,7 +416,7 @@ export class Runsc {
     const before = await sizeOf(log);
     const output = this.#outputOf(container);
     const words = [verb, ...args];
-    const command = this.#command(words, logs);
+    const command = this.#command(container, words, logs);
     // What `create` has made is a member already.
     const isNew = verb !== 'restore' || !(await this.#root.has(id));
     const wrapped = (isNew ? container.entering?.(command) : undefined) ?? command;
@@ -398,8 +436,8 @@ export class Runsc {
     if ('pid' in found) sendSignal(found.pid, name);
   }
 
-  async #stateAfter(id: string, signal: AbortSignal): Promise<ContainerState | null> {
-    return this.state(id, signal).catch(() => {
+  async #stateAfter(container: NamedContainer, signal: AbortSignal): Promise<ContainerState | null> {
+    return this.state(container, signal).catch(() => {
       signal.throwIfAborted();
       return null;
     });

@@ -337,19 +337,16 @@ describe.skipIf(why !== null)('from inside a sandbox', { timeout: SLOW }, () => 
         for (const how of await program<string[]>('DATAGRAMS', targets)) expect(how).not.toBe('answered');
       });
 
-      it('cannot forge packets: not without a namespace of its own, and with one they lead nowhere', async () => {
+      it('cannot read or forge packets, not in a user namespace either', async () => {
         const { guestAddress } = await recordOf(neighbour);
         const senders = ['127.0.0.1', guestAddress, hostAddress(), '192.0.2.7', '0.0.0.0'];
         const router = await routerMac(attacker);
         const line = (target: string) =>
           `perl /tmp/FORGERY ${target} ${bait.udpPort} ${bait.ports.everywhere} ${router} ${senders.join(' ')}`;
-        expect(await attempt(line(hostAddress()))).toMatch(
-          /^raw socket: Operation not permitted\nframes: Operation not permitted\n$/,
-        );
+        const refused = 'raw socket: Operation not permitted\nframes: Operation not permitted\n';
+        expect(await attempt(line(hostAddress()))).toBe(refused);
         for (const target of [hostAddress(), guestAddress]) {
-          // Whole frames are more than every runsc lets anybody send.
-          const sent = new RegExp(`^raw socket: sent ${2 * senders.length}\nframes: sent \\d+\n$`);
-          expect(await attempt(`unshare -Ur ${line(target)}`)).toMatch(sent);
+          expect(await attempt(`unshare -Ur ${line(target)}`)).toBe(refused);
         }
         // What was sent before this has been dealt with when this is.
         expect(await talks([{ host: 'good.example', port: 80 }])).toEqual([

@@ -4,8 +4,17 @@ import { dirname, join } from 'node:path';
 import type { Address, Instance, SealedCheckpoint, Started, StartSpec } from '@torpor/engine';
 import { bareSandboxId, TorporError } from '@torpor/protocol';
 import { setUpAgent } from './agent-door.ts';
-import { type Berth, clearBerth, type Mooring, makeBerth, type Stack, settle } from './berth.ts';
+import {
+  type Berth,
+  clearBerth,
+  containerProgram,
+  type Mooring,
+  makeBerth,
+  type Stack,
+  settle,
+} from './berth.ts';
 import type { Berths } from './berths.ts';
+import type { RunscBinary } from './binaries/runsc-binaries.ts';
 import { bringUpServices, knockAtServices } from './bring-up-services.ts';
 import { type GvisorNeeds, MEMORY, needsOf, readSecrets } from './checkpoint-needs.ts';
 import { withDefaults } from './default-limits.ts';
@@ -128,7 +137,14 @@ async function berthFor(
 export async function stackFor(ground: Ground, needs: GvisorNeeds, use: 'memory' | 'files'): Promise<Stack> {
   const tools = use === 'memory' ? await openGuestTools(ground.shelf, needs.tools) : ground.tools;
   const system = needs.root === 'base' ? await ground.base.current() : null;
-  return { root: needs.root, lower: needs.layers, tools, system };
+  const binary = use === 'memory' ? keptBinary(ground, needs.runsc) : ground.binaries.current;
+  return { root: needs.root, lower: needs.layers, tools, system, binary };
+}
+
+function keptBinary({ binaries }: Ground, digest: string): RunscBinary {
+  const kept = binaries.find(digest);
+  if (kept !== undefined) return kept;
+  throw new TorporError('checkpoint_incompatible', 'The runsc that wrote the memory is no longer kept.');
 }
 
 function recordOf(
@@ -139,7 +155,8 @@ function recordOf(
   mooring: Mooring | undefined,
 ): InstanceRecord {
   const { bundle, logs, rootfs } = ground.files.paths(instance);
-  const own = { id: instanceName(ground.tag, instance), bundle, logs, netns: null };
+  const runsc = containerProgram(stack.binary);
+  const own = { id: instanceName(ground.tag, instance), bundle, logs, netns: null, runsc };
   return {
     version: 1,
     container: mooring?.container ?? own,
@@ -150,6 +167,7 @@ function recordOf(
     merged: null,
     tools: stack.tools.fingerprint,
     system: stack.system?.fingerprint ?? null,
+    runsc: stack.binary.digest,
     guestAddress: mooring?.attachment.guestAddress ?? '',
     token: secret(),
     credential: secret(),

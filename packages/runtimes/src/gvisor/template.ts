@@ -34,12 +34,13 @@ export async function prepareTemplate(
   const { checkpointId } = staging;
   const bottom = await layers.create();
   const upper = await layers.create();
-  await owned.set(checkpointId, [upper, bottom]);
+  const binary = ground.binaries.current;
+  await owned.set(checkpointId, { layers: [upper, bottom], runsc: binary.digest });
   await order.progress('unpacking');
   const ends = await fillRoot(ground, order, layers.path(bottom), signal);
   const { nonce } = await layers.seal(bottom, signal);
   const under: StackedLayer = { id: bottom, nonce, owner: checkpointId };
-  const stack: Stack = { ...ends, lower: [under], tools: ground.tools };
+  const stack: Stack = { ...ends, lower: [under], tools: ground.tools, binary };
   await bootOnce(ground, order, staging, stack, upper, signal);
   const top: StackedLayer = {
     id: upper,
@@ -47,7 +48,12 @@ export async function prepareTemplate(
     owner: checkpointId,
   };
   const { root, tools, system } = stack;
-  const about = { root, tools: tools.fingerprint, system: system?.fingerprint ?? null };
+  const about = {
+    root,
+    tools: tools.fingerprint,
+    system: system?.fingerprint ?? null,
+    runsc: binary.digest,
+  };
   return captured(ground, about, [top, under], checkpointId, true, order.name);
 }
 
@@ -101,7 +107,7 @@ async function bootOnce(
       await boot(ground, order, berth, credential, own);
       // While its programs still run, so that they hear of it.
       await network.reset(name);
-      await runsc.pause(name, own);
+      await runsc.pause(berth.container, own);
     });
     await order.progress('capturing');
     await writeImage(ground, { container: berth.container, credential }, staging, async () => {}, signal);

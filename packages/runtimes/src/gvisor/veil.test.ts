@@ -54,8 +54,8 @@ describe.skipIf(program === undefined)('a container in a network namespace', () 
 
   async function saved(container: Container): Promise<string> {
     const image = join(world.top, 'image');
-    await world.runsc.pause(container.id, unhurried);
-    await world.runsc.checkpoint(container.id, image, unhurried);
+    await world.runsc.pause(container, unhurried);
+    await world.runsc.checkpoint(container, image, unhurried);
     await world.runsc.end(container, unhurried);
     return image;
   }

@@ -23,6 +23,7 @@ const guest: GuestSpec = {
   cgroup: { path: '/torpor/box', countsSwap: true },
   resources: { memoryMb: 512, cpus: 1.5, processes: 256, diskMb: 1000 },
   sudo: true,
+  filterRawSockets: false,
 };
 
 describe('the configuration of a guest', () => {

@@ -33,6 +33,8 @@ export interface GuestSpec {
   readonly resources: Resources;
   /** Whether the members of the group sudo may act as root. */
   readonly sudo: boolean;
+  /** Refuses raw and packet sockets by a filter, where the kernel of the guest would give them to user namespaces. */
+  readonly filterRawSockets: boolean;
   readonly annotations?: Readonly<Record<string, string>>;
 }
 
@@ -56,8 +58,7 @@ const NODE_FLAGS = [
 
 /**
  * What root of a guest may do there. Raw sockets, devices and the network's settings are not among it. The
- * right to administer is: the agent needs it to change the host name, and any user can have it anyway in a
- * user namespace of its own. It is over the guest's kernel only.
+ * right to administer is: the agent needs it to change the host name. It is over the guest's kernel only.
  */
 const CAPABILITIES = [
   'CAP_AUDIT_WRITE',
@@ -76,6 +77,29 @@ const CAPABILITIES = [
   'CAP_SYS_PTRACE',
 ];
 
+const [AF_INET, AF_INET6, AF_PACKET] = [2, 10, 17];
+const SOCK_RAW = 3;
+/** The rest of a socket's type are flags. */
+const SOCKET_TYPE_MASK = 0xf;
+
+/** Whoever could read packets of the guest would read what the server and the agent say to each other. */
+const WITHOUT_RAW_SOCKETS = {
+  defaultAction: 'SCMP_ACT_ALLOW',
+  syscalls: [
+    refusedSocket([{ index: 0, value: AF_PACKET, op: 'SCMP_CMP_EQ' }]),
+    ...[AF_INET, AF_INET6].map((family) =>
+      refusedSocket([
+        { index: 0, value: family, op: 'SCMP_CMP_EQ' },
+        { index: 1, value: SOCKET_TYPE_MASK, valueTwo: SOCK_RAW, op: 'SCMP_CMP_MASKED_EQ' },
+      ]),
+    ),
+  ],
+};
+
+function refusedSocket(args: readonly Readonly<Record<string, unknown>>[]) {
+  return { names: ['socket'], action: 'SCMP_ACT_ERRNO', args };
+}
+
 interface Mount {
   readonly destination: string;
   readonly type: string;
@@ -92,6 +116,7 @@ export function ociSpec(guest: GuestSpec) {
     mounts: mountsOf(guest),
     linux: {
       namespaces: namespacesOf(guest),
+      ...(guest.filterRawSockets ? { seccomp: WITHOUT_RAW_SOCKETS } : {}),
       ...(guest.cgroup === null ? {} : { cgroupsPath: guest.cgroup.path, resources: limitsOf(guest) }),
     },
     annotations: { ...guest.annotations },

@@ -1,6 +1,6 @@
 import { execFile } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
-import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, readdir, readFile, rm, truncate, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
@@ -49,6 +49,19 @@ describe('memory images', () => {
     await write(1);
     await rm(packedOf(1), { recursive: true });
     expect(await read(1)).toBe('1'.repeat(1_000));
+  });
+
+  it.each([
+    ['removed', (image: string) => rm(image, { recursive: true })],
+    ['emptied', (image: string) => rm(join(image, 'pages.img'))],
+    ['cut short', (image: string) => truncate(join(image, 'pages.img'), 10)],
+  ])('come from their checkpoint when the copy at hand was %s', async (_, damage) => {
+    await write(1);
+    const [name = ''] = await atHand();
+    await damage(join(place, 'at-hand', name));
+
+    expect(await read(1)).toBe('1'.repeat(1_000));
+    expect(await atHand()).toHaveLength(1);
   });
 
   it('come from their checkpoint after a restart', async () => {

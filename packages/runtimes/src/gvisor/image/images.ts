@@ -27,8 +27,14 @@ export interface ImageOrder {
 
 interface Image {
   /** Resolves when it can be read there. */
-  readonly path: Promise<string>;
+  readonly copy: Promise<Copy>;
   users: number;
+}
+
+/** An image as runsc reads it, with the size of each of its files. */
+interface Copy {
+  readonly path: string;
+  readonly sizes: ReadonlyMap<string, number>;
 }
 
 export class Images {
@@ -73,8 +79,9 @@ export class Images {
       // None of them outlives the failure of the other.
       await Promise.allSettled(tasks);
       const [, done] = await Promise.all(tasks);
-      if (this.#inMemory.has(path)) this.#inMemory.set(path, await bytesIn(path));
-      const image = { path: Promise.resolve(path), users: 0 };
+      const sizes = await sizesIn(path);
+      if (this.#inMemory.has(path)) this.#inMemory.set(path, sum(sizes.values()));
+      const image = { copy: Promise.resolve({ path, sizes }), users: 0 };
       this.#atHand.set(id, image);
       await this.#letGo(id, image);
       return done;
@@ -86,12 +93,16 @@ export class Images {
 
   /** The image stays where it is until `work` has ended. */
   async use<T>(id: CheckpointId, packed: string, work: (image: string) => Promise<T>): Promise<T> {
-    const image = this.#atHand.get(id) ?? { path: this.#unpacked(id, packed), users: 0 };
+    const found = this.#atHand.get(id);
+    // The copy is a cache in a place that others can reach; the packed image is the truth.
+    if (found !== undefined && !(await isWhole(found)) && this.#atHand.get(id) === found)
+      await this.forget(id);
+    const image = this.#atHand.get(id) ?? { copy: this.#unpacked(id, packed), users: 0 };
     this.#atHand.delete(id);
     this.#atHand.set(id, image);
     image.users++;
     try {
-      return await work(await image.path);
+      return await work((await image.copy).path);
     } finally {
       image.users--;
       await this.#letGo(id, image);
@@ -107,7 +118,10 @@ export class Images {
 
   /** Clears it away, unless somebody uses it or it is to stay at hand. */
   async #letGo(id: CheckpointId, image: Image): Promise<void> {
-    const path = await image.path.catch(() => undefined);
+    const path = await image.copy.then(
+      (copy) => copy.path,
+      () => undefined,
+    );
     if (image.users > 0) return;
     const isAtHand = this.#atHand.get(id) === image;
     if (isAtHand && path !== undefined && this.#inMemory.has(path)) return;
@@ -115,8 +129,10 @@ export class Images {
     if (path !== undefined) await this.#clear(path);
   }
 
-  async #unpacked(id: CheckpointId, packed: string): Promise<string> {
-    return this.#filled(await packedBytes(packed, id), (path) => unpackImage(packed, path, id));
+  async #unpacked(id: CheckpointId, packed: string): Promise<Copy> {
+    const bytes = await packedBytes(packed, id);
+    const path = await this.#filled(bytes, (at) => unpackImage(packed, at, id));
+    return { path, sizes: await sizesIn(path) };
   }
 
   /** In memory where there is room; others may fill that meanwhile, and then on the disk after all. */
@@ -162,7 +178,7 @@ export class Images {
   }
 
   #taken(): number {
-    return [...this.#inMemory.values()].reduce((sum, bytes) => sum + bytes, 0);
+    return sum(this.#inMemory.values());
   }
 
   async #dropOldest(): Promise<boolean> {
@@ -185,8 +201,22 @@ async function made(path: string): Promise<string> {
   return path;
 }
 
-async function bytesIn(directory: string): Promise<number> {
-  let bytes = 0;
-  for (const name of await readdir(directory)) bytes += (await stat(join(directory, name))).size;
-  return bytes;
+async function sizesIn(directory: string): Promise<Map<string, number>> {
+  const sizes = new Map<string, number>();
+  for (const name of await readdir(directory)) sizes.set(name, (await stat(join(directory, name))).size);
+  return sizes;
+}
+
+/** Whether the files of a copy are there with their sizes. One that could not be made is told by its own failure. */
+async function isWhole({ copy }: Image): Promise<boolean> {
+  const made = await copy.catch(() => undefined);
+  if (made === undefined) return true;
+  const found = await sizesIn(made.path).catch(() => new Map<string, number>());
+  return [...made.sizes].every(([name, size]) => found.get(name) === size);
+}
+
+function sum(numbers: Iterable<number>): number {
+  let total = 0;
+  for (const number of numbers) total += number;
+  return total;
 }

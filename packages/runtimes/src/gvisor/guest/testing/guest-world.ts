@@ -164,6 +164,7 @@ async function furnishWorld(
       cgroup: null,
       resources,
       sudo,
+      filterRawSockets: false,
     });
     await writeFile(join(place.bundle, 'config.json'), JSON.stringify(spec));
     const credentials = { old: '', credential: secret(), token: secret() };
@@ -344,17 +345,17 @@ async function setUp(
     upper: place.upper,
     sh: (line, options) => sh(client, line, options),
     async sleep() {
-      await runsc.pause(container.id, unhurried);
+      await runsc.pause(container, unhurried);
       // Connections into a guest must end on this side before its memory can be written.
       client.close();
       stranger.close();
       await new Promise((resolve) => setTimeout(resolve, 50));
-      await runsc.checkpoint(container.id, place.image, unhurried);
+      await runsc.checkpoint(container, place.image, unhurried);
       await leave();
       return { path: place.image, layers: [place.upper, ...layers], binds, credential };
     },
     async sentryMemory() {
-      const state = await runsc.state(container.id, unhurried);
+      const state = await runsc.state(container, unhurried);
       if (!('pid' in state)) return 0;
       const { stdout } = await run('cat', [`/proc/${state.pid}/smaps_rollup`]);
       return Number(/^Pss:\s+(\d+) kB/m.exec(stdout)?.[1] ?? 0) * 1024;

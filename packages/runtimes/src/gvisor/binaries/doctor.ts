@@ -1,0 +1,76 @@
+/** What a doctor says of runsc: which one is in use, how old it is, what it cannot do, and who uses which. */
+import { readdir, readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { findRunsc } from '../find-runsc.ts';
+import { bad, type CheckedHost, good, type HostCheck } from '../host-check.ts';
+import { InstanceFiles } from '../instance-files.ts';
+import { OwnedLayers } from '../owned-layers.ts';
+import { type BuildStatus, obstacleToBuilding, readBuildStatus } from './build.mjs';
+import { isRecent, limitsOf, PINNED } from './releases.mjs';
+
+export async function checkRunsc(host: CheckedHost): Promise<HostCheck> {
+  const search = await findRunsc(host, host.signal);
+  if (search.found === null) return bad('runsc', search.why, search.fix);
+  const { program, version } = search.found;
+  const age = version.day === null ? '' : `, ${monthsSince(version.day, new Date())} months old`;
+  const limits = limitsOf(version.day).map((limit) => `; ${limit}`);
+  const newer = isRecent(version.day) ? '' : `; ${newerOne(readBuildStatus(host.machineWide))}`;
+  return good('runsc', `${version.name} at ${program}${age}${limits.join('')}${newer}`);
+}
+
+function newerOne(status: BuildStatus | undefined): string {
+  if (status?.state === 'building')
+    return `${PINNED.name} is being built (${status.packages} packages so far)`;
+  if (status?.state === 'failed') return `${PINNED.name} could not be built: ${status.why}`;
+  const obstacle = obstacleToBuilding();
+  if (obstacle !== undefined) return `${PINNED.name} is not built, because ${obstacle}`;
+  return `${PINNED.name} is built when the server starts next`;
+}
+
+/** @param day such as 20240729 */
+export function monthsSince(day: number, now: Date): number {
+  const months = (year: number, month: number) => year * 12 + month;
+  const then = months(Math.floor(day / 10_000), Math.floor((day % 10_000) / 100) - 1);
+  return months(now.getUTCFullYear(), now.getUTCMonth()) - then;
+}
+
+interface Use {
+  running: number;
+  checkpoints: number;
+}
+
+/** Read from the data directory, so that it is told also while no server runs. */
+export async function checkRunscUse({ dataDir }: CheckedHost): Promise<HostCheck> {
+  const uses = await runscUses(join(dataDir, 'gvisor'));
+  const lines = [...uses].map(
+    ([version, { running, checkpoints }]) => `${version}: ${running} running, ${checkpoints} checkpoints`,
+  );
+  return good('sandboxes by runsc', lines.join('; ') || 'none');
+}
+
+async function runscUses(place: string): Promise<Map<string, Use>> {
+  const uses = new Map<string, Use>();
+  const names = new Map<string, string>();
+  const count = async (digest: string, what: keyof Use) => {
+    const name = names.get(digest) ?? (await versionOf(place, digest));
+    names.set(digest, name);
+    const use = uses.get(name) ?? { running: 0, checkpoints: 0 };
+    uses.set(name, { ...use, [what]: use[what] + 1 });
+  };
+  const made: readonly string[] = await readdir(place).catch(() => []);
+  if (!made.includes('instances')) return uses;
+  const files = new InstanceFiles(join(place, 'instances'));
+  for await (const instance of files.list()) {
+    const record = files.read(instance);
+    if (record !== undefined) await count(record.runsc, 'running');
+  }
+  for (const { runsc } of (await new OwnedLayers(join(place, 'owned')).all()) ?? []) {
+    if (runsc !== null) await count(runsc, 'checkpoints');
+  }
+  return uses;
+}
+
+function versionOf(place: string, digest: string): Promise<string> {
+  const unknown = `a runsc that is no longer kept (${digest.slice(0, 12)})`;
+  return readFile(join(place, 'runsc', digest, 'version'), 'utf8').catch(() => unknown);
+}
