@@ -157,10 +157,7 @@ describe.skipIf(why !== null)('a sandbox with limits', { timeout: SLOW }, () => 
       'bytes',
       `perl -e 'open(F, "+>", "held"); unlink "held"; print F "x" x (1 << 20) for 1 .. 60; sleep 60'`,
     ],
-    [
-      'names',
-      `perl -e 'for (1 .. 8000) { open(my $f, "+>", "held"); unlink "held"; push @f, $f } sleep 60'`,
-    ],
+    ['names', `perl -e 'for (1 .. 8000) { open(my $f, "+>", "held"); unlink "held"; push @f, $f } sleep 60'`],
   ])('on files is ended for %s of deleted files that it holds open', async (_, hold) => {
     const instance = await started({ diskMb: 20 });
     expect(await ended(instance, `cd $HOME; ${hold}`)).toEqual({
