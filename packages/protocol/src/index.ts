@@ -1,3 +1,4 @@
+export * from './answered-by.ts';
 export * from './builds.ts';
 export * from './capabilities.ts';
 export * from './errors.ts';

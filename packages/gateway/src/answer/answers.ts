@@ -1,5 +1,12 @@
 /** The gateway's own answers: one shape for programs, E2B's for E2B's clients, a page for people. */
-import { bareSandboxId, factsOf, type RequestId, type TorporError } from '@torpor/protocol';
+import {
+  ANSWERED_BY_GATEWAY,
+  ANSWERED_BY_HEADER,
+  bareSandboxId,
+  factsOf,
+  type RequestId,
+  type TorporError,
+} from '@torpor/protocol';
 import type { PreviewRoute } from '../route/route.ts';
 import { type ClientRequest, type ClientResponse, isHttp2, isNavigation } from './client-side.ts';
 import { e2bAnswer } from './e2b-body.ts';
@@ -106,6 +113,7 @@ export class Answers {
   }
 }
 
+/** Every answer of the gateway's own is sent here. */
 function send(
   request: ClientRequest,
   response: ClientResponse,
@@ -115,6 +123,7 @@ function send(
 ): void {
   if (response.headersSent || response.destroyed) return;
   const all: Record<string, string> = {
+    [ANSWERED_BY_HEADER]: ANSWERED_BY_GATEWAY,
     'cache-control': 'no-store',
     ...headers,
     'content-length': String(Buffer.byteLength(body)),

@@ -1,4 +1,5 @@
 /** The headers of an answer as the client gets them: what an app may say to its visitors, and not to its neighbours'. */
+import { ANSWERED_BY_HEADER } from '@torpor/protocol';
 import { setsPreviewCookie } from '../access/preview-cookie.ts';
 import { HOP_BY_HOP, namedByConnection } from './hop-by-hop.ts';
 
@@ -24,6 +25,13 @@ const FOR_OWN_ORIGIN_ONLY: ReadonlySet<string> = new Set([
   'reporting-endpoints',
 ]);
 
+/** Between neighbours only, or the gateway's to say and not an app's. */
+const NEVER_PASSED: ReadonlySet<string> = new Set([
+  ...HOP_BY_HOP,
+  'alt-svc',
+  ANSWERED_BY_HEADER.toLowerCase(),
+]);
+
 /** Names and values take turns, in the order and the case in which the app sent them. */
 export function answerHeaders(raw: readonly string[], rules: AnswerRules): string[] {
   const named = namedByConnection(raw);
@@ -33,7 +41,7 @@ export function answerHeaders(raw: readonly string[], rules: AnswerRules): strin
     const given = raw[i] as string;
     const name = given.toLowerCase();
     const value = raw[i + 1] as string;
-    if (HOP_BY_HOP.has(name) || named.has(name) || name === 'alt-svc') continue;
+    if (NEVER_PASSED.has(name) || named.has(name)) continue;
     if (name === 'trailer' && !rules.isChunked) continue;
     if (name === 'content-length') {
       if (rules.isChunked || hasLength) continue;
