@@ -37,6 +37,8 @@ export interface FakeSandbox {
   processes: Map<number, string>;
   /** Whether the dev server answers by itself after a connect, because memory survived. */
   keepsMemory: boolean;
+  /** What is known to be wrong with the checkpoint of one that is paused. */
+  damage: { readonly sure: boolean; readonly reason: string } | null;
 }
 
 export interface Call {
@@ -103,6 +105,7 @@ export class FakeProvider implements BuildSandboxes {
       services: [],
       processes: new Map(),
       keepsMemory: false,
+      damage: null,
     });
     return id;
   }
@@ -193,8 +196,8 @@ export class FakeProvider implements BuildSandboxes {
     await this.note('find', id);
     const sandbox = this.sandboxes.get(id);
     if (sandbox === undefined) return undefined;
-    const { state, checkpointId, endsAt } = sandbox;
-    return { state, checkpointId, endsAt: state === 'running' ? endsAt : null };
+    const { state, checkpointId, endsAt, damage } = sandbox;
+    return { state, checkpointId, endsAt: state === 'running' ? endsAt : null, reason: null, damage };
   }
 
   urlOf(id: SandboxId, port: number): string {

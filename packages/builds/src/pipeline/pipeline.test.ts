@@ -378,7 +378,12 @@ describe('a build whose worker died', () => {
     return { there: there.promise, next, runs: () => runs, dead };
   }
   const endOf = async (next: Builds, id: JobId) => {
-    const events = await next.followEvents(OWNER, id, 0, new AbortController().signal);
+    const events = await next.followEvents(
+      OWNER,
+      id,
+      { after: 0, until: 'over' },
+      new AbortController().signal,
+    );
     for await (const _ of events);
     return world.row(id);
   };

@@ -2,8 +2,8 @@
  * What a build asks of sandboxes. The server answers with the engine; a test answers with a provider whose
  * faults it writes itself.
  *
- * That a sandbox is gone for good is said by type: a `TorporError` with `not_found`, `expired`, `killed`, `lost`
- * or `checkpoint_missing`. Everything else may pass.
+ * That a sandbox is gone for good is said by type: a `TorporError` about the sandbox or its checkpoints that is not
+ * retryable (`preview/gone.ts` has the codes). Everything else may pass.
  */
 import type { CheckpointId, JobId, SandboxId, SandboxState, Service } from '@torpor/protocol';
 import type { GeneratedFile } from '../runners/generated-files.ts';
@@ -30,6 +30,13 @@ export interface SandboxGlance {
   readonly checkpointId: CheckpointId | null;
   /** When its time is over; null while it does not run. */
   readonly endsAt: number | null;
+  /** Why it is in this state, where the platform says so. */
+  readonly reason: string | null;
+  /**
+   * What is wrong with the checkpoint of one that is paused; null when nothing is known to be. `sure`: a start of it
+   * has failed for that reason and will fail again.
+   */
+  readonly damage: { readonly sure: boolean; readonly reason: string } | null;
 }
 
 export interface Visit {

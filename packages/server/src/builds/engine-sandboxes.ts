@@ -218,8 +218,10 @@ export class EngineSandboxes implements BuildSandboxes {
   async find(org: string, id: SandboxId): Promise<SandboxGlance | undefined> {
     const found = await this.parts.engine.find(id);
     if (found === undefined || found.org !== org) return undefined;
-    const { state, checkpointId, endsAt } = found.sandbox;
-    return { state, checkpointId, endsAt };
+    const { state, checkpointId, endsAt, reason } = found.sandbox;
+    const paused = state === 'paused' && checkpointId !== null;
+    const damage = paused ? await this.damageOf(org, id, checkpointId) : null;
+    return { state, checkpointId, endsAt, reason, damage };
   }
 
   urlOf(id: SandboxId, port: number): string {
@@ -230,6 +232,25 @@ export class EngineSandboxes implements BuildSandboxes {
     ...[id, port, order, signal]: Parameters<BuildSandboxes['visit']>
   ): ReturnType<BuildSandboxes['visit']> {
     return this.parts.door.visit(new URL(this.urlOf(id, port)).host, order, signal);
+  }
+
+  /**
+   * A damaged part of a checkpoint need not be the one that a start uses, so damage alone is no proof. A resume that
+   * has failed for it is: nothing but another checkpoint would make the next one succeed.
+   */
+  private async damageOf(
+    org: string,
+    id: SandboxId,
+    checkpointId: CheckpointId,
+  ): Promise<SandboxGlance['damage']> {
+    const { engine } = this.parts;
+    const { health, healthDetail } = await engine.checkpoint(org, checkpointId);
+    if (health !== 'damaged') return null;
+    const [last] = (await engine.operations(org, id, undefined, 1)).items;
+    const failure = last?.kind === 'resume' && last.outcome === 'failed' ? last.error : null;
+    const sure =
+      failure !== null && (failure.code === 'checkpoint_corrupt' || failure.code === 'checkpoint_missing');
+    return { sure, reason: healthDetail ?? `checkpoint ${checkpointId} is damaged` };
   }
 
   /** One that sleeps and is used up by its next start is forked awake, and sleeps again. */
