@@ -67,6 +67,39 @@ describe.each(databaseKinds)('a build on %s', (kind) => {
   });
 });
 
+describe('a build on a runtime that cannot do everything', () => {
+  it('stays ready and awake where there is no pause, and says why (R26, R49)', async () => {
+    const { provider } = await open();
+    provider.can = { pause: 'none', fork: false };
+    const id = await begin();
+    await world.ended(id);
+    await expect.poll(async () => (await world.row(id)).pauseSettled).toBe(1);
+    expect(provider.named('pause')).toEqual([]);
+    expect(await world.row(id)).toMatchObject({ status: 'ready', sandboxPaused: 0 });
+    expect((await world.eventsOf(id)).at(-1)).toMatchObject({
+      type: 'snapshot.failed',
+      message: expect.stringContaining('cannot pause'),
+    });
+    expect(await world.builds.status(OWNER, id)).toMatchObject({
+      sandbox_state: 'running',
+      sandbox_paused: false,
+      sandbox_expires_at: expect.any(String),
+    });
+    expect(await logOf(id)).toContain('The runtime cannot pause');
+    expect((await world.builds.snapshot(OWNER, id)).snapshot.outcome).toBe('failed');
+  });
+
+  it('iterates without a fork from the files of the build before, and says what is lost (R5)', async () => {
+    const { provider } = await open();
+    provider.can = { pause: 'files', fork: false };
+    const first = await begin();
+    await world.ended(first);
+    const second = await begin({ previous_job_id: first });
+    expect((await world.ended(second)).status).toBe('ready');
+    expect(await logOf(second)).toContain('The runtime cannot fork build_v0_1');
+  });
+});
+
 describe('the stages of a build', () => {
   it('make the sandbox in deps with an hour to live, and pause it after ready (R4, R6, R24)', async () => {
     const { provider } = await open();

@@ -13,7 +13,7 @@ import { type BuildContext, EVENT_CHANNEL, QUEUE } from '../context.ts';
 import { finishReady, stopJob } from '../jobs/finish.ts';
 import { type BuildJob, findJob } from '../jobs/job.ts';
 import { BuildLog } from '../logs/build-log.ts';
-import { noteNoPause, pauseBuild } from '../preview/pause.ts';
+import { CANNOT_PAUSE, noteNoPause, pauseBuild } from '../preview/pause.ts';
 import { BuildFailed, friendly } from './build-failed.ts';
 import { generate, type Made } from './generate.ts';
 
@@ -85,6 +85,8 @@ async function becomeReady(ctx: BuildContext, held: Held, job: BuildJob, made: M
 async function sleepAfterReady(ctx: BuildContext, job: BuildJob, signal: AbortSignal): Promise<void> {
   if (job.sandboxId === null || job.pauseSettled === 1) return;
   try {
+    const { pause } = await ctx.sandboxes.capabilities(job.sandboxId);
+    if (pause === 'none') return await noteNoPause(ctx, job, `${CANNOT_PAUSE}.`);
     await pauseBuild(ctx, job, signal);
   } catch (thrown) {
     signal.throwIfAborted();

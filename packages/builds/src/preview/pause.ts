@@ -16,6 +16,8 @@ export async function pauseBuild(
   return checkpointId;
 }
 
+export const CANNOT_PAUSE = 'The runtime cannot pause: the preview is gone when its time is over';
+
 /** The pause after `ready` will not happen. The build is ready all the same (R26); those who follow it learn why. */
 export async function noteNoPause(ctx: BuildContext, job: BuildJob, why: string): Promise<void> {
   const change = { pauseSettled: 1 } as const;
