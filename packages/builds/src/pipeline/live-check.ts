@@ -7,7 +7,7 @@ import type { Visit } from '../ports/sandboxes.ts';
 const ANSWER_MS = 15_000;
 
 /** Whether the program in the sandbox answered. The gateway answers in its place while it cannot be reached. */
-export function isFromApp({ headers }: Visit): boolean {
+function isFromApp({ headers }: Visit): boolean {
   return headers[ANSWERED_BY_HEADER.toLowerCase()] === undefined;
 }
 

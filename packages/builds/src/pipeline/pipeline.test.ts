@@ -67,6 +67,29 @@ describe.each(databaseKinds)('a build on %s', (kind) => {
   });
 });
 
+describe('a server that stops during the pause after ready', () => {
+  it('hands the job back: the next one pauses the preview, which is still there (R20, R24)', async () => {
+    const { provider } = await open();
+    const asked = Promise.withResolvers<void>();
+    const held = Promise.withResolvers<void>();
+    provider.fail('pause', () => {
+      asked.resolve();
+      return held.promise;
+    });
+    const id = await begin();
+    await asked.promise;
+    const stopped = world.builds.stop();
+    held.reject(new TorporError('unreachable', 'The server stops.'));
+    await stopped;
+    const { sandboxId, ...row } = await world.row(id);
+    expect(row).toMatchObject({ status: 'ready', sandboxPaused: 0, pauseSettled: 0 });
+    expect(provider.live.map((one) => one.id)).toEqual([sandboxId]);
+    await world.another({ serverId: 'next' }).start();
+    await expect.poll(async () => (await world.row(id)).pauseSettled).toBe(1);
+    expect(await world.row(id)).toMatchObject({ status: 'ready', sandboxPaused: 1 });
+  });
+});
+
 describe('a build on a runtime that cannot do everything', () => {
   it('stays ready and awake where there is no pause, and says why (R26, R49)', async () => {
     const { provider } = await open();
