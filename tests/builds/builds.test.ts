@@ -1,3 +1,5 @@
+import { readdir, rm } from 'node:fs/promises';
+import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { makeDataDir, startTorpor, type TorporProcess } from '../crash/torpor-process.ts';
 import { ALL, follow, GOALS, sandboxOf, treeDigest, untilAsleep, visit } from './whole-build.ts';
@@ -54,6 +56,38 @@ describe('a whole build', { timeout: 120_000 }, () => {
       expect(await treeDigest(server, id)).toBe(before);
     }
     expect((await sandboxes.exec(id, 'ls project/edits')).stdout).toBe('1\n2\n3\n');
+  });
+
+  it('offers a rebuild when the checkpoint of a preview is damaged (R7, R34, R36, R48, R49)', async () => {
+    const { builds, sandboxes } = server.torpor;
+    const { job_id } = await builds.start({ project_id: 'damaged', goal: GOALS.page });
+    await follow(server, job_id);
+    const asleep = await untilAsleep(server, job_id);
+    const { checkpointId } = await sandboxes.get(sandboxOf(asleep));
+    const kept = join(dataDir.path, 'checkpoints');
+    const places = (await readdir(kept, { recursive: true })).filter((path) =>
+      path.endsWith(String(checkpointId)),
+    );
+    expect(places.length).toBeGreaterThan(0);
+    for (const place of places) await rm(join(kept, place), { recursive: true });
+    const failed = await builds.resume(job_id).catch((thrown: unknown) => thrown);
+    expect(failed).toMatchObject({
+      code: 'expired',
+      retryable: false,
+      details: { error_type: 'sandbox_expired', platform_message: expect.any(String) },
+    });
+    expect(['checkpoint_missing', 'checkpoint_corrupt', 'lost']).toContain(
+      (failed as { details: { platform_code: string } }).details.platform_code,
+    );
+    const status = await builds.status(job_id);
+    expect(status).toMatchObject({ sandbox_state: 'expired', expired: true, sandbox_paused: false });
+    const answer = await fetch(`${server.url}/api/generation/${job_id}/preview-check`, {
+      headers: { authorization: `Bearer ${server.apiKey}` },
+    });
+    expect(await answer.json()).toMatchObject({ embeddable: false });
+    const again = await builds.rebuild(job_id);
+    expect((await follow(server, again.job_id)).at(-1)).toBe('ready');
+    expect((await builds.status(again.job_id)).build_version).toBe('build_v0_2');
   });
 
   it('runs any program as a runner, in a sandbox that is gone afterwards (R5, R6)', async () => {

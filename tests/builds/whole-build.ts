@@ -39,7 +39,7 @@ export async function untilAsleep({ torpor }: TorporProcess, id: JobId): Promise
 
 /** What a visitor gets who knows only the address; through the gateway, without a resolver. */
 export async function visit(
-  server: TorporProcess,
+  server: Pick<TorporProcess, 'url'>,
   previewUrl: string,
   path = '/',
   { method = 'GET', body }: { readonly method?: string; readonly body?: unknown } = {},

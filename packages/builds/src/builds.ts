@@ -24,13 +24,14 @@ import { type BuildContext, EVENT_CHANNEL, LOG_CHANNEL } from './context.ts';
 import { docsOf } from './docs/read-docs.ts';
 import { lockGate } from './jobs/admission.ts';
 import { cancelJob } from './jobs/cancel.ts';
-import { followEvents, lastStep, type NumberedEvent } from './jobs/events.ts';
+import { type Following, followEvents, isSettled, lastStep, type NumberedEvent } from './jobs/events.ts';
 import { type BuildJob, getJob, listJobs, lockJob, type Owner } from './jobs/job.ts';
+import { requireFiles, requireLogs, retentionRound } from './jobs/retention.ts';
 import { lockRoot } from './jobs/root.ts';
 import { readFiles } from './jobs/stored-files.ts';
 import { type BuildOrder, submit } from './jobs/submit.ts';
 import { changeJob } from './jobs/transition.ts';
-import { failStale, forgetLogs, promoteScheduled } from './jobs/upkeep.ts';
+import { failStale, promoteScheduled } from './jobs/upkeep.ts';
 import { estimateWait, iterationsAllowed, positionOf, usageOf } from './jobs/usage.ts';
 import { predictVersion } from './jobs/version.ts';
 import { followLogs, type LogItem, readLogs } from './logs/read-logs.ts';
@@ -58,6 +59,8 @@ export class Builds {
   private readonly stopping = new AbortController();
   private worker: Worker | undefined;
   private rounds: Promise<void> = Promise.resolve();
+  /** When old files and logs are looked for next, and after which build. */
+  private retention = { dueAt: 0, after: 0 };
 
   constructor(ctx: BuildContext, options: BuildsOptions) {
     this.ctx = ctx;
@@ -85,7 +88,8 @@ export class Builds {
 
   /** One round of what no caller asks for. */
   async upkeep(): Promise<void> {
-    for (const round of [promoteScheduled, failStale, tidyRound, forgetLogs]) {
+    const retain = () => this.retain();
+    for (const round of [promoteScheduled, failStale, tidyRound, retain]) {
       await round(this.ctx).catch((thrown: unknown) =>
         this.ctx.report('a round of the builds failed', { error: thrown }),
       );
@@ -183,12 +187,12 @@ export class Builds {
   }
 
   async files(owner: Owner, id: string): Promise<GeneratedFile[]> {
-    return readFiles(this.ctx.db, (await getJob(this.ctx.db, owner, id)).id);
+    return readFiles(this.ctx.db, requireFiles(await getJob(this.ctx.db, owner, id)).id);
   }
 
   /** What there is to read about it: what the application says of itself, and what its build shows. */
   async docs(owner: Owner, id: string): Promise<BuildDocs> {
-    return docsOf(this.ctx.db, await getJob(this.ctx.db, owner, id));
+    return docsOf(this.ctx.db, requireFiles(await getJob(this.ctx.db, owner, id)));
   }
 
   /** Lets a build have more iterations; refused when it does not ask for any, or has had three times its plan's. */
@@ -214,23 +218,26 @@ export class Builds {
     id: string,
     page: { beforeId?: number | undefined; limit: number },
   ): Promise<BuildLogPage> {
-    return readLogs(this.ctx.db, (await getJob(this.ctx.db, owner, id)).id, page);
+    return readLogs(this.ctx.db, requireLogs(await getJob(this.ctx.db, owner, id)).id, page);
   }
 
-  /** The event of the state that it is in. */
-  async lastStep(owner: Owner, id: string): Promise<NumberedEvent> {
-    return lastStep(this.ctx.db, (await getJob(this.ctx.db, owner, id)).id);
+  /** The event of the state that it is in, and whether more events are to be waited for. */
+  async lastStep(owner: Owner, id: string): Promise<NumberedEvent & { readonly settled: boolean }> {
+    const { db, clock, settings } = this.ctx;
+    const job = await getJob(db, owner, id);
+    const settled = isSettled(job, clock.now(), settings.followAfterReadyMs);
+    return { ...(await lastStep(db, job.id)), settled };
   }
 
-  /** Every event after the given one, up to the one that ends the build. */
+  /** Every event after the given one, until the build is over or settled. */
   async followEvents(
     owner: Owner,
     id: string,
-    after: number,
+    following: Following,
     signal: AbortSignal,
   ): Promise<AsyncGenerator<NumberedEvent>> {
     const job = await getJob(this.ctx.db, owner, id);
-    return followEvents(this.ctx.db, this.events, job.id, after, this.until(signal));
+    return followEvents(this.ctx, this.events, job.id, following, this.until(signal));
   }
 
   /** Every line from now on, or after the given one. */
@@ -240,7 +247,7 @@ export class Builds {
     signal: AbortSignal,
     after?: number,
   ): Promise<AsyncGenerator<LogItem>> {
-    const job = await getJob(this.ctx.db, owner, id);
+    const job = requireLogs(await getJob(this.ctx.db, owner, id));
     return followLogs(this.ctx.db, this.logs, job.id, this.until(signal), after);
   }
 
@@ -280,6 +287,14 @@ export class Builds {
       usage: await usageOf(this.ctx, job),
       message: job.statusMessage,
     };
+  }
+
+  private async retain(): Promise<void> {
+    const { clock, settings } = this.ctx;
+    const now = clock.now();
+    if (now < this.retention.dueAt) return;
+    this.retention = { ...this.retention, dueAt: now + settings.retentionEveryMs };
+    this.retention = { ...this.retention, after: await retentionRound(this.ctx, this.retention.after) };
   }
 
   private async keepRounds(): Promise<void> {

@@ -1,6 +1,7 @@
 export { Builds, type BuildsOptions, NotReady } from './builds.ts';
 export { BUILD_POINTS, type BuildContext, type BuildPoint } from './context.ts';
 export type { Owner } from './jobs/job.ts';
+export { PartExpired } from './jobs/retention.ts';
 export { type PlanChanges, type PlanChoice, planChangesSchema, planNamed, withChanges } from './plans.ts';
 export * from './ports/sandboxes.ts';
 export { ResumeFailed } from './preview/resume.ts';

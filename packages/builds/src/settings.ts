@@ -27,13 +27,25 @@ export interface BuildSettings extends PlanChoice {
   readonly firstLookMs: number;
   readonly longestLookMs: number;
 
+  /** How long streams of events stay open after `ready` for the pause of the preview. */
+  readonly followAfterReadyMs: number;
+
   readonly resumeAttempts: number;
   readonly resumeGapMs: number;
   readonly previewCheckMs: number;
 
   readonly files: FileLimits;
   readonly maxLogLines: number;
+  /**
+   * How long the files and the log of a build are kept after its end, and of how many builds per project. Those of the
+   * newest ready build of a project are kept for as long as its preview exists. Rows and versions stay for ever.
+   */
+  readonly keepFilesMs: number;
   readonly keepLogsMs: number;
+  readonly keepBuildsPerProject: number;
+  /** How often builds to forget are looked for, and how many of them one round looks at. */
+  readonly retentionEveryMs: number;
+  readonly retentionBatch: number;
   readonly upkeepMs: number;
   /** How long after its end the sandboxes of a failed build are still looked for. */
   readonly tidyMs: number;
@@ -62,13 +74,19 @@ export const DEFAULT_BUILD_SETTINGS: BuildSettings = {
   firstLookMs: 50,
   longestLookMs: 3_000,
 
+  followAfterReadyMs: 60_000,
+
   resumeAttempts: 2,
   resumeGapMs: 5_000,
   previewCheckMs: 10_000,
 
   files: { count: 2_000, fileBytes: 5 * 1024 * 1024, totalBytes: 20 * 1024 * 1024 },
   maxLogLines: 50_000,
+  keepFilesMs: 30 * 24 * 3_600_000,
   keepLogsMs: 7 * 24 * 3_600_000,
+  keepBuildsPerProject: 50,
+  retentionEveryMs: 60_000,
+  retentionBatch: 100,
   upkeepMs: 5_000,
   tidyMs: 10 * 60_000,
   noticeAtLeastEveryMs: 5_000,

@@ -112,7 +112,8 @@ export async function buildWorld(kind: DatabaseKind, options: BuildWorldOptions 
     ended: async (id) => {
       const job = await row(id);
       const owner = { org: job.org, user: job.userId };
-      const events = await builds.followEvents(owner, id, 0, new AbortController().signal);
+      const unhurried = new AbortController().signal;
+      const events = await builds.followEvents(owner, id, { after: 0, until: 'over' }, unhurried);
       for await (const _ of events);
       return row(id);
     },

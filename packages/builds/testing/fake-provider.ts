@@ -16,6 +16,7 @@ import {
   TorporError,
 } from '@torpor/protocol';
 import type {
+  BuildCapabilities,
   BuildSandboxes,
   CommandOrder,
   NewSandbox,
@@ -37,6 +38,8 @@ export interface FakeSandbox {
   processes: Map<number, string>;
   /** Whether the dev server answers by itself after a connect, because memory survived. */
   keepsMemory: boolean;
+  /** What is known to be wrong with the checkpoint of one that is paused. */
+  damage: { readonly sure: boolean; readonly reason: string } | null;
 }
 
 export interface Call {
@@ -55,6 +58,8 @@ const FIRST_PID = 100;
 export class FakeProvider implements BuildSandboxes {
   readonly sandboxes = new Map<SandboxId, FakeSandbox>();
   readonly calls: Call[] = [];
+  /** What its runtime can do. */
+  can: BuildCapabilities = { pause: 'memory', fork: true };
   /** Changes with a move of the provider. */
   host = 'preview.test';
   /** What the application answers; by the time since its start. */
@@ -86,10 +91,15 @@ export class FakeProvider implements BuildSandboxes {
     return this.calls.filter(({ call }) => names.includes(call));
   }
 
+  async capabilities(): Promise<BuildCapabilities> {
+    return this.can;
+  }
+
   async create({ org, jobId, lifetimeSeconds, from }: NewSandbox, signal: AbortSignal): Promise<SandboxId> {
     const id = makeId('sbx', randomBytes);
     await this.note('create', id, lifetimeSeconds);
     signal.throwIfAborted();
+    if (from !== undefined && !this.can.fork) throw unsupported('fork');
     const source = from === undefined ? undefined : this.sandboxes.get(from);
     this.sandboxes.set(id, {
       id,
@@ -103,6 +113,7 @@ export class FakeProvider implements BuildSandboxes {
       services: [],
       processes: new Map(),
       keepsMemory: false,
+      damage: null,
     });
     return id;
   }
@@ -177,6 +188,7 @@ export class FakeProvider implements BuildSandboxes {
 
   async pause(_: string, id: SandboxId): Promise<{ checkpointId: CheckpointId | null }> {
     await this.note('pause', id);
+    if (this.can.pause === 'none') throw unsupported('pause');
     const sandbox = this.get(id);
     sandbox.state = 'paused';
     sandbox.checkpointId = makeId('ckpt', randomBytes);
@@ -193,8 +205,8 @@ export class FakeProvider implements BuildSandboxes {
     await this.note('find', id);
     const sandbox = this.sandboxes.get(id);
     if (sandbox === undefined) return undefined;
-    const { state, checkpointId, endsAt } = sandbox;
-    return { state, checkpointId, endsAt: state === 'running' ? endsAt : null };
+    const { state, checkpointId, endsAt, damage } = sandbox;
+    return { state, checkpointId, endsAt: state === 'running' ? endsAt : null, reason: null, damage };
   }
 
   urlOf(id: SandboxId, port: number): string {
@@ -235,6 +247,10 @@ export class FakeProvider implements BuildSandboxes {
     const fault = this.faults.get(call)?.shift();
     await fault?.(id === undefined ? undefined : this.sandboxes.get(id));
   }
+}
+
+function unsupported(what: string): TorporError {
+  return new TorporError('capability_unsupported', `The runtime cannot ${what}.`);
 }
 
 /** A fault that throws. */

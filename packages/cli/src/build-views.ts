@@ -1,5 +1,5 @@
 /** Builds to look at: all of them, one, what it says, what it made, what there is to read about it. */
-import type { BuildLogLine, BuildState, BuildStatus, JobId } from '@torpor/protocol';
+import type { BuildLogLine, BuildSandboxState, BuildState, BuildStatus, JobId } from '@torpor/protocol';
 import { jobOf } from './build-job.ts';
 import type { Cli } from './cli.ts';
 import { columns } from './columns.ts';
@@ -30,8 +30,23 @@ function short(goal: string): string {
   return words.length > GOAL_WIDTH ? `${words.slice(0, GOAL_WIDTH - 1)}…` : words;
 }
 
-function stateOf({ status, sandbox_paused, sandbox_id }: BuildStatus): string {
-  return status === 'ready' && sandbox_id !== null ? `ready, ${sandbox_paused ? 'asleep' : 'awake'}` : status;
+const SANDBOX_WORDS: Readonly<Record<BuildSandboxState, string>> = {
+  running: 'awake',
+  paused: 'asleep',
+  expired: 'expired',
+  unknown: 'unknown',
+};
+
+function stateOf({ status, sandbox_state }: BuildStatus): string {
+  return sandbox_state === null ? status : `${status}, ${SANDBOX_WORDS[sandbox_state]}`;
+}
+
+/** What people should know about the preview of a build that has just become ready. */
+export function previewNote({ sandbox_state, sandbox_expires_at, sandbox_reason }: BuildStatus): string {
+  if (sandbox_state === 'paused') return ' It sleeps until somebody looks.';
+  if (sandbox_state === 'expired') return ` Its preview has expired: ${sandbox_reason}.`;
+  if (sandbox_state !== 'running') return '';
+  return sandbox_expires_at === null ? ' It runs.' : ` It runs until ${sandbox_expires_at}.`;
 }
 
 export async function status(cli: Cli, id: string | undefined): Promise<void> {

@@ -21,6 +21,7 @@ import type {
   RuntimeView,
   SandboxId,
   SandboxView,
+  Service,
   SnapshotRequest,
   Source,
   TemplateView,
@@ -84,6 +85,7 @@ import { applyNetworks, setNetwork } from './verbs/network.ts';
 import { pause } from './verbs/pause.ts';
 import { resume } from './verbs/resume.ts';
 import { rollback } from './verbs/rollback.ts';
+import { setServices } from './verbs/services.ts';
 import { snapshot } from './verbs/snapshot.ts';
 import { viewCheckpoint, viewOperation, viewSandbox, viewTemplate } from './view.ts';
 import { within } from './within.ts';
@@ -236,6 +238,11 @@ export class Engine {
   async setNetwork(org: string, id: SandboxId, network: Network): Promise<SandboxView> {
     await setNetwork(this.ctx, org, id, network);
     return this.view(id, org);
+  }
+
+  /** What the next start of the sandbox starts with it; what runs now stays as it is. */
+  async setServices(org: string, id: SandboxId, services: readonly Service[]): Promise<void> {
+    await setServices(this.ctx, org, id, services);
   }
 
   /** A running sandbox is looked at while the caller waits, within a short bound. */

@@ -11,6 +11,7 @@ const COMMANDS: readonly Command[] = [
   'rollback',
   'set_lifetime',
   'set_network',
+  'set_services',
   'kill',
   'started',
   'start_failed',

@@ -13,6 +13,7 @@ export type Wish =
   | 'rollback'
   | 'set_lifetime'
   | 'set_network'
+  | 'set_services'
   | 'kill';
 
 /** What came of it, or what was found. */
@@ -60,6 +61,7 @@ export const LIFECYCLE: Readonly<Record<SandboxState, Readonly<Partial<Record<Co
     rollback: step('pausing', 'sandbox.pausing'),
     set_lifetime: step('running', 'lifetime.set'),
     set_network: step('running', 'network.set'),
+    set_services: step('running', 'services.set'),
     recovered,
     lost,
     kill,
@@ -79,6 +81,7 @@ export const LIFECYCLE: Readonly<Record<SandboxState, Readonly<Partial<Record<Co
     rollback: step('resuming', 'sandbox.resuming'),
     set_lifetime: step('paused', 'lifetime.set'),
     set_network: step('paused', 'network.set'),
+    set_services: step('paused', 'services.set'),
     lost,
     kill,
   },

@@ -103,6 +103,10 @@ export const buildStartedSchema = z
   .meta({ id: 'BuildStarted' });
 export type BuildStarted = z.infer<typeof buildStartedSchema>;
 
+/** Of the sandbox behind the preview of a ready build. `expired`: it can never run again, only a rebuild helps. */
+export const BUILD_SANDBOX_STATES = ['running', 'paused', 'expired', 'unknown'] as const;
+export type BuildSandboxState = (typeof BUILD_SANDBOX_STATES)[number];
+
 export const buildStatusSchema = z
   .object({
     job_id: idSchema('job'),
@@ -123,8 +127,21 @@ export const buildStatusSchema = z
       .nullable()
       .meta({ description: 'Null while it sleeps: what sleeps does not run out.' }),
     sandbox_paused: z.boolean(),
+    sandbox_state: z.enum(BUILD_SANDBOX_STATES).nullable().meta({
+      description:
+        'Whether the preview runs, is paused, or has expired, as the sandbox says now; null without a sandbox.',
+    }),
+    sandbox_reason: z
+      .string()
+      .nullable()
+      .meta({ description: 'Why the sandbox has expired, or why its state is unknown.' }),
+    expired: z
+      .boolean()
+      .meta({ description: 'The sandbox can never run again; a rebuild makes a new preview.' }),
     snapshot_url: z.string().nullable(),
     docs_ready: z.boolean(),
+    files_expired: z.boolean().meta({ description: 'What the runner made is not kept any more.' }),
+    logs_expired: z.boolean().meta({ description: 'What the build has said is not kept any more.' }),
     created_at: z.string(),
     updated_at: z.string(),
   })
@@ -184,6 +201,8 @@ export const BUILD_EVENTS = [
   'build.stage.started',
   'build.stage.completed',
   'snapshot.updated',
+  // The preview was not paused after `ready`; the message says why.
+  'snapshot.failed',
   'documentation.updated',
 ] as const;
 
@@ -289,11 +308,25 @@ export type BuildFile = z.infer<typeof buildFileSchema>;
 export const buildFilesSchema = z.object({ items: z.array(buildFileSchema) }).meta({ id: 'BuildFiles' });
 
 export const RESUME_ERRORS = ['sandbox_expired', 'sandbox_unreachable'] as const;
+export const BUILD_ERROR_TYPES = [...RESUME_ERRORS, 'files_expired', 'logs_expired'] as const;
+export type BuildErrorType = (typeof BUILD_ERROR_TYPES)[number];
+
+/** What a client can act on. A resume that failed also carries the words of the platform. */
+const buildErrorDetailSchema = z
+  .object({
+    message: z.string(),
+    error_type: z.enum(BUILD_ERROR_TYPES),
+    retryable: z.boolean().optional().meta({ description: 'Whether the same request may succeed later.' }),
+    code: z.string().optional().meta({ description: "The platform's own code for the failure." }),
+    platform_message: z.string().optional().meta({ description: "The platform's own words for it." }),
+    checkpoint_id: z.string().optional().meta({ description: 'The checkpoint that is at fault.' }),
+  })
+  .meta({ id: 'BuildErrorDetail' });
 
 /** Every answer of the builds' face that is not a success. */
 export const buildErrorReplySchema = z
   .object({
-    detail: z.union([z.string(), z.object({ message: z.string(), error_type: z.enum(RESUME_ERRORS) })]),
+    detail: z.union([z.string(), buildErrorDetailSchema]),
     debug_id: z.string().meta({ description: "Finds it in the server's log." }),
   })
   .meta({ id: 'BuildErrorReply' });

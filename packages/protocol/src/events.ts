@@ -62,6 +62,8 @@ export const EVENT_DATA = {
   'sandbox.killed': z.object({}),
   'lifetime.set': z.object({ endsAt: z.number().nullable(), timeoutSeconds: z.number().nullable() }),
   'network.set': z.object({ network: networkSchema }),
+  /** By name: commands and environments stand in the sandbox. */
+  'services.set': z.object({ services: z.array(z.string()) }),
   /** A connection or a look-up that the policy of the sandbox refused; `count` of the same kind. */
   'network.refused': z.object({
     via: z.enum(['tcp', 'udp', 'dns']),

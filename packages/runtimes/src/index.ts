@@ -12,3 +12,4 @@ export {
 export { type Probe, probeGvisor } from './gvisor/probe.ts';
 export { PROCESS_LIMITS } from './process/limits.ts';
 export { type ProcessRuntimeOptions, processRuntime } from './process/open-process-runtime.ts';
+export { declaredPort, startServices } from './services.ts';

@@ -82,6 +82,51 @@ describe('builds', () => {
     expect(asked).toEqual(['0', '2']);
   });
 
+  it('goes on after ready until the stream ends, over connections that break (R22, R24)', async () => {
+    const asked: (string | undefined)[] = [];
+    const slept = { ...event('ready'), type: 'snapshot.updated' as const };
+    server.answer(`GET /api/jobs/${JOB}/events/stream`, ({ headers }) => ({
+      raw: (response) => {
+        asked.push(headers['last-event-id'] as string | undefined);
+        response.writeHead(200, { 'content-type': 'text/event-stream' });
+        if (asked.length === 1) {
+          response.write(frame(1, 'build.stage.started', event('ready')), () => response.destroy());
+          return;
+        }
+        response.end(frame(2, 'snapshot.updated', slept));
+      },
+    }));
+    const types: string[] = [];
+    for await (const { type } of torpor.builds.events(JOB)) types.push(type);
+    expect(types).toEqual(['build.stage.started', 'snapshot.updated']);
+    expect(asked).toEqual(['0', '1']);
+  });
+
+  it('carries what the platform said beside a preview that has expired (R36)', async () => {
+    const detail = {
+      message: 'gone',
+      error_type: 'sandbox_expired',
+      retryable: false,
+      code: 'checkpoint_corrupt',
+      platform_message: 'It is damaged.',
+      checkpoint_id: 'ckpt_aaaaaaaaaaaaaaaaaaaa',
+    };
+    server.answer(`POST /api/generation/${JOB}/resume`, { status: 503, json: { detail, debug_id: 'd-1' } });
+    const failed = await torpor.builds.resume(JOB).catch((thrown: unknown) => thrown);
+    expect(failed).toBeInstanceOf(ExpiredError);
+    expect(failed).toMatchObject({
+      code: 'expired',
+      retryable: false,
+      checkpointId: detail.checkpoint_id,
+      hint: expect.stringContaining('rebuild'),
+      details: {
+        error_type: 'sandbox_expired',
+        platform_code: 'checkpoint_corrupt',
+        platform_message: 'It is damaged.',
+      },
+    });
+  });
+
   it('reads what was made and what there is to read', async () => {
     const docs = { overview: '# T', features: null, getting_started: null, faq: null, changelog: null };
     const file = { path: 'a b.txt', size: 2, executable: false };

@@ -124,16 +124,18 @@ export class Builds {
   }
 
   /**
-   * What happens to a build, from its beginning up to its end: stages that start and are completed. A broken
-   * connection is taken up again.
+   * What happens to a build, from its beginning up to its end: stages that start and are completed, and after `ready`
+   * whether its preview was paused (`snapshot.updated`, `snapshot.failed`). A broken connection is taken up again.
    */
   async *events(id: JobId, options: ReadOptions = {}): AsyncGenerator<BuildEvent, void> {
     const path = `/api/jobs/${encodeURIComponent(id)}/events/stream`;
-    for await (const { event, data } of this.frames(path, '0', options)) {
+    let over = false;
+    for await (const { event, data } of this.frames(path, '0', options, () => over)) {
       if (event === 'heartbeat') continue;
       const step = checked(data, buildEventSchema, NOWHERE);
+      over = isBuildOver(step.status);
       yield step;
-      if (isBuildOver(step.status)) return;
+      if (step.status === 'failed') return;
     }
   }
 
@@ -149,11 +151,12 @@ export class Builds {
     }
   }
 
-  /** Frames of a stream that ends only by a word of its own; until then it is asked for again after the last one. */
+  /** Frames of a stream. While `mayEnd` says no, it is asked for again after its last frame when it ends. */
   private async *frames(
     path: string,
     from: string | undefined,
     { signal, ...options }: ReadOptions,
+    mayEnd: () => boolean = () => false,
   ): AsyncGenerator<ServerSentEvent> {
     const { transport } = this.calls;
     const retries = budgetOf(options.retries, transport.retries);
@@ -181,6 +184,7 @@ export class Builds {
           last = frame.id ?? last;
           yield frame;
         }
+        if (mayEnd()) return;
       } catch (thrown) {
         if (signal?.aborted || !isTransportFault(thrown)) throw thrown;
         fault = thrown;

@@ -166,17 +166,32 @@ function saidOfBuild(
   { detail, debug_id }: Readonly<Record<string, unknown>>,
 ): Record<string, unknown> {
   if (detail === undefined) return {};
-  const { message, error_type } = isRecord(detail) ? detail : { message: detail };
-  const details = { debug_id, ...(error_type === undefined ? {} : { error_type }) };
+  const { message, error_type, code, platform_message, checkpoint_id, retryable } = isRecord(detail)
+    ? detail
+    : { message: detail };
+  const details = defined({ debug_id, error_type, platform_code: code, platform_message });
   return {
     message,
     details,
+    ...defined({ checkpointId: checkpoint_id, retryable }),
     // This face has no fields that say what is wrong with a request; its words do.
     ...([400, 422].includes(status)
       ? { hint: 'docs/builds.md has what each call of the builds takes.' }
       : {}),
     ...(error_type === 'sandbox_expired' ? { code: 'expired' } : {}),
+    ...defined({ hint: BUILD_HINTS.get(error_type) }),
   };
+}
+
+const REBUILD_HINT = 'Build it again: `torpor build rebuild <job>`, or builds.rebuild(id).';
+const BUILD_HINTS: ReadonlyMap<unknown, string> = new Map([
+  ['sandbox_expired', REBUILD_HINT],
+  ['files_expired', REBUILD_HINT],
+  ['logs_expired', 'Logs are kept for a limited time, which the operator of the server sets.'],
+]);
+
+function defined(fields: Readonly<Record<string, unknown>>): Record<string, unknown> {
+  return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined));
 }
 
 /** An error that came inside a good answer, with the status it would have had as an answer of its own. */

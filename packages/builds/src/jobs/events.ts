@@ -1,6 +1,7 @@
 /** The events of a build: written with what they tell of, and read without ever missing the last. */
 import type { Notices, Queryable, Transaction } from '@torpor/engine';
 import { type BuildEvent, isBuildOver, type JobId, STAGE_LABELS } from '@torpor/protocol';
+import type { BuildContext } from '../context.ts';
 import { type BuildJob, findJob } from './job.ts';
 
 /** The job is as the event tells of it, and its row is locked. */
@@ -56,18 +57,36 @@ export async function lastStep(db: Queryable, id: JobId): Promise<NumberedEvent>
 }
 
 /**
- * Every event after the given one, then every new one, up to and with the one that ends the build.
+ * `over`: up to the event that ends the build. `settled`: also what comes of the pause after `ready`, and whatever
+ * else has happened to the build by then.
+ */
+export interface Following {
+  readonly after: number;
+  readonly until: 'over' | 'settled';
+}
+
+/** Whether no more events are to be waited for: the pause after `ready` has happened, failed, or taken too long. */
+export function isSettled(job: BuildJob, now: number, followAfterReadyMs: number): boolean {
+  if (job.status !== 'ready') return isBuildOver(job.status);
+  if (job.sandboxId === null || job.pauseSettled === 1) return true;
+  return now >= (job.completedAt ?? 0) + followAfterReadyMs;
+}
+
+/**
+ * Every event after the given one, then every new one, until the build is over or settled.
  *
  * The wait is armed before the read, and the last event is written together with the state: whoever reads a state
  * that is over finds its event too. A reader that has the last event already is let go at once (R22).
  */
 export async function* followEvents(
-  db: Queryable,
+  { db, clock, settings }: Pick<BuildContext, 'db' | 'clock' | 'settings'>,
   growth: Pick<Notices, 'next'>,
   id: JobId,
-  after: number,
+  { after, until }: Following,
   signal: AbortSignal,
 ): AsyncGenerator<NumberedEvent> {
+  const isDone = (job: BuildJob) =>
+    until === 'over' ? isBuildOver(job.status) : isSettled(job, clock.now(), settings.followAfterReadyMs);
   let last = after;
   while (!signal.aborted) {
     const waiting = new AbortController();
@@ -78,9 +97,9 @@ export async function* followEvents(
       for (const numbered of page) {
         last = numbered.seq;
         yield numbered;
-        if (isBuildOver(numbered.event.status)) return;
+        if (until === 'over' && isBuildOver(numbered.event.status)) return;
       }
-      if (page.length < PAGE && (job === undefined || isBuildOver(job.status))) return;
+      if (page.length < PAGE && (job === undefined || isDone(job))) return;
       if (page.length === 0) await grown;
     } finally {
       waiting.abort();

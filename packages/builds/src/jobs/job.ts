@@ -34,6 +34,8 @@ export interface BuildJob {
   readonly buildVersion: string | null;
   readonly workspacePath: string | null;
   readonly sandboxPaused: 0 | 1;
+  /** Whether the pause after `ready` has happened or failed. */
+  readonly pauseSettled: 0 | 1;
   readonly errorMessage: string | null;
   readonly debugId: string | null;
   readonly tidied: 0 | 1;
@@ -44,6 +46,8 @@ export interface BuildJob {
   readonly updatedAt: number;
   readonly startedAt: number | null;
   readonly completedAt: number | null;
+  readonly filesExpiredAt: number | null;
+  readonly logsExpiredAt: number | null;
 }
 
 function camel(name: string): string {

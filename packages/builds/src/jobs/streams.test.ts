@@ -1,6 +1,7 @@
 import { databaseKinds } from '@torpor/engine/testing';
+import { type JobId, TorporError } from '@torpor/protocol';
 import { describe, expect, it } from 'vitest';
-import { APP, buildWorld, OWNER } from '../../testing/build-world.ts';
+import { APP, type BuildWorld, buildWorld, OWNER } from '../../testing/build-world.ts';
 import { throwing } from '../../testing/fake-provider.ts';
 
 describe.each(databaseKinds)('those who follow a build on %s', (kind) => {
@@ -17,11 +18,12 @@ describe.each(databaseKinds)('those who follow a build on %s', (kind) => {
     world.provider.fail('create', ...Array.from({ length: 3 }, () => throwing(new Error('no'))));
     const readers: Promise<string | undefined>[] = [];
     const follow = async (id: `job_${string}`) => {
-      let last: string | undefined;
+      const seen: string[] = [];
       const { signal } = new AbortController();
-      for await (const { event } of await world.builds.followEvents(OWNER, id, 0, signal))
-        last = event.status;
-      return last;
+      const events = await world.builds.followEvents(OWNER, id, { after: 0, until: 'settled' }, signal);
+      for await (const { event } of events) seen.push(event.status, event.type);
+      // Whoever follows a build that becomes ready also learns that its preview sleeps.
+      return seen.includes('ready') && seen.at(-1) !== 'snapshot.updated' ? seen.at(-1) : seen.at(-2);
     };
     const followLogs = async (id: `job_${string}`) => {
       let last: string | undefined;
@@ -41,6 +43,57 @@ describe.each(databaseKinds)('those who follow a build on %s', (kind) => {
     const ends = await Promise.all(readers);
     expect(ends.filter((end) => end !== 'ready' && end !== 'failed')).toEqual([]);
     expect(ends.length).toBeGreaterThanOrEqual(READERS);
+    await world.dispose();
+  });
+
+  const follow = async ({ builds }: BuildWorld, id: JobId, until: 'over' | 'settled', after = 0) => {
+    const { signal } = new AbortController();
+    const types: string[] = [];
+    for await (const { event } of await builds.followEvents(OWNER, id, { after, until }, signal)) {
+      types.push(event.type === 'build.stage.started' ? event.status : event.type);
+    }
+    return types;
+  };
+
+  it('learn that the preview was paused, or why not, before the stream ends (R22, R24, R26)', async () => {
+    const world = await buildWorld(kind, { settings: { firstLookMs: 1 } });
+    const held = Promise.withResolvers<void>();
+    world.provider.fail('pause', () => held.promise);
+    const { job_id } = await world.builds.begin(OWNER, { project_id: 'p', goal: 'g' });
+    expect((await follow(world, job_id, 'over')).at(-1)).toBe('ready');
+    const following = follow(world, job_id, 'settled');
+    held.resolve();
+    expect((await following).slice(-2)).toEqual(['ready', 'snapshot.updated']);
+
+    world.provider.fail('pause', throwing(new TorporError('unreachable', 'The host is away.')));
+    const second = await world.builds.begin(OWNER, { project_id: 'p', goal: 'g' });
+    expect((await follow(world, second.job_id, 'settled')).slice(-2)).toEqual(['ready', 'snapshot.failed']);
+    expect((await world.eventsOf(second.job_id)).at(-1)?.message).toContain('The host is away.');
+    expect(await world.row(second.job_id)).toMatchObject({ status: 'ready', sandboxPaused: 0 });
+    // A reader that was cut off gets what it missed, and no more.
+    const { lastEvent } = await world.row(second.job_id);
+    expect(await follow(world, second.job_id, 'settled', lastEvent - 1)).toEqual(['snapshot.failed']);
+    expect(await follow(world, second.job_id, 'settled', lastEvent)).toEqual([]);
+    await world.dispose();
+  });
+
+  it('are let go when the pause after ready takes too long (R22)', async () => {
+    const world = await buildWorld(kind, { settings: { firstLookMs: 1, followAfterReadyMs: 0 } });
+    const held = Promise.withResolvers<void>();
+    world.provider.fail('pause', () => held.promise);
+    const { job_id } = await world.builds.begin(OWNER, { project_id: 'p', goal: 'g' });
+    expect((await follow(world, job_id, 'settled')).at(-1)).toBe('ready');
+    held.resolve();
+    await world.dispose();
+  });
+
+  it('end at once when nothing is paused: the build failed, or has no sandbox (R14, R22)', async () => {
+    const world = await buildWorld(kind);
+    world.provider.fail('create', throwing(new Error('no')));
+    const failed = await world.builds.begin(OWNER, { project_id: 'p', goal: 'g' });
+    expect((await follow(world, failed.job_id, 'settled')).at(-1)).toBe('failed');
+    const none = await world.builds.begin(OWNER, { project_id: 'p', goal: 'g', runner: 'none' });
+    expect((await follow(world, none.job_id, 'settled')).at(-1)).toBe('ready');
     await world.dispose();
   });
 });

@@ -6,6 +6,7 @@ import { planOf } from '../plans.ts';
 import { admit, lockGate, takeNumber } from './admission.ts';
 import { insertEvent } from './events.ts';
 import { type BuildJob, lockJob, type Owner, toJob } from './job.ts';
+import { requireFiles } from './retention.ts';
 import { lockRoot } from './root.ts';
 import { changeJob, transition } from './transition.ts';
 import { countJob, iterationsAllowed, jobsToday, nextMidnight, retryMinutes } from './usage.ts';
@@ -30,6 +31,7 @@ export async function submit(ctx: BuildContext, order: BuildOrder): Promise<Buil
       'INSERT INTO build_projects (org, id, created_at) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING',
       [order.org, order.projectId, now],
     );
+    if (order.previous !== undefined) await holdFiles(tx, order.previous);
     if (order.previous?.kind === 'iteration') await countIteration(ctx, tx, order.previous.id);
     const job = await insert(ctx, tx, order, plan.name, 1_000 - plan.boost, now);
     if ((await jobsToday(tx, order, now)) >= plan.perDay) return schedule(tx, job, now);
@@ -37,6 +39,15 @@ export async function submit(ctx: BuildContext, order: BuildOrder): Promise<Buil
     await admit(ctx, tx);
     return (await lockJob(tx, job.id)) ?? job;
   });
+}
+
+/**
+ * Locks the build that this one goes on from, so that its files are not removed before this build is written down.
+ * An iteration needs them; a rebuild without them has its runner make them again.
+ */
+async function holdFiles(tx: Transaction, { id, kind }: NonNullable<BuildOrder['previous']>): Promise<void> {
+  const previous = await lockJob(tx, id);
+  if (previous !== undefined && kind === 'iteration') requireFiles(previous);
 }
 
 async function schedule(tx: Transaction, job: BuildJob, now: number): Promise<BuildJob> {

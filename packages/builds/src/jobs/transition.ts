@@ -7,6 +7,7 @@
  */
 import type { SqlValue, Transaction } from '@torpor/engine';
 import {
+  type BuildEvent,
   type BuildState,
   completesStage,
   isBuildOver,
@@ -28,6 +29,7 @@ export type JobChange = Partial<
     | 'buildVersion'
     | 'workspacePath'
     | 'sandboxPaused'
+    | 'pauseSettled'
     | 'errorMessage'
     | 'debugId'
     | 'tidied'
@@ -36,6 +38,8 @@ export type JobChange = Partial<
     | 'iterationsUsed'
     | 'iterationsGranted'
     | 'viewedAt'
+    | 'filesExpiredAt'
+    | 'logsExpiredAt'
   >
 >;
 
@@ -85,7 +89,7 @@ export async function changeJob(tx: Transaction, job: BuildJob, change: JobChang
 export async function noteEvent(
   tx: Transaction,
   id: JobId,
-  type: 'snapshot.updated' | 'documentation.updated',
+  type: Exclude<BuildEvent['type'], `build.stage.${string}`>,
   { at, message = '', change = {} }: Step,
 ): Promise<BuildJob | undefined> {
   const job = await lockJob(tx, id);

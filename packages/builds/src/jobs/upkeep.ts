@@ -1,4 +1,4 @@
-/** The round that no caller asks for: tomorrow's builds, forgotten ones, old logs. */
+/** The round that no caller asks for: tomorrow's builds and forgotten ones. */
 import type { BuildContext } from '../context.ts';
 import { planOf } from '../plans.ts';
 import { admit, lockGate } from './admission.ts';
@@ -38,16 +38,4 @@ export async function failStale(ctx: BuildContext): Promise<void> {
     const message = `Build failed. debug_id: ${debugId}. ${errorMessage}`;
     await ctx.db.transaction((tx) => stopJob(ctx, tx, job.id, { debugId, message, errorMessage }));
   }
-}
-
-/** Logs of builds that have long been over. Rows of builds stay: versions are counted by them. */
-export async function forgetLogs(ctx: BuildContext): Promise<void> {
-  const before = ctx.clock.now() - ctx.settings.keepLogsMs;
-  await ctx.db.transaction((tx) =>
-    tx.query(
-      `DELETE FROM build_logs WHERE job_id IN
-         (SELECT id FROM build_jobs WHERE completed_at IS NOT NULL AND completed_at < $1)`,
-      [before],
-    ),
-  );
 }

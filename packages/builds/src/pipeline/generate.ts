@@ -15,6 +15,8 @@ import { readFiles, storeFiles } from '../jobs/stored-files.ts';
 import { type JobChange, noteEvent, transition } from '../jobs/transition.ts';
 import type { BuildLog } from '../logs/build-log.ts';
 import { cleanLine } from '../logs/clean-line.ts';
+import type { BuildCapabilities } from '../ports/sandboxes.ts';
+import { CANNOT_PAUSE } from '../preview/pause.ts';
 import { checkFiles, type GeneratedFile } from '../runners/generated-files.ts';
 import { BuildFailed, friendly } from './build-failed.ts';
 import { install } from './install.ts';
@@ -139,7 +141,7 @@ async function furnish(
 ): Promise<SandboxId> {
   const { sandboxes, settings } = ctx;
   const { org, id: jobId } = job;
-  const before = await previousBuild(ctx, job);
+  const before = await previousBuild(ctx, job, log);
   const order = { org, jobId, lifetimeSeconds: settings.lifetimeSeconds, from: before?.sandboxId };
   const id = await sandboxes.create(order, signal);
   own.add(id);
@@ -162,13 +164,18 @@ async function furnish(
   return id;
 }
 
-/** What an iteration starts from, while it is still there; else it starts empty, which only takes longer. */
-async function previousBuild({ db, sandboxes }: BuildContext, job: BuildJob) {
+/** What an iteration starts from, while it is still there; else it starts empty, with the files that the runner made. */
+async function previousBuild({ db, sandboxes }: BuildContext, job: BuildJob, log: BuildLog) {
   if (job.previousKind !== 'iteration' || job.previousId === null) return undefined;
   const previous = await findJob(db, job.previousId);
   if (previous === undefined || previous.sandboxId === null) return undefined;
   const found = await sandboxes.find(job.org, previous.sandboxId);
   if (found?.state !== 'paused' && found?.state !== 'running') return undefined;
+  if (!(await sandboxes.capabilities(previous.sandboxId)).fork) {
+    const lost = 'what the application wrote there while it ran does not come along';
+    log.line('torpor', `The runtime cannot fork ${previous.buildVersion}: ${lost}.`);
+    return undefined;
+  }
   const paths = (await readFiles(db, previous.id)).map(({ path }) => path);
   return { sandboxId: previous.sandboxId, version: previous.buildVersion, paths };
 }
@@ -199,6 +206,7 @@ async function check(
   const status = await untilLive(ctx, sandboxId, project.port, signal);
   await ctx.pass('build.live');
   log.line('torpor', `The application answers (${status}).`);
+  log.line('torpor', KEPT[(await sandboxes.capabilities(sandboxId)).pause]);
   return {
     sandboxId,
     port: project.port,
@@ -229,6 +237,13 @@ async function check(
     throw new TorporError('conflict', `The application's own check failed (exit ${exitCode}).${review}`);
   }
 }
+
+/** What a pause of the preview costs, by what its runtime keeps. */
+const KEPT: Readonly<Record<BuildCapabilities['pause'], string>> = {
+  memory: 'A pause keeps the files and the memory of the preview.',
+  files: 'A pause keeps the files of the preview; its server starts anew with every wake.',
+  none: `${CANNOT_PAUSE}; a rebuild makes it again.`,
+};
 
 /** What a service said before it failed is the only thing that tells why. */
 function showOutput(log: BuildLog, thrown: unknown): void {

@@ -67,6 +67,62 @@ describe.each(databaseKinds)('a build on %s', (kind) => {
   });
 });
 
+describe('a server that stops during the pause after ready', () => {
+  it('hands the job back: the next one pauses the preview, which is still there (R20, R24)', async () => {
+    const { provider } = await open();
+    const asked = Promise.withResolvers<void>();
+    const held = Promise.withResolvers<void>();
+    provider.fail('pause', () => {
+      asked.resolve();
+      return held.promise;
+    });
+    const id = await begin();
+    await asked.promise;
+    const stopped = world.builds.stop();
+    held.reject(new TorporError('unreachable', 'The server stops.'));
+    await stopped;
+    const { sandboxId, ...row } = await world.row(id);
+    expect(row).toMatchObject({ status: 'ready', sandboxPaused: 0, pauseSettled: 0 });
+    expect(provider.live.map((one) => one.id)).toEqual([sandboxId]);
+    await world.another({ serverId: 'next' }).start();
+    await expect.poll(async () => (await world.row(id)).pauseSettled).toBe(1);
+    expect(await world.row(id)).toMatchObject({ status: 'ready', sandboxPaused: 1 });
+  });
+});
+
+describe('a build on a runtime that cannot do everything', () => {
+  it('stays ready and awake where there is no pause, and says why (R26, R49)', async () => {
+    const { provider } = await open();
+    provider.can = { pause: 'none', fork: false };
+    const id = await begin();
+    await world.ended(id);
+    await expect.poll(async () => (await world.row(id)).pauseSettled).toBe(1);
+    expect(provider.named('pause')).toEqual([]);
+    expect(await world.row(id)).toMatchObject({ status: 'ready', sandboxPaused: 0 });
+    expect((await world.eventsOf(id)).at(-1)).toMatchObject({
+      type: 'snapshot.failed',
+      message: expect.stringContaining('cannot pause'),
+    });
+    expect(await world.builds.status(OWNER, id)).toMatchObject({
+      sandbox_state: 'running',
+      sandbox_paused: false,
+      sandbox_expires_at: expect.any(String),
+    });
+    expect(await logOf(id)).toContain('The runtime cannot pause');
+    expect((await world.builds.snapshot(OWNER, id)).snapshot.outcome).toBe('failed');
+  });
+
+  it('iterates without a fork from the files of the build before, and says what is lost (R5)', async () => {
+    const { provider } = await open();
+    provider.can = { pause: 'files', fork: false };
+    const first = await begin();
+    await world.ended(first);
+    const second = await begin({ previous_job_id: first });
+    expect((await world.ended(second)).status).toBe('ready');
+    expect(await logOf(second)).toContain('The runtime cannot fork build_v0_1');
+  });
+});
+
 describe('the stages of a build', () => {
   it('make the sandbox in deps with an hour to live, and pause it after ready (R4, R6, R24)', async () => {
     const { provider } = await open();
@@ -378,7 +434,12 @@ describe('a build whose worker died', () => {
     return { there: there.promise, next, runs: () => runs, dead };
   }
   const endOf = async (next: Builds, id: JobId) => {
-    const events = await next.followEvents(OWNER, id, 0, new AbortController().signal);
+    const events = await next.followEvents(
+      OWNER,
+      id,
+      { after: 0, until: 'over' },
+      new AbortController().signal,
+    );
     for await (const _ of events);
     return world.row(id);
   };

@@ -8,12 +8,12 @@ import {
   type Transaction,
   type Worker,
 } from '@torpor/engine';
-import { isBuildOver, type SandboxId, type TorporError } from '@torpor/protocol';
+import { isBuildOver, type SandboxId, TorporError } from '@torpor/protocol';
 import { type BuildContext, EVENT_CHANNEL, QUEUE } from '../context.ts';
 import { finishReady, stopJob } from '../jobs/finish.ts';
 import { type BuildJob, findJob } from '../jobs/job.ts';
 import { BuildLog } from '../logs/build-log.ts';
-import { pauseBuild } from '../preview/pause.ts';
+import { CANNOT_PAUSE, noteNoPause, pauseBuild } from '../preview/pause.ts';
 import { BuildFailed, friendly } from './build-failed.ts';
 import { generate, type Made } from './generate.ts';
 
@@ -51,35 +51,48 @@ async function work(ctx: BuildContext, queued: Job, signal: AbortSignal): Promis
   const ended = new AbortController();
   const own = new Set<SandboxId>();
   const unlisten = await ctx.db.listen(EVENT_CHANNEL, () => void lookForEnd(ctx, job, ended));
+  let ready: BuildJob;
   try {
     const attempt = { ctx, held: queued, log, own, signal: AbortSignal.any([signal, ended.signal]) };
     const made = await generate(attempt, job);
     await log.flush();
-    await becomeReady(ctx, queued, job, made, signal);
+    ready = await becomeReady(ctx, queued, job, made);
   } catch (thrown) {
     if (thrown instanceof BuildFailed) return;
     // Another attempt, if there is one, begins with sandboxes of its own.
     await Promise.allSettled([...own].map((id) => ctx.sandboxes.kill(job.org, id)));
     if (!ended.signal.aborted) throw thrown;
+    return;
   } finally {
     await unlisten();
     await log.flush();
   }
-}
-
-async function becomeReady(ctx: BuildContext, held: Held, job: BuildJob, made: Made, signal: AbortSignal) {
-  const ready = await finishReady(ctx, held, job, made);
-  if (ready === undefined) throw new LeaseLost(held);
-  await ctx.pass('build.ready');
+  // Outside of the part that ends sandboxes when it fails: from here on the sandbox belongs to the ready build.
   await sleepAfterReady(ctx, ready, signal);
 }
 
-/** Right after ready and never before (R24). One that cannot sleep is ready all the same (R26). */
+async function becomeReady(ctx: BuildContext, held: Held, job: BuildJob, made: Made): Promise<BuildJob> {
+  const ready = await finishReady(ctx, held, job, made);
+  if (ready === undefined) throw new LeaseLost(held);
+  await ctx.pass('build.ready');
+  return ready;
+}
+
+/**
+ * Right after ready and never before (R24). One that cannot sleep is ready all the same (R26). When this worker has
+ * to leave, the job goes back to the queue and the next worker pauses the preview.
+ */
 async function sleepAfterReady(ctx: BuildContext, job: BuildJob, signal: AbortSignal): Promise<void> {
-  if (job.sandboxId === null || job.sandboxPaused === 1) return;
-  await pauseBuild(ctx, job, signal).catch((thrown: unknown) =>
-    ctx.report('a ready build was not put to sleep', { jobId: job.id, error: thrown }),
-  );
+  if (job.sandboxId === null || job.pauseSettled === 1) return;
+  try {
+    const { pause } = await ctx.sandboxes.capabilities(job.sandboxId);
+    if (pause === 'none') return await noteNoPause(ctx, job, `${CANNOT_PAUSE}.`);
+    await pauseBuild(ctx, job, signal);
+  } catch (thrown) {
+    signal.throwIfAborted();
+    ctx.report('a ready build was not put to sleep', { jobId: job.id, error: thrown });
+    await noteNoPause(ctx, job, TorporError.from(thrown).message);
+  }
 }
 
 /** Somebody else may have ended the job: a cancel reaches the worker by this, wherever it came in. */

@@ -2,17 +2,17 @@
  * What a build asks of sandboxes. The server answers with the engine; a test answers with a provider whose
  * faults it writes itself.
  *
- * That a sandbox is gone for good is said by type: a `TorporError` with `not_found`, `expired`, `killed`, `lost`
- * or `checkpoint_missing`. Everything else may pass.
+ * That a sandbox is gone for good is said by type: a `TorporError` about the sandbox or its checkpoints that is not
+ * retryable (`preview/gone.ts` has the codes). Everything else may pass.
  */
-import type { CheckpointId, JobId, SandboxId, SandboxState, Service } from '@torpor/protocol';
+import type { Capabilities, CheckpointId, JobId, SandboxId, SandboxState, Service } from '@torpor/protocol';
 import type { GeneratedFile } from '../runners/generated-files.ts';
 
 export interface NewSandbox {
   readonly org: string;
   readonly jobId: JobId;
   readonly lifetimeSeconds: number;
-  /** Begins as a fork of this one, files and all; else empty. */
+  /** Begins as a fork of this one, files and all; else empty. Only where the runtime can fork. */
   readonly from?: SandboxId | undefined;
 }
 
@@ -30,6 +30,13 @@ export interface SandboxGlance {
   readonly checkpointId: CheckpointId | null;
   /** When its time is over; null while it does not run. */
   readonly endsAt: number | null;
+  /** Why it is in this state, where the platform says so. */
+  readonly reason: string | null;
+  /**
+   * What is wrong with the checkpoint of one that is paused; null when nothing is known to be. `sure`: a start of it
+   * has failed for that reason and will fail again.
+   */
+  readonly damage: { readonly sure: boolean; readonly reason: string } | null;
 }
 
 export interface Visit {
@@ -37,7 +44,12 @@ export interface Visit {
   readonly headers: Readonly<Record<string, string>>;
 }
 
+/** What the runtime under a sandbox can do for a build. */
+export type BuildCapabilities = Pick<Capabilities, 'pause' | 'fork'>;
+
 export interface BuildSandboxes {
+  /** Of the runtime of this sandbox, or of the one that new sandboxes get. */
+  capabilities(id?: SandboxId): Promise<BuildCapabilities>;
   /**
    * A sandbox to work in. It carries the job's id, so that it is found again whatever happens. When the signal
    * fires before the caller has it, it is ended again.
@@ -76,7 +88,8 @@ export interface BuildSandboxes {
   ): Promise<{ readonly exitCode: number }>;
   /**
    * Makes what was worked on into something that serves: with its dev server as a declared service, and without
-   * whatever else ran. The sandbox that answers may be another one; then the one given is gone.
+   * whatever else ran. The sandbox that answers may be another one; then the one given is gone. Where the runtime
+   * cannot fork, it is the one given.
    */
   publish(
     order: Omit<NewSandbox, 'from'>,

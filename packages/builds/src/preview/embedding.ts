@@ -2,6 +2,8 @@
 import { type PreviewCheck, TorporError } from '@torpor/protocol';
 import type { BuildContext } from '../context.ts';
 import type { BuildJob } from '../jobs/job.ts';
+import { isLive } from '../pipeline/live-check.ts';
+import { lifeOf } from './sandbox-life.ts';
 
 export async function checkEmbedding(
   ctx: BuildContext,
@@ -17,11 +19,13 @@ export async function checkEmbedding(
     preview_url: previewUrl,
     reason,
   });
+  const life = await lifeOf(ctx, job);
+  if (life?.state === 'expired') return answer(false, `Sandbox expired: ${life.reason}.`);
   try {
     const order = { method: 'HEAD', path: '/', timeoutMs: ctx.settings.previewCheckMs } as const;
-    const { status, headers } = await ctx.sandboxes.visit(sandboxId, port, order, signal);
-    if (status >= 500) return answer(false, 'Sandbox unreachable (may have expired)');
-    const forbidden = forbids(headers);
+    const visit = await ctx.sandboxes.visit(sandboxId, port, order, signal);
+    if (!isLive(visit)) return answer(false, 'Sandbox unreachable (may have expired)');
+    const forbidden = forbids(visit.headers);
     return answer(forbidden === null, forbidden);
   } catch (thrown) {
     const away = thrown instanceof TorporError && thrown.code !== 'internal';

@@ -12,15 +12,26 @@ export async function pauseBuild(
   if (job.sandboxId === null) return null;
   const { checkpointId } = await ctx.sandboxes.pause(job.org, job.sandboxId, signal);
   await ctx.pass('build.paused');
-  await project(ctx, job, { sandboxPaused: 1 }, 'The preview sleeps.');
+  await project(ctx, job, { sandboxPaused: 1, pauseSettled: 1 }, 'The preview sleeps.');
   return checkpointId;
+}
+
+export const CANNOT_PAUSE = 'The runtime cannot pause: the preview is gone when its time is over';
+
+/** The pause after `ready` will not happen. The build is ready all the same (R26); those who follow it learn why. */
+export async function noteNoPause(ctx: BuildContext, job: BuildJob, why: string): Promise<void> {
+  const change = { pauseSettled: 1 } as const;
+  const message = `The preview stays awake: ${why}`;
+  await ctx.db.transaction((tx) =>
+    noteEvent(tx, job.id, 'snapshot.failed', { at: ctx.clock.now(), message, change }),
+  );
 }
 
 /** The row follows the sandbox. When it cannot be written now, the next look at the job makes it agree (R38). */
 export async function project(
   ctx: BuildContext,
   job: BuildJob,
-  change: { readonly sandboxPaused: 0 | 1; readonly previewUrl?: string },
+  change: { readonly sandboxPaused: 0 | 1; readonly pauseSettled?: 1; readonly previewUrl?: string },
   message: string,
 ): Promise<void> {
   await ctx.db

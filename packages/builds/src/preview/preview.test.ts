@@ -1,5 +1,5 @@
 import { databaseKinds, ManualClock, settle } from '@torpor/engine/testing';
-import { type JobId, TorporError } from '@torpor/protocol';
+import { type JobId, type SandboxState, TorporError } from '@torpor/protocol';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { type BuildWorld, buildWorld, emptyBuilds, OWNER } from '../../testing/build-world.ts';
 import { type FakeFault, throwing } from '../../testing/fake-provider.ts';
@@ -8,6 +8,7 @@ import { readFiles, storeFiles } from '../jobs/stored-files.ts';
 import { textFile } from '../runners/generated-files.ts';
 
 const GONE = new TorporError('not_found', 'There is no such sandbox.');
+const BY_GATEWAY = { 'torpor-answered-by': 'gateway' };
 class NotFoundException extends Error {
   override readonly name = 'NotFoundException';
 }
@@ -137,6 +138,59 @@ describe.each(databaseKinds)('the preview of a build on %s', (kind) => {
         expect(await shown(id)).toEqual(before);
       },
     );
+
+    const permanent: readonly (readonly [string, TorporError])[] = [
+      [
+        'a corrupt checkpoint',
+        new TorporError('checkpoint_corrupt', 'ckpt_a is damaged.', { checkpointId: 'ckpt_a' }),
+      ],
+      ['a missing checkpoint', new TorporError('checkpoint_missing', 'ckpt_a is not there.')],
+      ['an unusable checkpoint', new TorporError('checkpoint_incompatible', 'ckpt_a is of another build.')],
+      ['a lost sandbox', new TorporError('lost', 'Nothing usable is left.')],
+      ['a runtime that is not there', new TorporError('capability_unsupported', 'There is no such runtime.')],
+      ['a word that it never returns', new TorporError('unreachable', 'Removed.', { retryable: false })],
+    ];
+    onOneClock.each(permanent)(
+      'says expired for %s, with the code and message of the platform (R34, R36, R48)',
+      async (_, error) => {
+        const { id } = await ready();
+        world.provider.fail('connect', throwing(error));
+        await expect(resume(id)).rejects.toMatchObject({
+          errorType: 'sandbox_expired',
+          retryable: false,
+          platform: { code: error.code, message: error.message },
+        });
+        expect(world.provider.named('connect')).toHaveLength(1);
+      },
+    );
+
+    const temporary: readonly (readonly [string, TorporError])[] = [
+      ['an unreadable checkpoint', new TorporError('checkpoint_unreadable', 'The store hangs.')],
+      ['a full machine', new TorporError('capacity', 'Full.')],
+      ['a read-only disk', new TorporError('storage_readonly', 'Read-only.')],
+      ['a fault of the server', new TorporError('internal', 'A bug.')],
+    ];
+    onOneClock.each(temporary)(
+      'says unreachable for %s, with the code and message of the platform (R35, R36)',
+      async (_, error) => {
+        const { id } = await ready();
+        world.provider.fail('connect', throwing(error), throwing(error));
+        await expect(resume(id)).rejects.toMatchObject({
+          errorType: 'sandbox_unreachable',
+          retryable: true,
+          platform: { code: error.code, message: error.message },
+        });
+      },
+    );
+
+    onOneClock("does not take the gateway's answer for the application's (R7, R27)", async () => {
+      const { id } = await ready();
+      world.provider.answer = (_, since) =>
+        since < 3_000 ? { status: 409, headers: BY_GATEWAY } : { status: 404, headers: {} };
+      const before = clock.now();
+      await resume(id);
+      expect(clock.now() - before).toBeGreaterThanOrEqual(3_000);
+    });
 
     const unreachable: readonly (readonly [string, 'connect' | 'startServices' | 'setLifetime', unknown])[] =
       [
@@ -294,6 +348,84 @@ describe.each(databaseKinds)('the preview of a build on %s', (kind) => {
     });
   });
 
+  describe('the state of the sandbox', () => {
+    const states: readonly (readonly [SandboxState, string])[] = [
+      ['running', 'running'],
+      ['pausing', 'running'],
+      ['paused', 'paused'],
+      ['killed', 'expired'],
+      ['lost', 'expired'],
+      ['failed', 'expired'],
+    ];
+    it.each(states)(
+      'of a sandbox that is %s is shown as %s, before anybody resumes it (R10, R49)',
+      async (state, shownAs) => {
+        const { id, sandboxId } = await ready();
+        const sandbox = world.provider.sandboxes.get(sandboxId);
+        if (sandbox !== undefined) sandbox.state = state;
+        const expired = shownAs === 'expired';
+        const expected = {
+          sandbox_state: shownAs,
+          expired,
+          sandbox_reason: expired ? expect.any(String) : null,
+          sandbox_paused: shownAs === 'paused',
+        };
+        expect(await world.builds.status(OWNER, id)).toMatchObject(expected);
+        expect((await world.builds.list(OWNER, 1e9, 1)).items).toMatchObject([expected]);
+      },
+    );
+
+    it('is expired when there is no such sandbox any more (R49)', async () => {
+      const { id } = await ready();
+      world.provider.sandboxes.clear();
+      expect(await world.builds.status(OWNER, id)).toMatchObject({
+        sandbox_state: 'expired',
+        expired: true,
+        sandbox_paused: false,
+        sandbox_expires_at: null,
+      });
+    });
+
+    it('is expired when its start is known to fail, and unknown when that is only feared (R34, R49)', async () => {
+      const { id, sandboxId } = await ready();
+      const sandbox = world.provider.sandboxes.get(sandboxId);
+      if (sandbox === undefined) throw new Error('There is no sandbox.');
+      sandbox.damage = { sure: true, reason: 'The checkpoint is damaged.' };
+      expect(await world.builds.status(OWNER, id)).toMatchObject({
+        sandbox_state: 'expired',
+        sandbox_reason: 'The checkpoint is damaged.',
+        sandbox_paused: false,
+      });
+      sandbox.damage = { sure: false, reason: 'The checkpoint is damaged.' };
+      expect(await world.builds.status(OWNER, id)).toMatchObject({
+        sandbox_state: 'unknown',
+        expired: false,
+        sandbox_reason: 'The checkpoint is damaged.',
+        sandbox_paused: true,
+      });
+    });
+
+    it('is unknown while the sandbox cannot be asked (R49)', async () => {
+      const { id } = await ready();
+      world.provider.fail('find', throwing(new TorporError('timeout', 'It took too long.')));
+      expect(await world.builds.status(OWNER, id)).toMatchObject({
+        sandbox_state: 'unknown',
+        expired: false,
+        sandbox_reason: 'It took too long.',
+        sandbox_paused: true,
+      });
+    });
+
+    it('is null for a build that has no sandbox', async () => {
+      const { job_id } = await world.builds.begin(OWNER, { project_id: 'p', goal: 'g' });
+      expect(await world.builds.status(OWNER, job_id)).toMatchObject({
+        sandbox_state: null,
+        expired: false,
+        sandbox_reason: null,
+      });
+    });
+  });
+
   describe('rebuild', () => {
     it('makes a new job from what was made, and leaves the old one alone (R48)', async () => {
       const { id } = await ready();
@@ -327,6 +459,25 @@ describe.each(databaseKinds)('the preview of a build on %s', (kind) => {
       const { id } = await ready({ paused: false });
       world.provider.answer = () => ({ status: 200, headers: headers as Record<string, string> });
       expect(await world.builds.previewCheck(OWNER, id)).toMatchObject({ embeddable, reason });
+    });
+
+    it('says that the sandbox has expired, and does not wake it (R7, R34)', async () => {
+      const { id, sandboxId } = await ready();
+      await world.provider.kill(OWNER.org, sandboxId);
+      expect(await world.builds.previewCheck(OWNER, id)).toMatchObject({
+        embeddable: false,
+        reason: 'Sandbox expired: it was killed.',
+      });
+      expect(world.provider.named('visit')).toEqual([]);
+    });
+
+    it("does not read the gateway's headers as the application's (R7)", async () => {
+      const { id } = await ready({ paused: false });
+      world.provider.answer = () => ({ status: 409, headers: BY_GATEWAY });
+      expect(await world.builds.previewCheck(OWNER, id)).toMatchObject({
+        embeddable: false,
+        reason: 'Sandbox unreachable (may have expired)',
+      });
     });
 
     it('says that a sandbox does not answer', async () => {

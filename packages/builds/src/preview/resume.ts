@@ -7,16 +7,23 @@
 import { type BuildResumed, type RESUME_ERRORS, type SandboxId, TorporError } from '@torpor/protocol';
 import type { BuildContext } from '../context.ts';
 import type { BuildJob } from '../jobs/job.ts';
-import { untilLive } from '../pipeline/live-check.ts';
-import { provesGone } from './gone.ts';
+import { isLive, untilLive } from '../pipeline/live-check.ts';
+import { platformErrorOf, proofOfAbsence } from './gone.ts';
 import { project } from './pause.ts';
 
 type ResumeErrorType = (typeof RESUME_ERRORS)[number];
 
 export class ResumeFailed extends TorporError {
   readonly errorType: ResumeErrorType;
+  /** What the platform itself said. */
+  readonly platform: TorporError;
 
-  constructor(errorType: ResumeErrorType, sandboxId: SandboxId | undefined, cause: unknown) {
+  constructor(
+    errorType: ResumeErrorType,
+    sandboxId: SandboxId | undefined,
+    cause: unknown,
+    platform: TorporError = platformErrorOf(cause),
+  ) {
     const expired = errorType === 'sandbox_expired';
     super(
       expired ? 'expired' : 'unreachable',
@@ -26,6 +33,7 @@ export class ResumeFailed extends TorporError {
       { ...(sandboxId === undefined ? {} : { sandboxId }), cause },
     );
     this.errorType = errorType;
+    this.platform = platform;
   }
 }
 
@@ -56,9 +64,10 @@ export async function resumeBuild(
       return { preview_url: previewUrl, sandbox_id: sandboxId };
     } catch (thrown) {
       signal.throwIfAborted();
-      const gone = thrown instanceof NotConnected && provesGone(thrown.cause);
+      const proof = thrown instanceof NotConnected ? proofOfAbsence(thrown.cause) : undefined;
+      const gone = proof !== undefined;
       ctx.report('a preview did not wake', { jobId: job.id, attempt, gone, error: thrown });
-      if (gone) throw new ResumeFailed('sandbox_expired', sandboxId, thrown);
+      if (gone) throw new ResumeFailed('sandbox_expired', sandboxId, thrown, proof);
       if (attempt >= settings.resumeAttempts)
         throw new ResumeFailed('sandbox_unreachable', sandboxId, thrown);
     }
@@ -85,10 +94,7 @@ const GLANCE_MS = 5_000;
 
 async function answers({ sandboxes }: BuildContext, id: SandboxId, port: number, signal: AbortSignal) {
   const order = { method: 'GET', path: '/', timeoutMs: GLANCE_MS } as const;
-  return sandboxes.visit(id, port, order, signal).then(
-    ({ status }) => status < 500,
-    () => false,
-  );
+  return sandboxes.visit(id, port, order, signal).then(isLive, () => false);
 }
 
 /** What cannot be listed or ended is in nobody's way for certain, so nothing fails for it (R30). */

@@ -4,14 +4,14 @@ import type { BuildContext } from '../context.ts';
 import { hasDocs } from '../docs/read-docs.ts';
 import type { BuildJob } from '../jobs/job.ts';
 import { project } from './pause.ts';
+import { lifeOf } from './sandbox-life.ts';
 
 export async function statusOf(ctx: BuildContext, job: BuildJob): Promise<BuildStatus> {
-  const glance =
-    job.status === 'ready' && job.sandboxId !== null
-      ? await ctx.sandboxes.find(job.org, job.sandboxId)
-      : undefined;
-  const paused = glance === undefined ? job.sandboxPaused === 1 : glance.state === 'paused';
-  const settled = glance?.state === 'paused' || glance?.state === 'running';
+  const life = await lifeOf(ctx, job);
+  const state = life?.state ?? null;
+  const { glance } = life ?? {};
+  const paused = state === 'unknown' ? job.sandboxPaused === 1 : state === 'paused';
+  const settled = state === 'paused' || glance?.state === 'running';
   if (settled && paused !== (job.sandboxPaused === 1)) {
     await project(
       ctx,
@@ -37,8 +37,13 @@ export async function statusOf(ctx: BuildContext, job: BuildJob): Promise<BuildS
     debug_id: job.debugId,
     sandbox_expires_at: endsAt === null ? null : new Date(endsAt).toISOString(),
     sandbox_paused: paused,
+    sandbox_state: state,
+    sandbox_reason: life?.reason ?? null,
+    expired: state === 'expired',
     snapshot_url: null,
-    docs_ready: await hasDocs(ctx.db, job.id),
+    docs_ready: job.filesExpiredAt === null && (await hasDocs(ctx.db, job.id)),
+    files_expired: job.filesExpiredAt !== null,
+    logs_expired: job.logsExpiredAt !== null,
     created_at: new Date(job.createdAt).toISOString(),
     updated_at: new Date(job.updatedAt).toISOString(),
   };

@@ -1,7 +1,8 @@
-import type { BuildState } from '@torpor/protocol';
+import type { BuildState, BuildStatus } from '@torpor/protocol';
 import { type ApiServer, apiServer } from '@torpor/sdk/testing';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { torporInside } from '../../testing/run-torpor.ts';
+import { previewNote } from '../build-views.ts';
 
 const JOB = 'job_aaaaaaaaaaaaaaaaaaaa';
 const status = (state: BuildState, more: object = {}) => ({
@@ -20,6 +21,11 @@ const status = (state: BuildState, more: object = {}) => ({
   debug_id: state === 'failed' ? 'd-1' : null,
   sandbox_expires_at: null,
   sandbox_paused: true,
+  sandbox_state: null,
+  sandbox_reason: null,
+  expired: false,
+  files_expired: false,
+  logs_expired: false,
   snapshot_url: null,
   docs_ready: false,
   created_at: '2026-01-01T00:00:00.000Z',
@@ -141,7 +147,7 @@ describe('torpor build', () => {
   });
 
   it('lists, wakes, puts to sleep, cancels and shows logs', async () => {
-    const preview = { sandbox_id: 'sbx_aaaaaaaaaaaaaaaaaaaa' };
+    const preview = { sandbox_id: 'sbx_aaaaaaaaaaaaaaaaaaaa', sandbox_state: 'paused' };
     server.answer('GET /api/jobs', { json: { items: [status('ready', preview)], nextCursor: null } });
     expect((await run('build', 'ls')).stdout).toMatch(
       /job_a+ +default +build_v0_1 +ready, asleep .* otters /,
@@ -211,14 +217,49 @@ describe('torpor build', () => {
     expect((await run('build', 'docs', JOB)).stdout).toBe('# Otters\n\n## getting started\n\nnpm start\n');
   });
 
+  it('shows that a preview has expired before anybody resumes it (R49)', async () => {
+    const gone = status('ready', {
+      sandbox_id: 'sbx_aaaaaaaaaaaaaaaaaaaa',
+      sandbox_state: 'expired',
+      sandbox_reason: 'it was killed',
+      sandbox_paused: false,
+      expired: true,
+    });
+    server.answer('GET /api/jobs', { json: { items: [gone], nextCursor: null } });
+    expect((await run('build', 'ls')).stdout).toContain('ready, expired');
+    server.answer(`GET /api/generation/${JOB}/status`, { json: gone });
+    const { stdout } = await run('build', 'status', JOB);
+    expect(stdout).toMatch(/sandbox_state +expired/);
+    expect(stdout).toMatch(/sandbox_reason +it was killed/);
+  });
+
+  it('says whether the preview sleeps, or until when it runs (R24, R26)', () => {
+    const note = (more: object) => previewNote(status('ready', more) as BuildStatus);
+    expect(note({ sandbox_state: 'paused' })).toBe(' It sleeps until somebody looks.');
+    const running = { sandbox_state: 'running', sandbox_expires_at: '2026-01-01T01:00:00.000Z' };
+    expect(note(running)).toBe(' It runs until 2026-01-01T01:00:00.000Z.');
+    expect(note({ sandbox_state: 'running' })).toBe(' It runs.');
+    expect(note({ sandbox_state: 'expired', sandbox_reason: 'it was killed' })).toContain('it was killed');
+  });
+
   it('says what an expired preview needs', async () => {
-    const detail = { message: 'The sandbox has expired.', error_type: 'sandbox_expired' };
+    const detail = {
+      message: 'The sandbox has expired.',
+      error_type: 'sandbox_expired',
+      code: 'checkpoint_corrupt',
+      platform_message: 'It is damaged.',
+    };
     server.answer(`POST /api/generation/${JOB}/resume`, { status: 503, json: { detail, debug_id: 'd' } });
     const { code, stderr } = await run('build', 'resume', JOB, '--json');
     expect(code).toBe(14);
     expect(JSON.parse(stderr).error).toMatchObject({
       code: 'API_ERROR',
-      details: { status: 503, code: 'expired' },
+      hint: expect.stringContaining('torpor build rebuild'),
+      details: {
+        status: 503,
+        code: 'expired',
+        fields: { platform_code: 'checkpoint_corrupt', platform_message: 'It is damaged.' },
+      },
     });
   });
 

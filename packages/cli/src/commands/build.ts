@@ -11,7 +11,7 @@ import { Option } from 'commander';
 import { teach } from '../build-command.ts';
 import { jobOf, readyJobOf } from '../build-job.ts';
 import { followBuild } from '../build-progress.ts';
-import { docs, files, list, logs, status } from '../build-views.ts';
+import { docs, files, list, logs, previewNote, status } from '../build-views.ts';
 import type { Cli, Define } from '../cli.ts';
 import { EXIT } from '../exit-codes.ts';
 import { CliError } from '../failure.ts';
@@ -188,7 +188,7 @@ async function finish(cli: Cli, id: JobId): Promise<number> {
   const status = await builds.status(id, { signal: cli.signal });
   if (status.status === 'ready') {
     cli.answer(status, () => status.preview_url ?? id);
-    cli.remark(`${status.build_version} of ${status.project_id}, ${id}. It sleeps until somebody looks.`);
+    cli.remark(`${status.build_version} of ${status.project_id}, ${id}.${previewNote(status)}`);
     return EXIT.ok;
   }
   cli.answer(status, () => '');

@@ -1,8 +1,16 @@
 /**
  * What a build asks of sandboxes, answered by the engine. Nothing here decides about a lifecycle: a workbench is a
- * create or a fork, a preview is a fork of the workbench's checkpoint, sleep is a pause.
+ * create or a fork, a preview is a fork of the workbench's checkpoint, sleep is a pause. Where the runtime cannot fork,
+ * the workbench becomes the preview; where it cannot pause, its services are started in place.
  */
-import type { BuildSandboxes, CommandOrder, GeneratedFile, NewSandbox, SandboxGlance } from '@torpor/builds';
+import type {
+  BuildCapabilities,
+  BuildSandboxes,
+  CommandOrder,
+  GeneratedFile,
+  NewSandbox,
+  SandboxGlance,
+} from '@torpor/builds';
 import type { Clock, Engine, Ids } from '@torpor/engine';
 import { type AgentClient, FileType, Signal } from '@torpor/envd';
 import type { Gateway } from '@torpor/gateway';
@@ -14,6 +22,7 @@ import {
   type Service,
   TorporError,
 } from '@torpor/protocol';
+import { declaredPort, startServices } from '@torpor/runtimes';
 import { fromAgent } from '../sandbox/agent-failure.ts';
 import { connect } from '../sandbox/awake.ts';
 import { runCommand } from '../sandbox/command.ts';
@@ -44,6 +53,16 @@ export class EngineSandboxes implements BuildSandboxes {
 
   constructor(parts: EngineSandboxesParts) {
     this.parts = parts;
+  }
+
+  async capabilities(id?: SandboxId): Promise<BuildCapabilities> {
+    const name = id === undefined ? undefined : (await this.parts.engine.find(id))?.sandbox.runtime;
+    const runtimes = this.parts.engine.runtimes();
+    const runtime = runtimes.find((one) => (name === undefined ? one.default : one.name === name));
+    if (runtime === undefined) {
+      throw new TorporError('capability_unsupported', `This server has no runtime "${name}".`);
+    }
+    return runtime.capabilities;
   }
 
   async create({ org, jobId, lifetimeSeconds, from }: NewSandbox, signal: AbortSignal): Promise<SandboxId> {
@@ -163,6 +182,12 @@ export class EngineSandboxes implements BuildSandboxes {
     signal: AbortSignal,
   ): Promise<SandboxId> {
     const { engine } = this.parts;
+    const { pause, fork } = await this.capabilities(workbench);
+    if (pause === 'none' || !fork) {
+      await this.serveFrom(org, workbench, service, signal);
+      await this.setLifetime(org, workbench, lifetimeSeconds, signal);
+      return workbench;
+    }
     // Files only: whatever still runs in the workbench is not part of what was built.
     await engine.pause({ org, signal }, workbench, { mode: 'files' });
     if (await this.isUsedUpByStart(workbench)) await this.connect(org, workbench, signal);
@@ -198,10 +223,33 @@ export class EngineSandboxes implements BuildSandboxes {
     });
   }
 
-  /** A start from files starts the declared services, each where its runtime says. */
+  /** The workbench itself becomes the preview. What still runs in it is no part of what was built. */
+  private async serveFrom(org: string, id: SandboxId, service: Service, signal: AbortSignal): Promise<void> {
+    await this.parts.engine.setServices(org, id, [service]);
+    for (const pid of await this.processes(org, id, signal)) {
+      // It may have ended meanwhile.
+      await this.endProcess(org, id, pid, signal).catch(() => {});
+    }
+    await this.startServices(org, id, signal);
+  }
+
+  /**
+   * A start from files starts the declared services, each where its runtime says. Where there is no pause there is no
+   * other start; they are started in the sandbox as it runs.
+   */
   async startServices(org: string, id: SandboxId, signal: AbortSignal): Promise<void> {
+    if ((await this.capabilities(id)).pause === 'none') return this.startInPlace(org, id, signal);
     await this.inTurn(signal, () => this.parts.engine.pause({ org, signal }, id, { mode: 'files' }));
     await this.connect(org, id, signal);
+  }
+
+  private async startInPlace(org: string, id: SandboxId, signal: AbortSignal): Promise<void> {
+    const { engine, clock } = this.parts;
+    const { services } = await engine.get(org, id);
+    await this.inside(org, id, (agent) => {
+      const dial = (port: number) => engine.dial(org, id, port);
+      return startServices({ agent, clock, portFor: declaredPort, dial }, services, signal);
+    });
   }
 
   async pause(org: string, id: SandboxId, signal: AbortSignal): Promise<{ checkpointId: CheckpointId }> {
@@ -218,8 +266,10 @@ export class EngineSandboxes implements BuildSandboxes {
   async find(org: string, id: SandboxId): Promise<SandboxGlance | undefined> {
     const found = await this.parts.engine.find(id);
     if (found === undefined || found.org !== org) return undefined;
-    const { state, checkpointId, endsAt } = found.sandbox;
-    return { state, checkpointId, endsAt };
+    const { state, checkpointId, endsAt, reason } = found.sandbox;
+    const paused = state === 'paused' && checkpointId !== null;
+    const damage = paused ? await this.damageOf(org, id, checkpointId) : null;
+    return { state, checkpointId, endsAt, reason, damage };
   }
 
   urlOf(id: SandboxId, port: number): string {
@@ -230,6 +280,25 @@ export class EngineSandboxes implements BuildSandboxes {
     ...[id, port, order, signal]: Parameters<BuildSandboxes['visit']>
   ): ReturnType<BuildSandboxes['visit']> {
     return this.parts.door.visit(new URL(this.urlOf(id, port)).host, order, signal);
+  }
+
+  /**
+   * A damaged part of a checkpoint need not be the one that a start uses, so damage alone is no proof. A resume that
+   * has failed for it is: nothing but another checkpoint would make the next one succeed.
+   */
+  private async damageOf(
+    org: string,
+    id: SandboxId,
+    checkpointId: CheckpointId,
+  ): Promise<SandboxGlance['damage']> {
+    const { engine } = this.parts;
+    const { health, healthDetail } = await engine.checkpoint(org, checkpointId);
+    if (health !== 'damaged') return null;
+    const [last] = (await engine.operations(org, id, undefined, 1)).items;
+    const failure = last?.kind === 'resume' && last.outcome === 'failed' ? last.error : null;
+    const sure =
+      failure !== null && (failure.code === 'checkpoint_corrupt' || failure.code === 'checkpoint_missing');
+    return { sure, reason: healthDetail ?? `checkpoint ${checkpointId} is damaged` };
   }
 
   /** One that sleeps and is used up by its next start is forked awake, and sleeps again. */

@@ -50,6 +50,7 @@ export const startErrors = buildErrors(
   'capacity',
   'capability_unsupported',
   'idempotency_mismatch',
+  'expired',
 );
 
 export function refusal(description: string) {

@@ -1,6 +1,6 @@
 /** How failures look on this face: `{detail, debug_id}`, and nothing of what is inside. */
 import { randomUUID } from 'node:crypto';
-import { NotReady, ResumeFailed } from '@torpor/builds';
+import { NotReady, PartExpired, ResumeFailed } from '@torpor/builds';
 import { type ErrorCode, factsOf, type RequestId, TorporError } from '@torpor/protocol';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { answerOf } from '../http/error-answer.ts';
@@ -55,6 +55,20 @@ export function statusOfCode(code: ErrorCode): number {
 }
 
 function detailOf(error: TorporError): unknown {
-  if (error instanceof ResumeFailed) return { message: error.message, error_type: error.errorType };
+  if (error instanceof ResumeFailed) return resumeDetail(error);
+  if (error instanceof PartExpired) return { message: error.message, error_type: error.errorType };
   return error.code === 'internal' ? 'Internal server error' : error.message;
+}
+
+/** What is inside stays inside: a fault of the server has only its code here (R114). */
+function resumeDetail({ message, errorType, retryable, platform }: ResumeFailed) {
+  const { code, message: said, checkpointId } = platform.toBody();
+  return {
+    message,
+    error_type: errorType,
+    retryable,
+    code,
+    platform_message: code === 'internal' ? 'Something went wrong inside Torpor.' : said,
+    ...(checkpointId === undefined ? {} : { checkpoint_id: checkpointId }),
+  };
 }

@@ -106,7 +106,10 @@ export function generationRoutes(face: RoutesApp, parts: RouteParts, builds: Bui
           'builds that it goes on from. A section that none of them says anything about is null.',
         tags,
         params: jobParams,
-        response: { 200: json('Five sections in Markdown.', buildDocsSchema), ...buildErrors('not_found') },
+        response: {
+          200: json('Five sections in Markdown.', buildDocsSchema),
+          ...buildErrors('not_found', 'expired'),
+        },
       },
     },
     (request) => request.bound.run(() => builds.docs(ownerOf(request), request.params.id)),
@@ -119,7 +122,8 @@ export function generationRoutes(face: RoutesApp, parts: RouteParts, builds: Bui
       schema: {
         operationId: 'getBuildFiles',
         summary: 'What the runner made: the names of the files, or one of them',
-        description: 'Kept as it was made, also of a build that failed.',
+        description:
+          'Kept as it was made, also of a build that failed, for as long as the server keeps them.',
         tags,
         params: jobParams,
         querystring: filesQuery,
@@ -128,7 +132,7 @@ export function generationRoutes(face: RoutesApp, parts: RouteParts, builds: Bui
             description: 'All files by name; with `path` the bytes of one.',
             content: { 'application/json': { schema: buildFilesSchema }, ...bytes },
           },
-          ...buildErrors('not_found'),
+          ...buildErrors('not_found', 'expired'),
         },
       },
     },

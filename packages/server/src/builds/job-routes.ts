@@ -92,7 +92,7 @@ export function jobRoutes(face: RoutesApp, parts: RouteParts, builds: Builds): v
         querystring: logQuery,
         response: {
           200: json('The last lines, or those before one.', buildLogPageSchema),
-          ...buildErrors('not_found'),
+          ...buildErrors('not_found', 'expired'),
         },
       },
     },
@@ -144,7 +144,7 @@ function streamRoutes(face: RoutesApp, parts: RouteParts): void {
           description: 'Server-sent events, with signs of life; they end with the build.',
           content: { 'text/event-stream': { schema: z.string() } },
         },
-        ...buildErrors('not_found'),
+        ...buildErrors('not_found', 'expired'),
       },
     },
   });
@@ -166,7 +166,9 @@ function streamRoutes(face: RoutesApp, parts: RouteParts): void {
     stream(
       'streamBuildEvents',
       'Everything that happens to a build',
-      'Frames are `BuildEvent`s and named by their type. Of a build that is over there is one, the last.',
+      'Frames are `BuildEvent`s and named by their type. After `ready` comes `snapshot.updated` or `snapshot.failed`, ' +
+        'within a bound; then the stream ends. Of a build for which that is over there is one frame, its last step. ' +
+        'With `Last-Event-ID` there is everything after that event.',
     ),
     async (request, reply) => {
       await streamEvents(parts, request, reply, ownerOf(request), request.params.id, 'typed');

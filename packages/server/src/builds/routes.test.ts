@@ -89,17 +89,35 @@ describe('the face of the builds', () => {
     expect(stages('build.stage.started')).toEqual(ALL);
     expect(stages('build.stage.completed')).toEqual(ALL.slice(0, -1));
     expect(stages('documentation.updated')).toEqual(['code']);
-    expect(JSON.parse(events.at(-1)?.message ?? '')).toMatchObject({
+    // The stream stays open for the pause after ready (R24).
+    expect(frames.at(-1)?.event).toBe('snapshot.updated');
+    expect(JSON.parse(events.at(-2)?.message ?? '')).toMatchObject({
       preview_url: expect.stringContaining('https://'),
     });
     run = async () => APP;
     const missed = await stream(`/api/jobs/${job_id}/events/stream`, { 'last-event-id': '9' });
-    expect(missed.frames.map(stageOf)).toEqual(['deps', 'deps', 'checks', 'checks', 'ready']);
+    expect(missed.frames.map(stageOf)).toEqual(['deps', 'deps', 'checks', 'checks', 'ready', 'ready']);
     // It is over: one frame, and the end.
     const late = await stream(`/api/jobs/${job_id}/events/stream`);
     expect(late.frames.map(stageOf)).toEqual(['ready']);
     const status = await stream(`/api/jobs/${job_id}/stream`);
     expect(status.frames.map(stageOf)).toEqual(['ready']);
+  });
+
+  it('tells whoever comes between ready and the pause both, and then ends (R13, R22, R24)', async () => {
+    const held = Promise.withResolvers<void>();
+    provider.fail('pause', () => held.promise);
+    const id = await begin();
+    await stream(`/api/jobs/${id}/stream`);
+    const between = stream(`/api/jobs/${id}/events/stream`);
+    await expect
+      .poll(() => server.parts.metrics.streams.get().then(({ values }) => values[0]?.value))
+      .toBe(1);
+    held.resolve();
+    expect((await between).frames.map(({ event }) => event)).toEqual([
+      'build.stage.started',
+      'snapshot.updated',
+    ]);
   });
 
   it('shows the log as it comes and in pages (R22)', async () => {
@@ -140,7 +158,7 @@ describe('the face of the builds', () => {
         if (event === 'heartbeat') held.resolve();
       }
       expect(events).toContain('heartbeat');
-      expect(['message', 'build.stage.started', 'done']).toContain(
+      expect(['message', 'snapshot.updated', 'done']).toContain(
         events.findLast((one) => one !== 'heartbeat'),
       );
     } finally {
@@ -227,6 +245,29 @@ describe('the face of the builds', () => {
     }
   });
 
+  it('answers 410 with a type for files and logs that are not kept any more', async () => {
+    const id = await ready();
+    await server.world.db.transaction((tx) =>
+      tx.query('UPDATE build_jobs SET files_expired_at = 1, logs_expired_at = 1 WHERE id = $1', [id]),
+    );
+    const at = (path: string) => server.ask('GET', path);
+    expect((await at(`/api/generation/${id}/status`)).json()).toMatchObject({
+      files_expired: true,
+      logs_expired: true,
+    });
+    for (const [path, type] of [
+      [`/api/generation/${id}/files`, 'files_expired'],
+      [`/api/generation/${id}/files?path=server.mjs`, 'files_expired'],
+      [`/api/generation/${id}/docs`, 'files_expired'],
+      [`/api/jobs/${id}/logs`, 'logs_expired'],
+      [`/api/jobs/${id}/logs/stream`, 'logs_expired'],
+    ] as const) {
+      const answer = await at(path);
+      expect(answer.statusCode, path).toBe(410);
+      expect(detailOf(answer).detail, path).toEqual({ message: expect.any(String), error_type: type });
+    }
+  });
+
   it('goes on with the log after the line that a reader has last (R22)', async () => {
     run = async ({ output }) => {
       output('stdout', 'one\ntwo\nthree\n');
@@ -251,13 +292,55 @@ describe('the face of the builds', () => {
     const unreachable = await server.ask('POST', `/api/generation/${id}/resume`);
     expect(unreachable.statusCode).toBe(503);
     expect(detailOf(unreachable)).toEqual({
-      detail: { message: expect.any(String), error_type: 'sandbox_unreachable' },
+      detail: {
+        message: expect.any(String),
+        error_type: 'sandbox_unreachable',
+        retryable: true,
+        code: 'unreachable',
+        platform_message: 'away',
+      },
       debug_id: expect.any(String),
     });
-    provider.fail('connect', throwing(new TorporError('not_found', 'gone')));
+    const checkpointId = 'ckpt_aaaaaaaaaaaaaaaaaaaa';
+    const corrupt = new TorporError('checkpoint_corrupt', 'It is damaged.', { checkpointId });
+    provider.fail('connect', throwing(corrupt));
     const expired = await server.ask('POST', `/api/generation/${id}/resume`);
     expect(expired.statusCode).toBe(503);
-    expect(detailOf(expired).detail).toMatchObject({ error_type: 'sandbox_expired' });
+    expect(detailOf(expired).detail).toEqual({
+      message: 'The sandbox has expired. Rebuild to get a new preview.',
+      error_type: 'sandbox_expired',
+      retryable: false,
+      code: 'checkpoint_corrupt',
+      platform_message: 'It is damaged.',
+      checkpoint_id: checkpointId,
+    });
+  });
+
+  it('does not show the words of a fault of the server beside a failed resume (R36, R114)', async () => {
+    const id = await ready();
+    const fault = throwing(new Error('password=hunter2 at /srv/secret'));
+    provider.fail('connect', fault, fault);
+    const answer = await server.ask('POST', `/api/generation/${id}/resume`);
+    expect(detailOf(answer).detail).toMatchObject({ error_type: 'sandbox_unreachable', code: 'internal' });
+    expect(answer.body).not.toContain('hunter2');
+  });
+
+  it('shows that a preview has expired before anybody resumes it (R10, R49)', async () => {
+    const id = await ready();
+    const { sandbox_id } = (await server.ask('GET', `/api/generation/${id}/status`)).json();
+    await provider.kill('default', sandbox_id);
+    const shown = { job_id: id, status: 'ready', sandbox_state: 'expired', expired: true };
+    expect((await server.ask('GET', `/api/generation/${id}/status`)).json()).toMatchObject({
+      ...shown,
+      sandbox_reason: 'it was killed',
+      sandbox_paused: false,
+    });
+    const { items } = (await server.ask('GET', '/api/jobs?limit=100')).json<{ items: { job_id: JobId }[] }>();
+    expect(items.find(({ job_id }) => job_id === id)).toMatchObject(shown);
+    expect((await server.ask('GET', `/api/generation/${id}/preview-check`)).json()).toMatchObject({
+      embeddable: false,
+      reason: 'Sandbox expired: it was killed.',
+    });
   });
 
   it('calls a waking that outlasts its request unreachable, and goes on with it (R36, R46)', async () => {

@@ -11,8 +11,9 @@ const LOGS_BEAT_MS = 20_000;
 type Owned = { readonly org: string; readonly user: string };
 
 /**
- * Whoever comes when it is over gets the last event and is let go; one that was cut off says what it has last, and
- * gets all that it missed.
+ * Whoever comes when nothing more is to be waited for gets the last step and is let go; a reader that was cut off says
+ * what it has last, and gets all that it missed. Typed events go on after `ready` until the pause of the preview has
+ * happened or failed.
  */
 export async function streamEvents(
   parts: RouteParts,
@@ -29,7 +30,8 @@ export async function streamEvents(
   const heard = lastHeard(request);
   const onlyLast = form === 'status' || (heard === undefined && isBuildOver(current.event.status));
   const after = onlyLast ? current.seq - 1 : (heard ?? 0);
-  const events = await builds.followEvents(owner, id, after, signal);
+  const until = form === 'status' || (onlyLast && current.settled) ? 'over' : 'settled';
+  const events = await builds.followEvents(owner, id, { after, until }, signal);
   const frames = async function* (): AsyncGenerator<Frame> {
     for await (const { seq, event } of events) {
       if (form === 'status' && event.type !== 'build.stage.started') continue;

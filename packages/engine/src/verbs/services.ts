@@ -1,0 +1,30 @@
+/** The declared services of a sandbox. What is declared is started by the next start; nothing that runs is touched. */
+import { type SandboxId, type Service, TorporError } from '@torpor/protocol';
+import { type Context, take } from '../context.ts';
+import { decide } from '../lifecycle.ts';
+import { lockSandbox, noSuchSandbox } from '../sandbox.ts';
+
+/** The row is locked, so that a start that is being claimed takes either all of the old ones or all of the new ones. */
+export async function setServices(
+  ctx: Context,
+  org: string,
+  id: SandboxId,
+  services: readonly Service[],
+): Promise<void> {
+  await ctx.db.transaction(async (tx) => {
+    const sandbox = await lockSandbox(tx, id);
+    if (sandbox.org !== org) throw noSuchSandbox(id);
+    const decision = decide(sandbox.state, 'set_services');
+    if (decision.kind === 'refused') {
+      throw new TorporError(decision.code, `The sandbox is ${sandbox.state}; its services cannot be set.`, {
+        sandboxId: id,
+      });
+    }
+    const config = { ...sandbox.config, services };
+    const data = { services: services.map(({ name }) => name) };
+    await take(ctx, tx, sandbox, 'set_services', 'services.set', data, {
+      operationId: null,
+      change: { config },
+    });
+  });
+}
