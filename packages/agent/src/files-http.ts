@@ -97,7 +97,9 @@ async function takeForm(parts: FilesParts, context: FileContext, request: Reques
   const written = new Map<string, Awaited<ReturnType<typeof recorded>>>();
   const headers = { ...request.headers, 'content-type': String(request.headers['content-type']) };
   await readForm(decoded(request), headers, async ({ name, content }) => {
-    if (!(path || name)) throw new TorporError('invalid_request', 'A file of the form has no name.');
+    if (!(path || name)) {
+      throw new TorporError('invalid_request', 'Name the file in its part of the form or in the query.');
+    }
     const place = await parts.paths.target(path || name, context);
     if (written.has(place.real)) {
       throw new TorporError(
@@ -108,6 +110,7 @@ async function takeForm(parts: FilesParts, context: FileContext, request: Reques
     await receive({ place, content }, parts.newId);
     written.set(place.real, await recorded(parts, place, metadata));
   });
+  if (written.size === 0) throw new TorporError('invalid_request', 'The form has no part named "file".');
   return [...written.values()];
 }
 
