@@ -25,7 +25,7 @@ import type {
   Source,
   TemplateView,
 } from '@torpor/protocol';
-import { TorporError } from '@torpor/protocol';
+import { type Page, pageOf, TorporError } from '@torpor/protocol';
 import { observe } from './acts/observe.ts';
 import { hasUsableCheckpoint } from './acts/start.ts';
 import { Background } from './background.ts';
@@ -87,11 +87,6 @@ import { rollback } from './verbs/rollback.ts';
 import { snapshot } from './verbs/snapshot.ts';
 import { viewCheckpoint, viewOperation, viewSandbox, viewTemplate } from './view.ts';
 import { within } from './within.ts';
-
-export interface Page<T> {
-  readonly items: T[];
-  readonly nextCursor: string | null;
-}
 
 function badCursor(id: string): TorporError {
   return new TorporError('invalid_request', `The cursor ${id} is not the nextCursor of a page of this list.`);
@@ -240,9 +235,9 @@ export class Engine {
   }
 
   async list(filter: SandboxFilter, cursor: string, limit: number): Promise<Page<SandboxView>> {
-    const sandboxes = await listSandboxes(this.ctx.db, filter, cursor, limit);
-    const items = await this.viewAll(sandboxes);
-    return { items, nextCursor: items.length < limit ? null : (items.at(-1)?.id ?? null) };
+    const found = await listSandboxes(this.ctx.db, filter, cursor, limit + 1);
+    const { items, nextCursor } = pageOf(found, limit, ({ id }) => id);
+    return { items: await this.viewAll(items), nextCursor };
   }
 
   /** One page in the order of starts. */
@@ -272,11 +267,11 @@ export class Engine {
     await getSandbox(this.ctx.db, id, org);
     const last = before === null ? undefined : await findCheckpoint(this.ctx.db, before);
     if (before !== null && last?.sandboxId !== id) throw badCursor(before);
-    const found = await listCheckpoints(this.ctx.db, id, last?.seq ?? null, limit);
-    const items = await Promise.all(found.map((checkpoint) => this.viewCheckpoint(checkpoint)));
+    const found = await listCheckpoints(this.ctx.db, id, last?.seq ?? null, limit + 1);
+    const { items, nextCursor } = pageOf(found, limit, (checkpoint) => checkpoint.id);
     return {
-      items,
-      nextCursor: items.length < limit ? null : (items.at(-1)?.id ?? null),
+      items: await Promise.all(items.map((checkpoint) => this.viewCheckpoint(checkpoint))),
+      nextCursor,
       bytes: await bytesOf(this.ctx.db, id),
     };
   }
@@ -307,9 +302,9 @@ export class Engine {
   ): Promise<Page<OperationView>> {
     const last = before === undefined ? undefined : await findOperation(this.ctx.db, before);
     if (before !== undefined && last?.org !== org) throw badCursor(before);
-    const found = await listOperations(this.ctx.db, org, sandboxId, last, limit);
-    const items = await Promise.all(found.map((operation) => this.viewOperation(operation)));
-    return { items, nextCursor: items.length < limit ? null : (items.at(-1)?.id ?? null) };
+    const found = await listOperations(this.ctx.db, org, sandboxId, last, limit + 1);
+    const { items, nextCursor } = pageOf(found, limit, ({ id }) => id);
+    return { items: await Promise.all(items.map((operation) => this.viewOperation(operation))), nextCursor };
   }
 
   async events(cursor: Cursor, limit: number): Promise<EventView[]> {
