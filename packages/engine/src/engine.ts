@@ -56,6 +56,7 @@ import {
 } from './operations/operation.ts';
 import type { Address, AgentAddress, Instance, Runtime } from './ports/runtime.ts';
 import {
+  type Dialect,
   findSandbox,
   getSandbox,
   listByStart,
@@ -87,6 +88,12 @@ import { rollback } from './verbs/rollback.ts';
 import { snapshot } from './verbs/snapshot.ts';
 import { viewCheckpoint, viewOperation, viewSandbox, viewTemplate } from './view.ts';
 import { within } from './within.ts';
+
+export interface FoundSandbox {
+  readonly org: string;
+  readonly dialect: Dialect;
+  readonly sandbox: SandboxView;
+}
 
 function badCursor(id: string): TorporError {
   return new TorporError('invalid_request', `The cursor ${id} is not the nextCursor of a page of this list.`);
@@ -321,9 +328,11 @@ export class Engine {
   }
 
   /** A sandbox by its id alone, as the ledger has it: for those who do not come with a key of its organisation. */
-  async find(id: SandboxId): Promise<{ readonly org: string; readonly sandbox: SandboxView } | undefined> {
+  async find(id: SandboxId): Promise<FoundSandbox | undefined> {
     const found = await findSandbox(this.ctx.db, id);
-    return found === undefined ? undefined : { org: found.org, sandbox: viewSandbox(found, null) };
+    if (found === undefined) return undefined;
+    const { org, config } = found;
+    return { org, dialect: config.dialect ?? 'native', sandbox: viewSandbox(found, null) };
   }
 
   /** How to talk to the agent of a running sandbox; the caller holds a lease for as long as it does. */

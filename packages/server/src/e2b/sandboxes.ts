@@ -20,7 +20,10 @@ export function e2bSandboxRoutes(app: RoutesApp, parts: RouteParts): void {
     const wanted = createRequestOf(body, version);
     const { org } = request.identity;
     const sandbox = await lifecycle(parts, request, undefined, async (caller) =>
-      engine.create(caller, { ...wanted, ...(await originOf(engine, org, body.templateID)) }),
+      engine.create(
+        { ...caller, dialect: 'e2b' },
+        { ...wanted, ...(await originOf(engine, org, body.templateID)) },
+      ),
     );
     request.facts.sandboxId = sandbox.id;
     return sandboxShape(parts, sandbox);
