@@ -9,7 +9,7 @@ const PATIENCE_MS = 300_000;
 
 /** `npm run test:e2b` tells the whole story, by two generations of the package, over http and over TLS. */
 const CHAPTERS = [
-  ...['commands', 'terminals', 'files', 'signedUrls', 'finding', 'timeouts', 'sleeping', 'forks'],
+  ...['commands', 'terminals', 'files', 'watching', 'signedUrls', 'finding', 'timeouts', 'sleeping', 'forks'],
   ...['notYet', 'ending'],
 ] as const;
 

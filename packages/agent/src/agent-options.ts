@@ -21,8 +21,6 @@ export interface AgentOptions {
   readonly ownMachine: boolean;
   /** Where the members of the group sudo find a way to act as root. Only for an agent that is root. */
   readonly sudoDir: string | undefined;
-  /** The user of a file worker, as JSON; this process is then no agent. */
-  readonly fileWorker: string | undefined;
 }
 
 /** Taken out of the environment once read, so that it is not handed on. */
@@ -40,7 +38,6 @@ export function readOptions(argv: readonly string[], env: NodeJS.ProcessEnv): Ag
     credentialFile: values['credential-file'],
     ownMachine: values['own-machine'] ?? false,
     sudoDir: values['sudo-dir'],
-    fileWorker: values['file-worker'],
   };
 }
 
@@ -57,7 +54,6 @@ function parse(argv: readonly string[]) {
         'credential-file': { type: 'string' },
         'own-machine': { type: 'boolean' },
         'sudo-dir': { type: 'string' },
-        'file-worker': { type: 'string' },
       },
     });
   } catch (cause) {

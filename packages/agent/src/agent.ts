@@ -1,11 +1,10 @@
 /** Puts an agent together and opens its door. */
-import { chown, mkdir, realpath } from 'node:fs/promises';
+import { realpath } from 'node:fs/promises';
 import { createServer } from 'node:http';
 import { join } from 'node:path';
 import type { AgentOptions } from './agent-options.ts';
 import { fileDispatch } from './file-dispatch.ts';
 import { fileFace } from './file-face.ts';
-import { FileWorkers } from './file-workers.ts';
 import { freshIds, kernelRandomness } from './fresh-id.ts';
 import { setHostname } from './hostname.ts';
 import { SandboxIdentity } from './identity.ts';
@@ -13,7 +12,6 @@ import { mountLeanProc } from './lean-proc.ts';
 import { listen } from './listen.ts';
 import { writeNames } from './machine-names.ts';
 import { MetricsSource } from './metrics.ts';
-import { ownCommand } from './own-command.ts';
 import { Paths } from './paths.ts';
 import { PortForwarders } from './port-forwarders.ts';
 import { listeningPorts, listeningSockets } from './ports.ts';
@@ -42,7 +40,7 @@ export interface RunningAgent {
 
 const POLITE_MS = 1000;
 
-export async function startAgent(options: AgentOptions, script: string): Promise<RunningAgent> {
+export async function startAgent(options: AgentOptions): Promise<RunningAgent> {
   if (options.ownMachine) await mountLeanProc();
   const root = options.root === undefined ? undefined : await realpath(options.root);
   const own = ownUser(root);
@@ -52,8 +50,7 @@ export async function startAgent(options: AgentOptions, script: string): Promise
   const monotonicMs = () => performance.now();
   const table = new ProcessTable({ now: monotonicMs, kill: killQuietly });
   const stateDir = options.stateDir ?? defaultStateDir(own, root);
-  const metadataFile = join(stateDir, String(own.uid), 'file-metadata.json');
-  const workers = new FileWorkers({ command: ownCommand(script), stateDir, prepare: giveDirectory });
+  const metadataFile = join(stateDir, 'file-metadata.json');
   const pipes = new ShellPipes();
   const processLimit = new ProcessLimit();
   const forwarders = new PortForwarders({
@@ -78,7 +75,6 @@ export async function startAgent(options: AgentOptions, script: string): Promise
       files: fileDispatch({
         users,
         identity,
-        workers,
         face: fileFace({ paths, metadataFile, newId: freshIds(kernelRandomness()) }),
       }),
       ports: () => listeningPorts(scope(), (socket) => forwarders.isOwn(socket)),
@@ -89,12 +85,9 @@ export async function startAgent(options: AgentOptions, script: string): Promise
       applyNames: (names) => options.ownMachine && writeNames(names),
       limitProcesses: async (most) => options.ownMachine && (await processLimit.set(most)),
       warmUp: async () => {
-        const user = await users.resolve(undefined, identity.defaultUser);
-        if (users.isOther(user)) await workers.warmUp(user);
         await Promise.all([pipes.warmUp(), loadTerminals().catch(() => {})]);
         tidyMemory();
       },
-      rest: () => workers.rest(),
     }),
   );
   const bound = await listen(server, options.listen);
@@ -107,7 +100,6 @@ export async function startAgent(options: AgentOptions, script: string): Promise
       server.closeAllConnections();
       door?.close();
       forwarders.close();
-      workers.close();
       await pipes.close();
       await endAll(table);
     },
@@ -132,9 +124,4 @@ async function endAll(table: ProcessTable): Promise<void> {
 function defaultStateDir(own: User, root: string | undefined): string {
   if (root !== undefined) return join(root, '.torpor');
   return own.uid === 0 ? '/var/lib/torpor' : join(own.home, '.local', 'state', 'torpor');
-}
-
-async function giveDirectory(directory: string, user: User): Promise<void> {
-  await mkdir(directory, { recursive: true, mode: 0o755 });
-  await chown(directory, user.uid, user.gid);
 }

@@ -40,17 +40,6 @@ describe('the bundle of the agent', () => {
     }
   });
 
-  it.runIf(process.getuid?.() === 0)('starts its file workers from itself', async () => {
-    const agent = await runAgent({ script: join(bundle, 'agent.mjs') });
-    try {
-      await expect(agent.client.files.read('/etc/shadow', { user: 'nobody' })).rejects.toMatchObject({
-        code: 'forbidden',
-      });
-    } finally {
-      await agent.stop();
-    }
-  });
-
   it('is not built again while the sources are the same, and is when the stamp is another', async () => {
     const program = join(bundle, 'agent.mjs');
     const { mtimeMs } = await stat(program);

@@ -13,7 +13,7 @@ const before: Seen = {
 };
 
 const changes = (now: Partial<Seen>, ...hints: Hint[]) =>
-  changesOf(before, { ...before, ...now }, new Set(hints));
+  changesOf(before, { ...before, ...now }, new Set(hints), false);
 
 describe('what happened to a name', () => {
   it('was a write when content or its time differ', () => {
@@ -49,14 +49,42 @@ describe('what happened to a name', () => {
 
   it('was a change of rights for a directory, whose time changes with its entries', () => {
     const directory: Seen = { ...before, kind: 'directory' };
-    expect(changesOf(directory, { ...directory, modified: 11n }, new Set(['change']))).toEqual(['chmod']);
+    const now = { ...directory, modified: 11n, changed: 11n };
+    expect(changesOf(directory, now, new Set(['change']), false)).toEqual(['chmod']);
+  });
+
+  it('was nothing for a directory whose change of rights was seen already', () => {
+    const directory: Seen = { ...before, kind: 'directory' };
+    expect(changesOf(directory, directory, new Set(['change']), false)).toEqual([]);
+  });
+
+  it('was also a change of rights when the agent replaced the file, which gives it to its owner', () => {
+    const now = { ...before, inode: 2n, born: 2n };
+    expect(changesOf(before, now, new Set(['rename']), true)).toEqual(['chmod', 'write']);
   });
 });
 
 describe('an arrival', () => {
+  const came = (now: Partial<Seen> = {}, hints: Hint[] = [], isOwn = false) =>
+    arrival({ ...before, ...now }, new Set(hints), isOwn);
+
   it('is also a write when there is content', () => {
-    expect(arrival(before)).toEqual(['create', 'write']);
-    expect(arrival({ ...before, size: 0n })).toEqual(['create']);
-    expect(arrival({ ...before, kind: 'directory' })).toEqual(['create']);
+    expect(came()).toEqual(['create', 'write']);
+    expect(came({ size: 0n })).toEqual(['create']);
+    expect(came({ kind: 'directory' })).toEqual(['create']);
+  });
+
+  it('is also a change of rights when something changed and it was not, or not only, the content', () => {
+    expect(came({ size: 0n }, ['change'])).toEqual(['create', 'chmod']);
+    expect(came({ changed: 11n }, ['change'])).toEqual(['create', 'write', 'chmod']);
+    expect(came({}, ['change'])).toEqual(['create', 'write']);
+    expect(came({ changed: 11n })).toEqual(['create', 'write']);
+    expect(came({ kind: 'directory' }, ['change'])).toEqual(['create', 'chmod']);
+  });
+
+  it('of what the agent makes is a change of rights before it is a write', () => {
+    expect(came({}, [], true)).toEqual(['create', 'chmod', 'write']);
+    expect(came({ size: 0n }, [], true)).toEqual(['create', 'chmod']);
+    expect(came({ kind: 'directory' }, [], true)).toEqual(['create', 'chmod']);
   });
 });

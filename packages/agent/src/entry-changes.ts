@@ -32,20 +32,29 @@ export function seen(found: BigIntStats): Seen {
   };
 }
 
-/** A file that comes with content was also written, perhaps elsewhere and then moved here. */
-export function arrival(now: Seen): ChangeType[] {
-  return now.kind === 'file' && now.size > 0n ? ['create', 'write'] : ['create'];
+/**
+ * What happened to a name that was not there before. A file that comes with content was also written, perhaps
+ * elsewhere and then moved here. What the agent makes (`isOwn`) is given to its owner before it is written.
+ */
+export function arrival(now: Seen, hints: ReadonlySet<Hint>, isOwn: boolean): ChangeType[] {
+  const isWritten = now.kind === 'file' && now.size > 0n;
+  if (isOwn) return isWritten ? ['create', 'chmod', 'write'] : ['create', 'chmod'];
+  // A write changes both times to the same value. Without content, "change" cannot have meant a write.
+  const isAdjusted = hints.has('change') && (!isWritten || now.changed !== now.modified);
+  return ['create', ...(isWritten ? ['write' as const] : []), ...(isAdjusted ? ['chmod' as const] : [])];
 }
 
 /** What happened to a name that was there and still is. */
-export function changesOf(before: Seen, now: Seen, hints: ReadonlySet<Hint>): ChangeType[] {
-  if (now.kind !== before.kind) return ['remove', ...arrival(now)];
+export function changesOf(before: Seen, now: Seen, hints: ReadonlySet<Hint>, isOwn: boolean): ChangeType[] {
+  if (now.kind !== before.kind) return ['remove', ...arrival(now, hints, isOwn)];
   // Another file under the same name: to whoever watches the name, its content was written.
   const isReplaced = now.inode !== before.inode || now.born !== before.born;
-  if (isReplaced) return [now.kind === 'file' ? 'write' : 'create'];
+  if (isReplaced && now.kind !== 'file') return arrival(now, hints, isOwn);
+  if (isReplaced) return isOwn ? ['chmod', 'write'] : ['write'];
   if (!hints.has('change')) return [];
+  const isSame = now.mode === before.mode && now.owner === before.owner && now.changed === before.changed;
   // A directory's own time changes with its entries, which are told by themselves.
-  if (now.kind === 'directory') return ['chmod'];
+  if (now.kind === 'directory') return isSame ? [] : ['chmod'];
   const changes: ChangeType[] = [];
   const isWritten = now.modified !== before.modified || now.size !== before.size;
   if (isWritten) changes.push('write');

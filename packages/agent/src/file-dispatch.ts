@@ -1,7 +1,6 @@
-/** For whom a call on files acts, and so which process serves it. */
+/** For whom a call on files acts: whose home it starts from, and who owns what it makes. */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { FileFace } from './file-face.ts';
-import type { FileWorkers } from './file-workers.ts';
 import { parseCompose } from './files-http.ts';
 import { pathOf, queryOf, readBody } from './http-answers.ts';
 import type { SandboxIdentity } from './identity.ts';
@@ -10,19 +9,15 @@ import { type Users, userOfAuthorization } from './users.ts';
 export interface FileDispatchParts {
   readonly users: Users;
   readonly identity: SandboxIdentity;
-  /** Serves the agent's own user. */
   readonly face: FileFace;
-  /** Serve the others. */
-  readonly workers: FileWorkers;
 }
 
-export function fileDispatch({ users, identity, face, workers }: FileDispatchParts) {
+export function fileDispatch({ users, identity, face }: FileDispatchParts) {
   return async (request: IncomingMessage, response: ServerResponse): Promise<void> => {
     const { name, body } = await askedUser(request);
     const user = await users.resolve(name, identity.defaultUser);
-    const context = { user, workdir: identity.defaultWorkdir };
-    if (users.isOther(user)) await workers.forward(request, response, context, body);
-    else face(request, response, context, body);
+    const owner = users.isOther(user) ? user : undefined;
+    face(request, response, { user, owner, workdir: identity.defaultWorkdir }, body);
   };
 }
 

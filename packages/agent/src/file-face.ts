@@ -1,7 +1,4 @@
-/**
- * Everything that touches files, as one HTTP handler that acts with the rights of the process it runs in:
- * in the agent itself for the agent's own user, in a file worker for another.
- */
+/** Everything that touches files, as one HTTP handler that acts with the agent's own rights. */
 import { createContextKey, createContextValues } from '@connectrpc/connect';
 import { connectNodeAdapter } from '@connectrpc/connect-node';
 import { Filesystem } from '@torpor/envd';
@@ -11,6 +8,7 @@ import { FileMetadata } from './file-metadata.ts';
 import { composeFiles, serveFile, takeFiles } from './files-http.ts';
 import { filesystemService } from './filesystem-service.ts';
 import { answerFailure, pathOf, type Request, type Response, readBody } from './http-answers.ts';
+import { OpenWatches } from './open-watches.ts';
 import type { FileContext, Paths } from './paths.ts';
 import { RPC_OPTIONS, safeForConnect } from './rpc-options.ts';
 
@@ -34,7 +32,7 @@ const callContext = createContextKey<FileContext | undefined>(undefined);
 
 export function fileFace({ paths, metadataFile, newId }: FileFaceOptions): FileFace {
   const metadata = new FileMetadata(metadataFile);
-  const parts = { paths, metadata, newId, names: new AccountNames() };
+  const parts = { paths, metadata, newId, names: new AccountNames(), watches: new OpenWatches() };
   const contexts = new WeakMap<object, FileContext>();
   const rpc = connectNodeAdapter({
     ...RPC_OPTIONS,

@@ -102,6 +102,26 @@ describe('POST /files', () => {
     expect(await readFile(at('named'), 'utf8')).toBe('content');
   });
 
+  it('writes a part without a file name to the path in the address', async () => {
+    const form = new FormData();
+    form.append('file', 'content of a field');
+    const response = await fetch(url(at('unnamed')), { method: 'POST', body: form });
+    expect(response.status).toBe(200);
+    expect(await response.json()).toEqual([{ path: at('unnamed'), name: 'unnamed', type: 'file' }]);
+    expect(await readFile(at('unnamed'), 'utf8')).toBe('content of a field');
+  });
+
+  it.each([
+    ['whose part names no file, without a path in the address', 'file', undefined],
+    ['that has no part named file', 'other', 'nothing-to-write'],
+  ])('refuses a form %s', async (_, field, path) => {
+    const form = new FormData();
+    form.append(field, 'content');
+    const response = await fetch(url(path && at(path)), { method: 'POST', body: form });
+    expect(response.status).toBe(400);
+    expect(await readdir(directory)).toEqual([]);
+  });
+
   it('refuses the same place twice in one form', async () => {
     const form = new FormData();
     for (const text of ['first', 'second']) form.append('file', new Blob([text]), at('same'));

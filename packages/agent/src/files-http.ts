@@ -11,12 +11,11 @@ import { type FileMetadata, type Metadata, metadataOfHeaders } from './file-meta
 import { answerJson, parseJson, queryOf, type Request, type Response } from './http-answers.ts';
 import { readForm } from './multipart.ts';
 import type { FileContext, Paths, Place } from './paths.ts';
-import { receive } from './upload.ts';
+import { receive, type UploadParts } from './upload.ts';
 
-export interface FilesParts {
+export interface FilesParts extends UploadParts {
   readonly paths: Paths;
   readonly metadata: FileMetadata;
-  readonly newId: () => string;
 }
 
 export async function serveFile(
@@ -51,7 +50,7 @@ export async function composeFiles(
   const order = parseCompose(body);
   const destination = await parts.paths.target(order.destination, context);
   const sources = await Promise.all(order.sourcePaths.map((path) => parts.paths.target(path, context)));
-  await compose(sources, destination, parts.newId);
+  await compose(sources, destination, context.owner, parts);
   for (const source of sources) await parts.metadata.moved(source.real, undefined);
   answerJson(response, 200, describeWritten(destination, {}));
 }
@@ -82,11 +81,12 @@ async function takeBody(parts: FilesParts, context: FileContext, request: Reques
   await receive(
     {
       place,
+      owner: context.owner,
       content: decoded(request),
       expectedBytes: isPlain ? length : undefined,
       checkComplete: () => refuseBrokenOff(request),
     },
-    parts.newId,
+    parts,
   );
   return [await recorded(parts, place, metadata)];
 }
@@ -97,7 +97,9 @@ async function takeForm(parts: FilesParts, context: FileContext, request: Reques
   const written = new Map<string, Awaited<ReturnType<typeof recorded>>>();
   const headers = { ...request.headers, 'content-type': String(request.headers['content-type']) };
   await readForm(decoded(request), headers, async ({ name, content }) => {
-    if (!(path || name)) throw new TorporError('invalid_request', 'A file of the form has no name.');
+    if (!(path || name)) {
+      throw new TorporError('invalid_request', 'Name the file in its part of the form or in the query.');
+    }
     const place = await parts.paths.target(path || name, context);
     if (written.has(place.real)) {
       throw new TorporError(
@@ -105,9 +107,10 @@ async function takeForm(parts: FilesParts, context: FileContext, request: Reques
         `${place.path} stands in the form twice; the first was written.`,
       );
     }
-    await receive({ place, content }, parts.newId);
+    await receive({ place, owner: context.owner, content }, parts);
     written.set(place.real, await recorded(parts, place, metadata));
   });
+  if (written.size === 0) throw new TorporError('invalid_request', 'The form has no part named "file".');
   return [...written.values()];
 }
 

@@ -1,5 +1,5 @@
-/** The RPCs on files. Whose rights they use is settled before they are called: they run as that user. */
-import { cp, lstat, mkdir, rename, rm, stat } from 'node:fs/promises';
+/** The RPCs on files. They use the agent's own rights; the user who calls owns what they make. */
+import { cp, lstat, rename, rm, stat } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import type { MessageInitShape } from '@bufbuild/protobuf';
 import { Code, ConnectError, type HandlerContext, type ServiceImpl } from '@connectrpc/connect';
@@ -9,11 +9,13 @@ import { errnoOf, onPath } from './agent-failures.ts';
 import { listDirectory } from './directory-listing.ts';
 import { describeEntry, type EntryParts } from './entries.ts';
 import { keepaliveMs, withKeepalive } from './keepalive.ts';
+import { copyOwners } from './ownership.ts';
 import type { FileContext, Place } from './paths.ts';
-import { openWatch, PolledWatches } from './watchers.ts';
+import { makeDirectoriesFor } from './upload.ts';
+import { openWatch, PolledWatches, type WatchParts } from './watchers.ts';
 
 export function filesystemService(
-  parts: EntryParts,
+  parts: WatchParts,
   contextOf: (call: HandlerContext) => FileContext,
   newId: () => string,
 ): ServiceImpl<typeof Filesystem> {
@@ -25,16 +27,18 @@ export function filesystemService(
     },
 
     async makeDir({ path }, call) {
-      const place = await parts.paths.target(path, contextOf(call));
-      await makeDirectory(place);
+      const context = contextOf(call);
+      const place = await parts.paths.target(path, context);
+      await makeDirectory(place, context, parts);
       return { entry: await describeEntry(place, parts) };
     },
 
     async move({ source, destination }, call) {
-      const from = await parts.paths.entry(source, contextOf(call));
-      const to = await parts.paths.entry(destination, contextOf(call));
+      const context = contextOf(call);
+      const from = await parts.paths.entry(source, context);
+      const to = await parts.paths.entry(destination, context);
       refuseTop(from, parts);
-      await move(from, to);
+      await move(from, to, context, parts);
       await parts.metadata.moved(from.real, to.real);
       return { entry: await describeEntry(to, parts) };
     },
@@ -47,7 +51,12 @@ export function filesystemService(
     async remove({ path }, call) {
       const place = await parts.paths.entry(path, contextOf(call));
       refuseTop(place, parts);
-      await onPath(place.path, () => rm(place.real, { recursive: true, force: true }));
+      const change = await parts.watches.begin([place.real]);
+      try {
+        await onPath(place.path, () => rm(place.real, { recursive: true, force: true }));
+      } finally {
+        await change.told();
+      }
       await parts.metadata.moved(place.real, undefined);
       return {};
     },
@@ -74,7 +83,7 @@ export function filesystemService(
       return { watcherId: polled.add(await openWatch(request, contextOf(call), parts)) };
     },
 
-    getWatcherEvents: ({ watcherId }) => ({ events: polled.drain(watcherId) }),
+    getWatcherEvents: async ({ watcherId }) => ({ events: await polled.drain(watcherId) }),
 
     removeWatcher({ watcherId }) {
       polled.remove(watcherId);
@@ -83,29 +92,38 @@ export function filesystemService(
   };
 }
 
-async function makeDirectory(place: Place): Promise<void> {
+async function makeDirectory(place: Place, { owner }: FileContext, { watches }: WatchParts): Promise<void> {
   const existing = await stat(place.real).catch(() => undefined);
   if (existing?.isDirectory()) {
     // Our own errors know no such code, and clients tell by it that nothing had to be done.
     throw new ConnectError(`${place.path} already exists`, Code.AlreadyExists);
   }
   if (existing !== undefined) throw new TorporError('invalid_request', `${place.path} is not a directory.`);
-  await onPath(place.path, () => mkdir(place.real, { recursive: true }));
+  await onPath(place.path, () => makeDirectoriesFor(place.real, owner, watches));
 }
 
-async function move(from: Place, to: Place): Promise<void> {
+async function move(from: Place, to: Place, { owner }: FileContext, { watches }: WatchParts): Promise<void> {
   await onPath(from.path, () => lstat(from.real));
-  await onPath(to.path, () => mkdir(dirname(to.real), { recursive: true }));
+  await onPath(to.path, () => makeDirectoriesFor(dirname(to.real), owner, watches));
+  const change = await watches.begin([from.real, to.real]);
   try {
     await rename(from.real, to.real);
   } catch (thrown) {
-    if (errnoOf(thrown) !== 'EXDEV') return onPath(from.path, () => Promise.reject(thrown));
-    // Another filesystem: the same in two steps, and nothing is removed before it stands elsewhere.
-    await onPath(to.path, () =>
-      cp(from.real, to.real, { recursive: true, preserveTimestamps: true, verbatimSymlinks: true }),
-    );
-    await onPath(from.path, () => rm(from.real, { recursive: true }));
+    if (errnoOf(thrown) !== 'EXDEV') return await onPath(from.path, () => Promise.reject(thrown));
+    await moveAcross(from, to);
+  } finally {
+    await change.told();
   }
+}
+
+/** To another filesystem: the same in two steps, and nothing is removed before it stands elsewhere. */
+async function moveAcross(from: Place, to: Place): Promise<void> {
+  await onPath(to.path, async () => {
+    await cp(from.real, to.real, { recursive: true, preserveTimestamps: true, verbatimSymlinks: true });
+    // Only root can give files away, and only root's copies would otherwise have another owner.
+    if (process.getuid?.() === 0) await copyOwners(from.real, to.real);
+  });
+  await onPath(from.path, () => rm(from.real, { recursive: true }));
 }
 
 function refuseTop(place: Place, { paths }: EntryParts): void {

@@ -4,10 +4,6 @@ import { UNKNOWN_USER_HEADER } from '@torpor/envd';
 import { factsOf, TorporError } from '@torpor/protocol';
 import { UnknownUser } from './users.ts';
 
-/**
- * The agent's own port speaks HTTP/1.1, the pipe between agent and file worker HTTP/2. Node's classes for
- * the second behave like those for the first in all that is used here.
- */
 export type Request = IncomingMessage;
 export type Response = ServerResponse;
 

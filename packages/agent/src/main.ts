@@ -3,10 +3,7 @@ import { readFileSync, rmSync } from 'node:fs';
 import { ENVD_VERSION } from '@torpor/envd';
 import { startAgent } from './agent.ts';
 import { type AgentOptions, CREDENTIAL_VARIABLE, readOptions } from './agent-options.ts';
-import { runFileWorker } from './file-worker.ts';
-import { freshIds, kernelRandomness } from './fresh-id.ts';
 import { closeInherited } from './inherited-descriptors.ts';
-import type { User } from './users.ts';
 
 function log(level: 'info' | 'error', message: string, fields: Record<string, unknown> = {}): void {
   process.stderr.write(`${JSON.stringify({ time: new Date().toISOString(), level, message, ...fields })}\n`);
@@ -34,16 +31,10 @@ async function main(): Promise<void> {
   const options = readOptions(process.argv.slice(2), process.env);
   delete process.env[CREDENTIAL_VARIABLE];
   process.umask(0o022);
-  if (options.fileWorker !== undefined) {
-    const newId = freshIds(kernelRandomness());
-    await runFileWorker(JSON.parse(options.fileWorker) as User, options.stateDir ?? '/nonexistent', newId);
-    outliveFaults();
-    return;
-  }
   closeInherited(options.close);
   // Terminals inherit the agent's groups, and a user must not get root's.
   if (process.getuid?.() === 0) process.setgroups?.([]);
-  const agent = await startAgent({ ...options, credential: takeCredential(options) }, process.argv[1] ?? '');
+  const agent = await startAgent({ ...options, credential: takeCredential(options) });
   outliveFaults();
   for (const signal of ['SIGTERM', 'SIGINT'] as const) {
     process.once(signal, () => void agent.close().finally(() => process.exit(0)));

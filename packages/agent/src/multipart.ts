@@ -1,10 +1,11 @@
-/** Uploads as a form: each part named `file` is one file, and its file name is where it goes. */
+/** Uploads as a form: each part named `file` is one file, with or without a file name. */
 import type { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { Busboy, type BusboyHeaders } from '@fastify/busboy';
 import { TorporError } from '@torpor/protocol';
 
 export interface FormFile {
+  /** Empty when the part has no file name. */
   readonly name: string;
   readonly content: Readable;
 }
@@ -45,7 +46,8 @@ export async function readForm(
 
 function openForm(headers: BusboyHeaders): InstanceType<typeof Busboy> {
   try {
-    return new Busboy({ headers, preservePath: true });
+    // By default a part without a file name is a field, which is buffered and cut off at 1 MiB.
+    return new Busboy({ headers, preservePath: true, isPartAFile: () => true });
   } catch (cause) {
     throw new TorporError('invalid_request', 'The form names no boundary.', { cause });
   }

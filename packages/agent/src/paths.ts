@@ -9,11 +9,14 @@ import { lstat, readlink, realpath } from 'node:fs/promises';
 import { basename, dirname, join, normalize, resolve, sep } from 'node:path';
 import { TorporError } from '@torpor/protocol';
 import { errnoOf, fileFailure } from './agent-failures.ts';
+import type { Owner } from './ownership.ts';
 import type { User } from './users.ts';
 
 /** Whose paths, and what an empty one means. */
 export interface FileContext {
   readonly user: User;
+  /** Whom to give what the call makes; undefined when the agent's own user is to have it. */
+  readonly owner: Owner | undefined;
   readonly workdir: string | undefined;
 }
 
@@ -38,7 +41,7 @@ export class Paths {
   }
 
   /** Expands `~`, relative and empty paths. Says nothing yet about what is there. */
-  absolute(path: string, { user, workdir }: FileContext): string {
+  absolute(path: string, { user, workdir }: Pick<FileContext, 'user' | 'workdir'>): string {
     if (path.includes('\0')) throw new TorporError('invalid_request', 'A path cannot contain a zero byte.');
     if (path === '') return resolve(workdir ?? user.home);
     if (path === '~' || path.startsWith('~/')) return resolve(user.home, `.${path.slice(1)}`);

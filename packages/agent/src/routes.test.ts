@@ -3,7 +3,7 @@ import { writeFile } from 'node:fs/promises';
 import { createServer } from 'node:http';
 import { join } from 'node:path';
 import { Code } from '@connectrpc/connect';
-import { asUser, connectAgent, ENVD_VERSION, makeSignature } from '@torpor/envd';
+import { connectAgent, ENVD_VERSION, makeSignature } from '@torpor/envd';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { type RunningAgent, runAgent } from '../testing/running-agent.ts';
 import { shell, transcribe } from '../testing/transcript.ts';
@@ -204,7 +204,6 @@ describe('an agent that was told who the server is', () => {
       expect(await codeOf(closed.client.envs())).toBe('unauthenticated');
       expect(await codeOf(closed.client.forward(80))).toBe('unauthenticated');
       expect(await codeOf(closed.client.warmUp())).toBe('unauthenticated');
-      expect(await codeOf(closed.client.rest())).toBe('unauthenticated');
       expect(await codeOf(closed.client.process.list({}))).toBe(Code.Unauthenticated);
       await closed.client.init({ credential: 'd' }, { credential: 'c' });
       expect(await codeOf(closed.client.envs())).toBe('unauthenticated');
@@ -264,18 +263,6 @@ describe('POST /warm-up', () => {
     await agent.client.warmUp();
     const said = await transcribe(agent.client.process.start({ process: shell('echo warm') }));
     expect(said.stdout).toBe('warm\n');
-  });
-
-  it.runIf(process.getuid?.() === 0)('starts the file worker of the usual user', async () => {
-    await agent.client.init({ defaultUser: 'nobody' });
-    await agent.client.warmUp();
-    const children = await transcribe(
-      agent.client.process.start(
-        { process: shell(`ps --ppid ${agent.pid} -o args=`) },
-        { headers: asUser('root') },
-      ),
-    );
-    expect(children.stdout).toContain('--file-worker {"name":"nobody"');
   });
 });
 

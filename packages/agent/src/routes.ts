@@ -50,7 +50,6 @@ export interface RouteParts {
   /** What to dial from outside for a port; undefined when nobody listens. */
   readonly forward: (port: number) => Promise<number | undefined>;
   readonly warmUp: () => Promise<void>;
-  readonly rest: () => Promise<void>;
   readonly turns: Turns;
 }
 
@@ -148,9 +147,6 @@ async function plain(
   switch (call) {
     case 'POST /warm-up':
       await parts.warmUp();
-      return void response.writeHead(204).end();
-    case 'POST /rest':
-      await parts.rest();
       return void response.writeHead(204).end();
     case 'POST /turns':
       return answerJson(response, 200, await parts.turns.take(parseJson(await readBody(request))));

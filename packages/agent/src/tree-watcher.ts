@@ -1,7 +1,8 @@
 /** Watches a directory, and on request all below it, and tells what happens there as typed changes. */
 import { type FSWatcher, watch } from 'node:fs';
 import { lstat, readdir } from 'node:fs/promises';
-import { basename, dirname, join } from 'node:path';
+import { basename, dirname, join, relative } from 'node:path';
+import { setImmediate } from 'node:timers/promises';
 import { TorporError } from '@torpor/protocol';
 import { errnoOf, fileFailure } from './agent-failures.ts';
 import { arrival, type ChangeType, changesOf, type Hint, type Seen, seen } from './entry-changes.ts';
@@ -16,6 +17,8 @@ export interface Change {
 
 export interface TreeWatcherOptions {
   readonly recursive: boolean;
+  /** Whether the agent itself is changing this path. */
+  readonly isOwn: (path: string) => boolean;
   readonly onChanges: (changes: readonly Change[]) => void;
   /** Watching has ended by itself: the directory is gone, or the system cannot watch so much. */
   readonly onFailure: (error: TorporError) => void;
@@ -34,13 +37,19 @@ interface Arrived {
   readonly now: Seen;
 }
 
+type Hints = ReadonlySet<Hint>;
+
+const NO_HINTS: Hints = new Set();
+
 export class TreeWatcher {
+  /** With every link in it resolved. */
   private readonly top: string;
   private readonly options: TreeWatcherOptions;
   private readonly directories = new Map<string, WatchedDirectory>();
   private hints = new Map<string, Set<Hint>>();
   private timer: NodeJS.Timeout | undefined;
-  private working = false;
+  /** Rounds of looking follow one another. */
+  private rounds: Promise<void> = Promise.resolve();
   private closed = false;
 
   private constructor(top: string, options: TreeWatcherOptions) {
@@ -48,7 +57,7 @@ export class TreeWatcher {
     this.options = options;
   }
 
-  /** Resolves when nothing can be missed any more. */
+  /** Resolves when nothing can be missed any more. Links in the path of `top` must be resolved. */
   static async open(top: string, options: TreeWatcherOptions): Promise<TreeWatcher> {
     const watcher = new TreeWatcher(top, options);
     try {
@@ -67,6 +76,19 @@ export class TreeWatcher {
     this.directories.clear();
   }
 
+  /** Resolves when everything that the kernel has reported, and these paths, have been looked at. */
+  async settle(changed: readonly string[]): Promise<void> {
+    // The loop reads what the kernel has reported between the first of these and the second.
+    await setImmediate();
+    await setImmediate();
+    for (const path of changed) {
+      if (path === this.top || !isInside(path, this.top)) continue;
+      const name = relative(this.top, path);
+      this.note(directoryOf(name), basename(name), 'rename');
+    }
+    await this.look();
+  }
+
   /** `found` collects what is in a directory that came while we watched; the first snapshot is no news. */
   private async add(directory: string, found: Change[] | undefined): Promise<void> {
     const path = join(this.top, directory);
@@ -75,12 +97,12 @@ export class TreeWatcher {
     const entries = new Map<string, Seen>();
     this.directories.set(directory, { watcher, entries });
     for (const name of await readdir(path)) {
-      const now = isUploadInProgress(name) ? undefined : await look(join(path, name));
+      const now = isUploadInProgress(name) ? undefined : await lookAt(join(path, name));
       if (now === undefined) continue;
       entries.set(name, now);
-      const relative = join(directory, name);
-      found?.push(...arrival(now).map((type) => ({ name: relative, type })));
-      if (this.options.recursive && now.kind === 'directory') await this.addBelow(relative, found);
+      const below = join(directory, name);
+      found?.push(...this.arrivalOf({ name: below, now }, NO_HINTS));
+      if (this.options.recursive && now.kind === 'directory') await this.addBelow(below, found);
     }
     if (this.closed) watcher.close();
   }
@@ -99,38 +121,37 @@ export class TreeWatcher {
 
   private note(directory: string, name: string | null, hint: Hint): void {
     if (this.closed || name === null || isUploadInProgress(name)) return;
-    const relative = join(directory, name);
-    const hints = this.hints.get(relative) ?? new Set();
-    this.hints.set(relative, hints.add(hint));
-    this.schedule();
+    const path = join(directory, name);
+    const hints = this.hints.get(path) ?? new Set();
+    this.hints.set(path, hints.add(hint));
+    this.timer ??= setTimeout(() => void this.look(), GATHER_MS);
   }
 
-  private schedule(): void {
-    if (this.working || this.closed || this.hints.size === 0) return;
-    this.timer ??= setTimeout(() => void this.work(), GATHER_MS);
-  }
-
-  private async work(): Promise<void> {
-    this.working = true;
+  /** Resolves when all that was noted so far has been looked at. */
+  private look(): Promise<void> {
+    clearTimeout(this.timer);
     this.timer = undefined;
+    this.rounds = this.rounds.then(() => this.round());
+    return this.rounds;
+  }
+
+  private async round(): Promise<void> {
+    if (this.closed || this.hints.size === 0) return;
     try {
-      const hints = this.hints;
+      const { hints } = this;
       this.hints = new Map();
       const changes = await this.examine(hints);
       if (changes.length > 0 && !this.closed) this.options.onChanges(changes);
-      if (!this.closed && (await look(this.top)) === undefined) {
+      if (!this.closed && (await lookAt(this.top)) === undefined) {
         throw new TorporError('not_found', `${this.top} does not exist any more.`);
       }
     } catch (thrown) {
       this.close();
       this.options.onFailure(fileFailure(thrown, this.top));
-    } finally {
-      this.working = false;
-      this.schedule();
     }
   }
 
-  private async examine(hints: ReadonlyMap<string, ReadonlySet<Hint>>): Promise<Change[]> {
+  private async examine(hints: ReadonlyMap<string, Hints>): Promise<Change[]> {
     const gone: Arrived[] = [];
     const arrived: Arrived[] = [];
     const changed: Change[] = [];
@@ -138,7 +159,7 @@ export class TreeWatcher {
       const entries = this.directories.get(directoryOf(name))?.entries;
       if (entries === undefined) continue;
       const before = entries.get(basename(name));
-      const now = await look(join(this.top, name));
+      const now = await lookAt(join(this.top, name));
       if (now === undefined) {
         entries.delete(basename(name));
         if (before !== undefined) gone.push({ name, now: before });
@@ -146,9 +167,12 @@ export class TreeWatcher {
       }
       entries.set(basename(name), now);
       if (before === undefined) arrived.push({ name, now });
-      else changed.push(...changesOf(before, now, kinds).map((type) => ({ name, type })));
+      else {
+        const types = changesOf(before, now, kinds, this.isOwn(name));
+        changed.push(...types.map((type) => ({ name, type })));
+      }
     }
-    return [...this.tellGone(gone, arrived), ...(await this.tellArrived(gone, arrived)), ...changed];
+    return [...this.tellGone(gone, arrived), ...(await this.tellArrived(gone, arrived, hints)), ...changed];
   }
 
   private tellGone(gone: readonly Arrived[], arrived: readonly Arrived[]): Change[] {
@@ -156,17 +180,29 @@ export class TreeWatcher {
     return gone.map((left) => ({ name: left.name, type: isAmong(arrived, left) ? 'rename' : 'remove' }));
   }
 
-  private async tellArrived(gone: readonly Arrived[], arrived: readonly Arrived[]): Promise<Change[]> {
+  private async tellArrived(
+    gone: readonly Arrived[],
+    arrived: readonly Arrived[],
+    hints: ReadonlyMap<string, Hints>,
+  ): Promise<Change[]> {
     const changes: Change[] = [];
     for (const came of arrived) {
+      const { name, now } = came;
       const isMoved = isAmong(gone, came);
-      const types = isMoved ? (['create'] as const) : arrival(came.now);
-      changes.push(...types.map((type) => ({ name: came.name, type })));
-      if (!this.options.recursive || came.now.kind !== 'directory' || this.directories.has(came.name))
-        continue;
-      await this.addBelow(came.name, isMoved ? undefined : changes);
+      if (isMoved) changes.push({ name, type: 'create' });
+      else changes.push(...this.arrivalOf(came, hints.get(name) ?? NO_HINTS));
+      if (!this.options.recursive || now.kind !== 'directory' || this.directories.has(name)) continue;
+      await this.addBelow(name, isMoved ? undefined : changes);
     }
     return changes;
+  }
+
+  private arrivalOf({ name, now }: Arrived, hints: Hints): Change[] {
+    return arrival(now, hints, this.isOwn(name)).map((type) => ({ name, type }));
+  }
+
+  private isOwn(name: string): boolean {
+    return this.options.isOwn(join(this.top, name));
   }
 
   private forget(directory: string): void {
@@ -187,7 +223,7 @@ function isAmong(entries: readonly Arrived[], entry: Arrived): boolean {
   return entries.some(({ now }) => now.inode === entry.now.inode && now.born === entry.now.born);
 }
 
-async function look(path: string): Promise<Seen | undefined> {
+async function lookAt(path: string): Promise<Seen | undefined> {
   try {
     return seen(await lstat(path, { bigint: true }));
   } catch {

@@ -1,9 +1,10 @@
-import { appendFile, chmod, mkdir, rename, rm, writeFile } from 'node:fs/promises';
+import { appendFile, chmod, mkdir, rename, rm, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { Code, type ConnectError } from '@connectrpc/connect';
 import { type AgentClient, EventType, type FilesystemEvent } from '@torpor/envd';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { type RunningAgent, runAgent } from '../testing/running-agent.ts';
+import { shell, transcribe } from '../testing/transcript.ts';
 
 let agent: RunningAgent;
 let files: AgentClient['filesystem'];
@@ -78,13 +79,15 @@ describe('WatchDir', () => {
     expect(await events.until('create new')).toEqual(['rename old', 'create new']);
   });
 
-  it('tells an upload as a write, whether the file was there or not, and nothing of how it is done', async () => {
+  it('tells an upload as E2B does: the file is given to its owner and written', async () => {
     await writeFile(at('old'), 'x');
     const events = await watch();
     await agent.client.files.write(at('old'), 'more');
-    expect(await events.until('write old')).toEqual(['write old']);
+    expect(await events.until('write old')).toEqual(['chmod old', 'write old']);
     await agent.client.files.write(at('new'), 'more');
-    expect(await events.until('write new')).toEqual(['create new', 'write new']);
+    expect(await events.until('write new')).toEqual(['create new', 'chmod new', 'write new']);
+    await agent.client.files.write(at('empty'), '');
+    expect(await events.until('chmod empty')).toEqual(['create empty', 'chmod empty']);
   });
 
   it('does not look below unless it was asked to', async () => {
@@ -170,22 +173,83 @@ describe('WatchDir', () => {
 });
 
 describe('a watcher that is asked now and then', () => {
-  it('keeps events until somebody takes them', async () => {
-    const { watcherId } = await files.createWatcher({ path: directory });
+  const create = async (recursive = false) => {
+    const { watcherId } = await files.createWatcher({ path: directory, recursive });
+    return {
+      watcherId,
+      taken: async () => (await files.getWatcherEvents({ watcherId })).events.map(textOf),
+    };
+  };
+
+  it('keeps events until somebody takes them, and is gone when it is removed', async () => {
+    const { watcherId, taken } = await create();
     await writeFile(at('a'), 'x');
-    const taken: string[] = [];
-    await expect
-      .poll(
-        async () => {
-          taken.push(...(await files.getWatcherEvents({ watcherId })).events.map(textOf));
-          return taken;
-        },
-        { timeout: 20_000 },
-      )
-      .toContain('write a');
-    expect(taken[0]).toBe('create a');
+    expect(await taken()).toEqual(['create a', 'write a']);
+    expect(await taken()).toEqual([]);
     await files.removeWatcher({ watcherId });
     await expect(files.getWatcherEvents({ watcherId })).rejects.toMatchObject({ code: Code.NotFound });
     await expect(files.removeWatcher({ watcherId })).rejects.toMatchObject({ code: Code.NotFound });
+  });
+
+  it('knows of every operation of the agent when that is answered', async () => {
+    const { taken } = await create();
+    const { write } = agent.client.files;
+    await write(at('a'), 'x');
+    expect(await taken()).toEqual(['create a', 'chmod a', 'write a']);
+    await write(at('a'), 'y');
+    expect(await taken()).toEqual(['chmod a', 'write a']);
+    await files.makeDir({ path: at('dir') });
+    expect(await taken()).toEqual(['create dir', 'chmod dir']);
+    await files.move({ source: at('a'), destination: at('b') });
+    expect(await taken()).toEqual(['rename a', 'create b']);
+    await files.remove({ path: at('b') });
+    expect(await taken()).toEqual(['remove b']);
+  });
+
+  it('knows of operations below it, with the directories that they make', async () => {
+    const { taken } = await create(true);
+    await agent.client.files.write(at('a', 'b', 'c'), 'x');
+    expect(await taken()).toEqual([
+      ...['create a', 'chmod a', 'create a/b', 'chmod a/b'],
+      ...['create a/b/c', 'chmod a/b/c', 'write a/b/c'],
+    ]);
+    await files.remove({ path: at('a') });
+    expect((await taken()).toSorted()).toEqual(['remove a', 'remove a/b', 'remove a/b/c']);
+  });
+
+  it('knows of operations under another name of the directory', async () => {
+    await mkdir(at('real'));
+    await symlink('real', at('alias'));
+    const { watcherId } = await files.createWatcher({ path: at('alias') });
+    await agent.client.files.write(at('real', 'a'), 'x');
+    const { events } = await files.getWatcherEvents({ watcherId });
+    expect(events.map(textOf)).toEqual(['create a', 'chmod a', 'write a']);
+  });
+
+  it('tells what programs do to files: content, rights and both', async () => {
+    const { taken } = await create();
+    const run = (command: string) =>
+      transcribe(agent.client.process.start({ process: { ...shell(command), cwd: directory } }));
+    await run('echo x > written');
+    expect(await taken()).toEqual(['create written', 'write written']);
+    await run('touch touched');
+    expect(await taken()).toEqual(['create touched', 'chmod touched']);
+    await run('echo y >> written; chmod 640 written');
+    expect(await taken()).toEqual(['write written', 'chmod written']);
+    await run('chmod 640 written');
+    expect(await taken()).toEqual(['chmod written']);
+    // A write and a change of rights within one tick of the kernel's clock look like a write.
+    await run('cp written copied; sleep 0.02; chmod 700 copied');
+    expect(await taken()).toEqual(['create copied', 'write copied', 'chmod copied']);
+  });
+
+  it('tells each of many operations once, whenever the kernel reports them', async () => {
+    const { taken } = await create(true);
+    const names = Array.from({ length: 50 }, (_, index) => `f${index}`);
+    await Promise.all(names.map((name) => agent.client.files.write(at(name), 'x')));
+    const events = await taken();
+    expect(events.toSorted()).toEqual(
+      names.flatMap((name) => [`create ${name}`, `chmod ${name}`, `write ${name}`]).toSorted(),
+    );
   });
 });

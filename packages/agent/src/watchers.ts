@@ -1,5 +1,5 @@
 /** Watches on behalf of clients: as a stream, or kept for those that come and ask. */
-import { stat } from 'node:fs/promises';
+import { realpath, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { create } from '@bufbuild/protobuf';
 import { EventType, type FilesystemEvent, FilesystemEventSchema } from '@torpor/envd';
@@ -8,6 +8,7 @@ import { onPath } from './agent-failures.ts';
 import { describeEntry, type EntryParts } from './entries.ts';
 import type { ChangeType } from './entry-changes.ts';
 import { EventQueue } from './event-queue.ts';
+import type { OpenWatches, SettlingWatch } from './open-watches.ts';
 import type { FileContext, Place } from './paths.ts';
 import { type Change, TreeWatcher } from './tree-watcher.ts';
 
@@ -17,9 +18,13 @@ export interface WatchRequest {
   readonly includeEntry: boolean;
 }
 
-export interface OpenWatch {
+export interface OpenWatch extends SettlingWatch {
   readonly events: EventQueue<FilesystemEvent>;
   close(): void;
+}
+
+export interface WatchParts extends EntryParts {
+  readonly watches: OpenWatches;
 }
 
 const MAX_WAITING_EVENTS = 10_000;
@@ -35,15 +40,17 @@ const TYPES: Readonly<Record<ChangeType, EventType>> = {
 export async function openWatch(
   request: WatchRequest,
   context: FileContext,
-  parts: EntryParts,
+  parts: WatchParts,
 ): Promise<OpenWatch> {
+  const { watches } = parts;
   const place = await parts.paths.target(request.path, context);
   const found = await onPath(place.path, () => stat(place.real));
   if (!found.isDirectory()) throw new TorporError('invalid_request', `${place.path} is not a directory.`);
   const events = new EventQueue<FilesystemEvent>(MAX_WAITING_EVENTS);
   let described = Promise.resolve();
-  const watcher = await TreeWatcher.open(place.real, {
+  const watcher = await TreeWatcher.open(await onPath(place.path, () => realpath(place.real)), {
     recursive: request.recursive,
+    isOwn: (path) => watches.isOwn(path),
     onChanges: (changes) => {
       // One batch after the other, so that entries looked up for one do not overtake the next.
       described = described.then(async () => {
@@ -54,7 +61,19 @@ export async function openWatch(
       described = described.then(() => events.fail(error));
     },
   });
-  return { events, close: () => watcher.close() };
+  const opened: OpenWatch = {
+    events,
+    async settle(changed) {
+      await watcher.settle(changed);
+      await described;
+    },
+    close() {
+      watches.delete(opened);
+      watcher.close();
+    },
+  };
+  watches.add(opened);
+  return opened;
 }
 
 async function toEvent(
@@ -101,11 +120,13 @@ export class PolledWatches {
     return id;
   }
 
-  drain(id: string): FilesystemEvent[] {
+  /** Everything that has happened before the call. */
+  async drain(id: string): Promise<FilesystemEvent[]> {
     const polled = this.watches.get(id);
     if (polled === undefined) throw new TorporError('not_found', `There is no watcher ${id}.`);
     clearTimeout(polled.expiry);
     polled.expiry = this.expiryOf(id);
+    await polled.watch.settle([]);
     return polled.watch.events.drain();
   }
 

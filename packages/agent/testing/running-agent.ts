@@ -1,7 +1,7 @@
 /** A really running agent for tests, in a process of its own with a directory of its own. */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { chmod, mkdtemp, realpath, rm } from 'node:fs/promises';
+import { mkdtemp, realpath, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
@@ -39,8 +39,6 @@ const SOURCE = join(import.meta.dirname, '../src/main.ts');
 export async function runAgent(options: RunAgentOptions = {}): Promise<RunningAgent> {
   const directory = await realpath(await mkdtemp(join(tmpdir(), 'torpor-agent-')));
   const state = await realpath(await mkdtemp(join(tmpdir(), 'torpor-state-')));
-  // Workers for other users keep their state below it.
-  await chmod(state, 0o755);
   const socketPath = join(state, 'agent.sock');
   const child = spawn(
     process.execPath,

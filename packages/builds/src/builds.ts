@@ -16,6 +16,7 @@ import {
   isBuildOver,
   type JobView,
   type PreviewCheck,
+  pageOf,
   type RunnerName,
   type SandboxId,
   TorporError,
@@ -116,9 +117,9 @@ export class Builds {
   }
 
   async list(owner: Owner, before: number, limit: number) {
-    const jobs = await listJobs(this.ctx.db, owner, before, limit);
-    const items = await Promise.all(jobs.map((job) => statusOf(this.ctx, job)));
-    return { items, nextCursor: jobs.length < limit ? null : String(jobs.at(-1)?.number ?? 0) };
+    const found = await listJobs(this.ctx.db, owner, before, limit + 1);
+    const { items, nextCursor } = pageOf(found, limit, ({ number }) => String(number));
+    return { items: await Promise.all(items.map((job) => statusOf(this.ctx, job))), nextCursor };
   }
 
   async cancel(owner: Owner, id: string): Promise<BuildCancelled> {

@@ -26,7 +26,7 @@ import type {
   Source,
   TemplateView,
 } from '@torpor/protocol';
-import { TorporError } from '@torpor/protocol';
+import { type Page, pageOf, TorporError } from '@torpor/protocol';
 import { observe } from './acts/observe.ts';
 import { hasUsableCheckpoint } from './acts/start.ts';
 import { Background } from './background.ts';
@@ -57,6 +57,7 @@ import {
 } from './operations/operation.ts';
 import type { Address, AgentAddress, Instance, Runtime } from './ports/runtime.ts';
 import {
+  type Dialect,
   findSandbox,
   getSandbox,
   listByStart,
@@ -90,9 +91,10 @@ import { snapshot } from './verbs/snapshot.ts';
 import { viewCheckpoint, viewOperation, viewSandbox, viewTemplate } from './view.ts';
 import { within } from './within.ts';
 
-export interface Page<T> {
-  readonly items: T[];
-  readonly nextCursor: string | null;
+export interface FoundSandbox {
+  readonly org: string;
+  readonly dialect: Dialect;
+  readonly sandbox: SandboxView;
 }
 
 function badCursor(id: string): TorporError {
@@ -257,9 +259,9 @@ export class Engine {
   }
 
   async list(filter: SandboxFilter, cursor: string, limit: number): Promise<Page<SandboxView>> {
-    const sandboxes = await listSandboxes(this.ctx.db, filter, cursor, limit);
-    const items = await this.viewAll(sandboxes);
-    return { items, nextCursor: items.length < limit ? null : (items.at(-1)?.id ?? null) };
+    const found = await listSandboxes(this.ctx.db, filter, cursor, limit + 1);
+    const { items, nextCursor } = pageOf(found, limit, ({ id }) => id);
+    return { items: await this.viewAll(items), nextCursor };
   }
 
   /** One page in the order of starts. */
@@ -289,11 +291,11 @@ export class Engine {
     await getSandbox(this.ctx.db, id, org);
     const last = before === null ? undefined : await findCheckpoint(this.ctx.db, before);
     if (before !== null && last?.sandboxId !== id) throw badCursor(before);
-    const found = await listCheckpoints(this.ctx.db, id, last?.seq ?? null, limit);
-    const items = await Promise.all(found.map((checkpoint) => this.viewCheckpoint(checkpoint)));
+    const found = await listCheckpoints(this.ctx.db, id, last?.seq ?? null, limit + 1);
+    const { items, nextCursor } = pageOf(found, limit, (checkpoint) => checkpoint.id);
     return {
-      items,
-      nextCursor: items.length < limit ? null : (items.at(-1)?.id ?? null),
+      items: await Promise.all(items.map((checkpoint) => this.viewCheckpoint(checkpoint))),
+      nextCursor,
       bytes: await bytesOf(this.ctx.db, id),
     };
   }
@@ -324,9 +326,9 @@ export class Engine {
   ): Promise<Page<OperationView>> {
     const last = before === undefined ? undefined : await findOperation(this.ctx.db, before);
     if (before !== undefined && last?.org !== org) throw badCursor(before);
-    const found = await listOperations(this.ctx.db, org, sandboxId, last, limit);
-    const items = await Promise.all(found.map((operation) => this.viewOperation(operation)));
-    return { items, nextCursor: items.length < limit ? null : (items.at(-1)?.id ?? null) };
+    const found = await listOperations(this.ctx.db, org, sandboxId, last, limit + 1);
+    const { items, nextCursor } = pageOf(found, limit, ({ id }) => id);
+    return { items: await Promise.all(items.map((operation) => this.viewOperation(operation))), nextCursor };
   }
 
   async events(cursor: Cursor, limit: number): Promise<EventView[]> {
@@ -343,9 +345,11 @@ export class Engine {
   }
 
   /** A sandbox by its id alone, as the ledger has it: for those who do not come with a key of its organisation. */
-  async find(id: SandboxId): Promise<{ readonly org: string; readonly sandbox: SandboxView } | undefined> {
+  async find(id: SandboxId): Promise<FoundSandbox | undefined> {
     const found = await findSandbox(this.ctx.db, id);
-    return found === undefined ? undefined : { org: found.org, sandbox: viewSandbox(found, null) };
+    if (found === undefined) return undefined;
+    const { org, config } = found;
+    return { org, dialect: config.dialect ?? 'native', sandbox: viewSandbox(found, null) };
   }
 
   /** How to talk to the agent of a running sandbox; the caller holds a lease for as long as it does. */

@@ -4,7 +4,7 @@ export { claimDataDirectory } from './database/data-directory.ts';
 export { migrate } from './database/migrate.ts';
 export { openPostgres } from './database/postgres.ts';
 export { openSqlite } from './database/sqlite.ts';
-export type { EngineParts, Page } from './engine.ts';
+export type { EngineParts } from './engine.ts';
 export { Engine } from './engine.ts';
 export {
   FAULT_POINTS,

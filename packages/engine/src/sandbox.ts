@@ -13,6 +13,9 @@ import type {
 import { TorporError } from '@torpor/protocol';
 import type { Queryable, Row, Transaction } from './ports/database.ts';
 
+/** An API that sandboxes are created through, and whose clients therefore read what their previews answer. */
+export type Dialect = 'native' | 'e2b';
+
 /** What the caller asked for and nobody searches by. */
 interface SandboxConfig {
   readonly env: Readonly<Record<string, string>>;
@@ -24,6 +27,8 @@ interface SandboxConfig {
   readonly preview: 'public' | 'private';
   /** What a pause by timeout or idleness keeps; absent: as much as the runtime can. */
   readonly pauseMode?: 'memory' | 'files' | undefined;
+  /** Absent: native. */
+  readonly dialect?: Dialect | undefined;
 }
 
 export interface Sandbox {

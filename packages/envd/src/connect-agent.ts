@@ -83,8 +83,6 @@ export interface AgentClient {
   deliverTurn(order: TurnOrder, options?: CallOptions): Promise<TurnReceipt>;
   /** Has everything started that the first calls would otherwise wait for. */
   warmUp(options?: CallOptions): Promise<void>;
-  /** Has everything ended that was started for calls that have not come: its memory is about to be written down. */
-  rest(options?: CallOptions): Promise<void>;
   /**
    * Drops the connections, with a reset where they are of TCP: one that is only closed stays half open in a
    * sandbox that is frozen, and its memory cannot be written. A new start needs a new client.
@@ -202,11 +200,6 @@ function plainCalls(address: AgentAddress, authorization: Readonly<Record<string
 
     async warmUp({ signal }: CallOptions = {}): Promise<void> {
       const call = { method: 'POST', path: '/warm-up', headers: authorization, signal } as const;
-      (await exchange(address, call)).resume();
-    },
-
-    async rest({ signal }: CallOptions = {}): Promise<void> {
-      const call = { method: 'POST', path: '/rest', headers: authorization, signal } as const;
       (await exchange(address, call)).resume();
     },
   };

@@ -8,9 +8,9 @@ export function engineSandboxes(engine: () => Engine, openPorts: Sandboxes['open
     async find(id) {
       const found = await engine().find(id);
       if (found === undefined) return undefined;
-      const { org, sandbox } = found;
+      const { org, dialect, sandbox } = found;
       const { name, state, generation, startedAt, autoResume, preview, services, reason } = sandbox;
-      return { id, org, name, state, generation, startedAt, autoResume, preview, services, reason };
+      return { id, org, dialect, name, state, generation, startedAt, autoResume, preview, services, reason };
     },
     async wake({ org, id }: SandboxFacts, signal) {
       await engine().resume({ org, signal }, id);

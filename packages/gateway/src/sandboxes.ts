@@ -1,6 +1,7 @@
 /** What the gateway needs to know of sandboxes and to ask of them; the engine does the rest. */
 import type { Address, AgentAddress } from '@torpor/engine';
 import type { SandboxId, SandboxState, Service } from '@torpor/protocol';
+import type { PreviewRoute } from './route/route.ts';
 
 /** A sandbox as the gateway sees it. All but state, generation and start stay the same for its whole life. */
 export interface SandboxFacts {
@@ -12,6 +13,8 @@ export interface SandboxFacts {
   readonly startedAt: number | null;
   readonly autoResume: boolean;
   readonly preview: 'public' | 'private';
+  /** The API through which it was created. */
+  readonly dialect: PreviewRoute['dialect'];
   readonly services: readonly Pick<Service, 'name' | 'port'>[];
   /** Why it is lost or has failed. */
   readonly reason: string | null;

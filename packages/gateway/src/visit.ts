@@ -57,8 +57,9 @@ export interface Visit {
   readonly upgrade: Upgrade | undefined;
 }
 
-export async function receive(parts: VisitParts, visit: Visit): Promise<void> {
-  const { route, request, response } = visit;
+export async function receive(parts: VisitParts, asked: Visit): Promise<void> {
+  const { route, request, response } = asked;
+  let visit = asked;
   try {
     if (request.method === 'TRACE') throw new TorporError('invalid_request', 'TRACE is not passed on.');
     // What comes after the head would be a body for one reader, and the first frames for another.
@@ -66,6 +67,7 @@ export async function receive(parts: VisitParts, visit: Visit): Promise<void> {
       throw new TorporError('invalid_request', 'A request that becomes a WebSocket has no body.');
     const org = route.by === 'path' ? await parts.keys.orgOf(request.headers) : undefined;
     const sandbox = parts.doors.peek(route.sandboxId)?.facts ?? (await look(parts, route));
+    visit = { ...asked, route: { ...route, dialect: dialectOf(route, sandbox) } };
     if (org !== undefined && org !== sandbox.org) throw unknownSandbox(route.sandboxId);
     const origin = originOf(request);
     const admission = admit(parts, route, sandbox, visitorOf(request, origin));
@@ -85,6 +87,14 @@ export async function receive(parts: VisitParts, visit: Visit): Promise<void> {
     // Whoever only looked leaves nothing behind.
     parts.doors.peek(route.sandboxId)?.tidy();
   }
+}
+
+/**
+ * A client of E2B's that fetches `getHost(3000)` sends no header of E2B's. It is known by the sandbox, which was
+ * created through E2B's API. Torpor's own headers and paths are only sent by clients that expect Torpor's answers.
+ */
+function dialectOf(route: PreviewRoute, sandbox: SandboxFacts): PreviewRoute['dialect'] {
+  return route.by === 'host' && sandbox.dialect === 'e2b' ? 'e2b' : route.dialect;
 }
 
 async function look({ sandboxes, doors }: VisitParts, { sandboxId }: PreviewRoute): Promise<SandboxFacts> {

@@ -32,6 +32,7 @@ export class FakeSandboxes implements Sandboxes {
       startedAt: 0,
       autoResume: true,
       preview: 'public',
+      dialect: 'native',
       services: [],
       reason: null,
       ...more,

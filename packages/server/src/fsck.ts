@@ -1,9 +1,10 @@
 /** `POST /v1/admin/fsck`: one round of making what is so and what is written agree, and a report. */
-import type { Engine, Page } from '@torpor/engine';
+import type { Engine } from '@torpor/engine';
 import {
   type Finding,
   type FsckReport,
   fsckReportSchema,
+  type Page,
   type SandboxView,
   TorporError,
 } from '@torpor/protocol';

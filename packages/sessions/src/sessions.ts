@@ -3,9 +3,11 @@
  * and of which the next message is always answered. Start reading at `decide.ts`, then `get-or-spawn.ts` and
  * `deliver.ts`.
  */
-import { type Caller, Notices, type Page } from '@torpor/engine';
+import { type Caller, Notices } from '@torpor/engine';
 import {
   type Healing,
+  type Page,
+  pageOf,
   type RebindRequest,
   type SandboxView,
   type SessionId,
@@ -101,8 +103,9 @@ export class Sessions {
   }
 
   async list(filter: SessionFilter, cursor: string, limit: number): Promise<Page<SessionView>> {
-    const items = (await listSessions(this.ctx.db, filter, cursor, limit)).map(viewSession);
-    return { items, nextCursor: items.length < limit ? null : (items.at(-1)?.id ?? null) };
+    const found = await listSessions(this.ctx.db, filter, cursor, limit + 1);
+    const { items, nextCursor } = pageOf(found, limit, ({ id }) => id);
+    return { items: items.map(viewSession), nextCursor };
   }
 
   /** Kept from here on, and delivered once, now or as soon as it can be. */
@@ -136,11 +139,13 @@ export class Sessions {
   /** Oldest first; cursors are `seq`. */
   async turns(org: string, id: SessionId, afterSeq: number, limit: number): Promise<Page<TurnReply>> {
     await getSession(this.ctx.db, org, id);
-    const turns = await listTurns(this.ctx.db, id, afterSeq, limit);
-    const items = await Promise.all(
-      turns.map(async (turn) => ({ ...viewTurn(turn), output: await wholeOutput(this.ctx.db, turn.id) })),
-    );
-    return { items, nextCursor: items.length < limit ? null : String(items.at(-1)?.seq) };
+    const found = await listTurns(this.ctx.db, id, afterSeq, limit + 1);
+    const { items, nextCursor } = pageOf(found, limit, ({ seq }) => String(seq));
+    const replies = items.map(async (turn) => ({
+      ...viewTurn(turn),
+      output: await wholeOutput(this.ctx.db, turn.id),
+    }));
+    return { items: await Promise.all(replies), nextCursor };
   }
 
   /** Everything stored of a turn after a position, then what comes, and its state whenever that changes. */

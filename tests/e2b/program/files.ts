@@ -36,6 +36,16 @@ export const files: Chapter = async ({ e2b, sandbox }) => {
   assert.equal(await disk.exists('dir/b.txt'), true);
   await disk.remove('dir');
   assert.equal(await disk.exists('dir/b.txt'), false);
+
+  // Outside the home too, where the user itself may not: what is made belongs to the user all the same.
+  for (const top of ['/app', '/code', '/opt/tool']) {
+    await disk.write(`${top}/src/main.txt`, 'x');
+    assert.equal((await disk.getInfo(`${top}/src`)).owner, 'user');
+    assert.equal((await disk.getInfo(`${top}/src/main.txt`)).owner, 'user');
+  }
+  await disk.write('of-root', 'x', { user: 'root' });
+  assert.equal(await disk.read('/root/of-root'), 'x');
+  assert.ok((await disk.list('/root')).some(({ name, owner }) => name === 'of-root' && owner === 'root'));
 };
 
 export const fileMetadata: Chapter = async ({ sandbox }) => {
@@ -58,6 +68,8 @@ export const watching: Chapter = async ({ sandbox }) => {
   await sandbox.files.remove('watched/below/new.txt');
   await until(() => seen.some((event) => event.startsWith('remove below/new.txt')), 'the watch saw it go');
   assert.ok(seen.some((event) => event.endsWith('with its entry')));
+  const types = seen.map((event) => event.split(' ')[0]);
+  assert.deepEqual(types, ['create', 'chmod', 'write', 'remove']);
   await watch.stop();
 };
 
@@ -72,6 +84,10 @@ export const signedUrls: Chapter = async ({ sandbox }) => {
   form.append('file', new Blob(['sent by a browser']));
   assert.equal((await fetch(write, { method: 'POST', body: form })).status, 200);
   assert.equal(await sandbox.files.read('sent.txt'), 'sent by a browser');
+  const field = new FormData();
+  field.append('file', 'sent as a field');
+  assert.equal((await fetch(write, { method: 'POST', body: field })).status, 200);
+  assert.equal(await sandbox.files.read('sent.txt'), 'sent as a field');
 
   const refusal = async (url: string) => {
     const response = await fetch(url);

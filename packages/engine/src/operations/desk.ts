@@ -14,7 +14,7 @@ import type { Context } from '../context.ts';
 import type { Growth } from '../ledger/read.ts';
 import { decide, type Wish } from '../lifecycle.ts';
 import { ConstraintViolation, type Transaction } from '../ports/database.ts';
-import { lockSandbox, noSuchSandbox, type Sandbox } from '../sandbox.ts';
+import { type Dialect, lockSandbox, noSuchSandbox, type Sandbox } from '../sandbox.ts';
 import type { Held } from './held.ts';
 import { canonical, findByKey, hashBody, type Key, rememberKey } from './idempotency.ts';
 import {
@@ -31,6 +31,8 @@ import {
 /** Who asks, and how the request can be told from another. */
 export interface Caller {
   readonly org: string;
+  /** The API that the caller speaks; a sandbox keeps that of the caller who created it. */
+  readonly dialect?: Dialect | undefined;
   readonly idempotencyKey?: string;
   /** Ends the waiting, not the operation. */
   readonly signal?: AbortSignal;

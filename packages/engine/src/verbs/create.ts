@@ -22,7 +22,7 @@ export async function create(
   if (replayed !== undefined) return answer(await desk.finished(replayed, caller.signal));
   const { base, template, definition } = await originOf(ctx, caller.org, request);
   const runtime = runtimeOf(ctx, base);
-  const sandbox = draft(ctx, caller.org, runtime, template, withDefinition(request, definition));
+  const sandbox = draft(ctx, caller, runtime, template, withDefinition(request, definition));
   const birth: Birth = { sandbox, base, operation: draftCreate(desk, sandbox, request) };
   let born: Sandbox | undefined;
   const id = await desk
@@ -129,7 +129,7 @@ function withDefinition(request: CreateRequest, definition: Definition | null): 
 /** A policy the runtime cannot keep is refused here, before anything is written. */
 export function draft(
   ctx: Context,
-  org: string,
+  { org, dialect }: Pick<Caller, 'org' | 'dialect'>,
   runtime: Runtime,
   template: string | null,
   request: Omit<CreateRequest, 'template' | 'from' | 'runtime'>,
@@ -156,6 +156,7 @@ export function draft(
       autoResume: request.autoResume ?? true,
       preview: request.preview ?? 'public',
       pauseMode: request.pauseMode,
+      dialect,
     },
     metadata: request.metadata ?? {},
     timeoutMs: request.timeoutSeconds === undefined ? null : request.timeoutSeconds * 1_000,

@@ -111,9 +111,10 @@ async function insertChildren(
     idleSeconds: source.idleMs / 1_000,
     onIdle: source.onIdle,
   };
+  const maker = { org: source.org, dialect: source.config.dialect };
   const births: Births = [];
   for (let i = 0; i < count; i++) {
-    const sandbox = draft(ctx, source.org, runtime, source.template, { ...inherited, ...wanted });
+    const sandbox = draft(ctx, maker, runtime, source.template, { ...inherited, ...wanted });
     const operation = { ...draftCreate(desk, sandbox, { from: base.id }), parentId: from.operation.id };
     births.push({ child: await insertBirth(ctx, tx, { sandbox, base, operation }), operation });
   }

@@ -333,7 +333,7 @@ describe("the agent's port", () => {
     for (const headers of [{}, { 'x-access-token': 'wrong' }, { 'x-access-token': 'token-of-this-start' }]) {
       const answer = await get(headers, '/files?path=/etc/passwd');
       expect(answer.status).toBe(401);
-      expect(answer.json()).toMatchObject({ code: 401, sandboxId: sandbox.bare });
+      expect(answer.json()).toEqual({ code: 401, message: expect.any(String) });
     }
     expect(passed).toHaveLength(0);
   });
@@ -448,6 +448,32 @@ describe("E2B's statuses and bodies", () => {
       message: 'The sandbox is running but port is not open',
       port: 3000,
       code: 502,
+    });
+  });
+
+  describe('of a sandbox that was created through E2B’s API and is gone', () => {
+    beforeEach(() => begin({ dialect: 'e2b', state: 'killed' }));
+    const accepting = (accept: string) => ask(world.port, host, { headers: { accept } });
+
+    it.each(['*/*', 'application/json'])('a client that accepts %s gets them at its host', async (accept) => {
+      const answer = await accepting(accept);
+      expect(answer.status).toBe(502);
+      expect(answer.json()).toEqual({
+        sandboxId: sandbox.bare,
+        message: 'The sandbox was not found',
+        code: 502,
+      });
+    });
+
+    it('a browser gets the page at its host', async () => {
+      const answer = await accepting('text/html,*/*;q=0.8');
+      expect([answer.status, answer.headers['content-type']]).toEqual([410, 'text/html; charset=utf-8']);
+    });
+
+    it('a client that names it in Torpor’s own way gets the native ones', async () => {
+      const headers = { 'Torpor-Sandbox': sandbox.bare, 'Torpor-Port': '3000' };
+      const answer = await ask(world.port, '127.0.0.1', { headers });
+      expect([answer.status, answer.json()]).toMatchObject([410, { error: { code: 'killed' } }]);
     });
   });
 

@@ -20,6 +20,9 @@ export function e2bAnswer(error: TorporError, sandboxId: SandboxId, port: number
       return details?.['dispatched'] === undefined
         ? answer(factsOf(error.code).http, error.message)
         : answer(502, 'The sandbox was not found');
+    // The words of their agent, whose failures have these two fields and no others.
+    case 'unauthenticated':
+      return { status: 401, body: { code: 401, message: error.message } };
     case 'port_closed':
       return answer(502, 'The sandbox is running but port is not open', { port });
     case 'unreachable':

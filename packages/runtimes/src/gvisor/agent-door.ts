@@ -4,7 +4,6 @@ import { type AgentClient, connectAgent, type InitResponse, type ProcessInfo } f
 import { TorporError } from '@torpor/protocol';
 import { AGENT_PORT } from './berth.ts';
 import { GUEST_HOME, GUEST_USER } from './guest/layout.ts';
-import type { InstanceRecord } from './instance-files.ts';
 import type { Attachment } from './network/sandbox-network.ts';
 
 export interface AgentOrder {
@@ -33,7 +32,6 @@ const LONGEST_LOOK_MS = 50;
  */
 const FIRST_KNOCK_MS = 1_000;
 const LONGEST_KNOCK_MS = 15_000;
-const REST_MS = 500;
 
 export function agentAt(guestAddress: string, accessToken: string): AgentClient {
   return connectAgent({ baseUrl: `http://${guestAddress}:${AGENT_PORT}`, accessToken });
@@ -82,19 +80,6 @@ export async function setUpAgent(order: AgentOrder, clock: Clock, signal: AbortS
     agent.close();
     throw thrown;
   }
-}
-
-/**
- * What it has started for nobody is not carried through a sleep. A courtesy: one that does not answer is frozen as it
- * is.
- */
-export async function restAgent(
-  { guestAddress, token }: Pick<InstanceRecord, 'guestAddress' | 'token'>,
-  signal: AbortSignal,
-): Promise<void> {
-  const agent = agentAt(guestAddress, token);
-  await agent.rest({ signal: AbortSignal.any([signal, AbortSignal.timeout(REST_MS)]) }).catch(() => {});
-  agent.close();
 }
 
 async function untilAnswering(

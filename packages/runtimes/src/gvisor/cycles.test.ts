@@ -123,18 +123,6 @@ describe.skipIf(why !== null)('a program that holds on to everything', () => {
     60_000 + CYCLES * 30_000,
   );
 
-  it('does not carry through a sleep what the agent has started for nobody', async () => {
-    const instance = await world.started();
-    const workers = async () => (await world.run(instance, 'ps -eo args | grep -c "[-]-file-worker"')).output;
-    const presync = () => world.runtime.presync(instance, new AbortController().signal);
-    expect(await workers()).toBe('1\n');
-    await presync();
-    expect(await workers()).toBe('0\n');
-    await world.program.write(instance, '/home/user/a', 'a');
-    await presync();
-    expect(await workers()).toBe('1\n');
-  }, 60_000);
-
   it('is told its port in PORT when it is a service, and is not started again by a resume (R100)', async () => {
     const page = `let n = 0; require('http').createServer((q, s) => s.end(String(++n))).listen(process.env.PORT)`;
     const command = `exec ${await world.node()} -e "${page}"`;

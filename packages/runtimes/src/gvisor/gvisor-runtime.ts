@@ -31,7 +31,7 @@ import {
 } from '@torpor/protocol';
 import { isMissing } from '../storage-failure.ts';
 import { Turns } from '../turns.ts';
-import { agentAt, restAgent } from './agent-door.ts';
+import { agentAt } from './agent-door.ts';
 import { AGENT_PORT, clearBerth } from './berth.ts';
 import type { Expected } from './berths.ts';
 import { captureInstance, salvageInstance } from './capture.ts';
@@ -206,7 +206,7 @@ export class GvisorRuntime implements Runtime {
   async presync(instance: Instance, signal: AbortSignal): Promise<void> {
     const record = this.#ground.files.read(instance);
     if (record === undefined) return;
-    await Promise.all([this.#ground.layers.presync(record.upper, signal), restAgent(record, signal)]);
+    await this.#ground.layers.presync(record.upper, signal);
   }
 
   freeze(instance: Instance, signal: AbortSignal, purpose?: FreezePurpose): Promise<void> {

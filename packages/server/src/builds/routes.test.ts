@@ -212,6 +212,8 @@ describe('the face of the builds', () => {
     expect(list.items.map((item: { job_id: string }) => item.job_id)).toContain(id);
     const more = (await server.ask('GET', `/api/jobs?limit=100&cursor=${list.nextCursor}`)).json();
     expect(more.items.length).toBeGreaterThan(0);
+    const all = list.items.length + more.items.length;
+    expect((await server.ask('GET', `/api/jobs?limit=${all}`)).json()).toMatchObject({ nextCursor: null });
   });
 
   it('shows what was made and what there is to read, also of a build that failed', async () => {

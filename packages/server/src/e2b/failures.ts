@@ -41,14 +41,16 @@ const STATUS: Readonly<Record<ErrorCode, number>> = {
 export interface E2bError {
   readonly code: number;
   readonly message: string;
-  /** Torpor's own word for it, which says more than the status. */
-  readonly error_code: ErrorCode;
+  /** Torpor's own word for it. Absent where it says no more than the status. */
+  readonly error_code?: ErrorCode;
 }
 
 export function e2bError(error: TorporError): E2bError {
   const { code, message } = error;
   const shown = code === 'internal' ? 'Something went wrong inside Torpor.' : message;
-  return { code: STATUS[code], message: shown, error_code: code };
+  const body = { code: STATUS[code], message: shown };
+  // Clients compare the bodies that refuse a signature as a whole.
+  return code === 'unauthenticated' ? body : { ...body, error_code: code };
 }
 
 export function answerE2bFailure(

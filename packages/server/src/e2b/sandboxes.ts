@@ -1,4 +1,5 @@
 /** Making, finding and ending sandboxes, as E2B's clients do. */
+import { pageOf } from '@torpor/protocol';
 import type { FastifyRequest } from 'fastify';
 import type { z } from 'zod';
 import { lifecycle } from '../http/lifecycle.ts';
@@ -19,7 +20,10 @@ export function e2bSandboxRoutes(app: RoutesApp, parts: RouteParts): void {
     const wanted = createRequestOf(body, version);
     const { org } = request.identity;
     const sandbox = await lifecycle(parts, request, undefined, async (caller) =>
-      engine.create(caller, { ...wanted, ...(await originOf(engine, org, body.templateID)) }),
+      engine.create(
+        { ...caller, dialect: 'e2b' },
+        { ...wanted, ...(await originOf(engine, org, body.templateID)) },
+      ),
     );
     request.facts.sandboxId = sandbox.id;
     return sandboxShape(parts, sandbox);
@@ -50,15 +54,14 @@ export function e2bSandboxRoutes(app: RoutesApp, parts: RouteParts): void {
           after: last === undefined ? undefined : { startedAt: last.at, id: last.id },
           since: startedAfter?.getTime(),
           template: template || undefined,
-          limit,
+          limit: limit + 1,
         },
       ),
     );
-    const end = found.length < limit ? undefined : found.at(-1);
-    return {
-      items: found.map(listedShape),
-      next: end === undefined ? undefined : tokenOf({ at: end.startedAt ?? 0, id: end.id }),
-    };
+    const { items, nextCursor } = pageOf(found, limit, ({ startedAt, id }) =>
+      tokenOf({ at: startedAt ?? 0, id }),
+    );
+    return { items: items.map(listedShape), next: nextCursor ?? undefined };
   };
   app.get(
     '/v2/sandboxes',

@@ -2,7 +2,7 @@
  * Snapshots. With E2B they are templates; here they are checkpoints that are kept, and those with a name are templates
  * too. Both go by one call.
  */
-import { parseSandboxId, TorporError } from '@torpor/protocol';
+import { pageOf, parseSandboxId, TorporError } from '@torpor/protocol';
 import { z } from 'zod';
 import { lifecycle } from '../http/lifecycle.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
@@ -59,12 +59,12 @@ export function e2bSnapshotRoutes(app: RoutesApp, parts: RouteParts): void {
         sandboxId,
         template: name === undefined ? undefined : templateNamed(name, org),
         after: last === undefined ? undefined : { createdAt: last.at, id: last.id },
-        limit,
+        limit: limit + 1,
       }),
     );
-    const end = found.length < limit ? undefined : found.at(-1);
-    if (end !== undefined) reply.header('x-next-token', tokenOf({ at: end.createdAt, id: end.id }));
-    return reply.send(found.map((kept) => snapshotShape(org, kept)));
+    const { items, nextCursor } = pageOf(found, limit, ({ createdAt, id }) => tokenOf({ at: createdAt, id }));
+    if (nextCursor !== null) reply.header('x-next-token', nextCursor);
+    return reply.send(items.map((kept) => snapshotShape(org, kept)));
   });
 
   app.delete(

@@ -1,6 +1,6 @@
 /** Making and revoking keys, for the routes, the command line and the first start. */
 import type { Clock, Database } from '@torpor/engine';
-import { type CreatedKey, type CreateKeyRequest, type KeyView, TorporError } from '@torpor/protocol';
+import { type CreatedKey, type CreateKeyRequest, type KeyView, pageOf, TorporError } from '@torpor/protocol';
 import { hashKey, keyIdOf, makeKey } from './api-key.ts';
 import { findKeyById, insertKey, type KeyRow, listKeys, lockServiceKeys, markRevoked } from './key-table.ts';
 
@@ -30,8 +30,8 @@ export function rowOf(key: string, rest: Omit<KeyView, 'id' | 'revokedAt'>): Key
 }
 
 export async function pageOfKeys({ db }: Pick<KeyParts, 'db'>, org: string, after: string, limit: number) {
-  const items = (await listKeys(db, org, after, limit)).map(viewKey);
-  return { items, nextCursor: items.length < limit ? null : (items.at(-1)?.id ?? null) };
+  const { items, nextCursor } = pageOf(await listKeys(db, org, after, limit + 1), limit, ({ id }) => id);
+  return { items: items.map(viewKey), nextCursor };
 }
 
 /** Revoking one that is revoked changes nothing. The last that can manage keys cannot go: nobody could make another. */

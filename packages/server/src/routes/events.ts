@@ -1,6 +1,6 @@
 /** The ledger: pages of lines, oldest first, or a stream that goes on where the reader stopped. */
 import type { Cursor } from '@torpor/engine';
-import { type EventView, eventViewSchema, pageSchema, TorporError } from '@torpor/protocol';
+import { type EventView, eventViewSchema, pageOf, pageSchema, TorporError } from '@torpor/protocol';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { z } from 'zod';
 import { errors, limitQuery, sandboxParams } from '../http/route-schema.ts';
@@ -97,10 +97,9 @@ async function answer(parts: RouteParts, request: FastifyRequest, reply: Fastify
   const { engine, stopping } = parts;
   const { limit, cursor, numberOf } = wanted;
   if (!wantsEvents(request)) {
-    const items = await request.bound.run(() => engine.events(cursor, limit));
-    const last = items.at(-1);
-    if (last === undefined) await refuseUnwritten(parts, request, wanted);
-    return { items, nextCursor: last === undefined || items.length < limit ? null : String(numberOf(last)) };
+    const found = await request.bound.run(() => engine.events(cursor, limit + 1));
+    if (found.length === 0) await refuseUnwritten(parts, request, wanted);
+    return pageOf(found, limit, (last) => String(numberOf(last)));
   }
   await refuseUnwritten(parts, request, wanted);
   const follow = async function* (): AsyncGenerator<Frame> {

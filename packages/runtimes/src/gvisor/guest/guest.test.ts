@@ -68,13 +68,20 @@ describe.skipIf(why !== undefined)(
         expect(await output('date +%Z; LC_ALL=C.UTF-8 locale charmap')).toBe('UTC\nUTF-8');
       });
 
-      it('writes and reads files as user, and as root only for root', async () => {
+      it('writes and reads files everywhere, and gives what it makes to who asks', async () => {
         await guest.client.files.write('/home/user/a/b', 'text');
         expect(await output('stat -c "%U %a" a a/b; cat a/b')).toBe('user 755\nuser 644\ntext');
-        await expect(guest.client.files.write('/etc/new', 'x')).rejects.toMatchObject({ code: 'forbidden' });
-        await expect(guest.client.files.read('/etc/shadow')).rejects.toMatchObject({ code: 'forbidden' });
+        await guest.client.files.write('/app/src/main', 'x');
+        expect(await output('stat -c "%U %a" /app /app/src /app/src/main')).toBe(
+          'user 755\nuser 755\nuser 644',
+        );
+        (await guest.client.files.read('/etc/shadow')).destroy();
         await guest.client.files.write('/etc/new', 'x', { user: 'root' });
         expect(await output('stat -c %U /etc/new')).toBe('root');
+        await guest.client.files.write('/etc/new', 'y');
+        expect(await output('stat -c %U /etc/new /etc')).toBe('user\nroot');
+        const { entries } = await guest.client.filesystem.listDir({ path: '/root' });
+        expect(entries).toBeInstanceOf(Array);
       });
 
       it('has a terminal of the size that was asked for', async () => {

@@ -1,8 +1,20 @@
-import { chmod, chown, mkdir, open, readdir, readFile, stat, writeFile } from 'node:fs/promises';
+import {
+  chmod,
+  chown,
+  lstat,
+  mkdir,
+  mkdtemp,
+  open,
+  readdir,
+  readFile,
+  rm,
+  stat,
+  symlink,
+  writeFile,
+} from 'node:fs/promises';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { gzipSync } from 'node:zlib';
-import { Code, type ConnectError } from '@connectrpc/connect';
 import { type AgentClient, asUser } from '@torpor/envd';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { beginUpload } from '../testing/broken-upload.ts';
@@ -39,7 +51,6 @@ describe.runIf(isRoot)('an agent that is root, for another user', () => {
     own = join(agent.directory, `own-${count}`);
     await mkdir(own);
     await chown(own, NOBODY.uid, NOBODY.uid);
-    await writeFile(join(agent.directory, 'closed'), 'secret', { mode: 0o600 });
   });
 
   afterAll(async () => {
@@ -47,21 +58,9 @@ describe.runIf(isRoot)('an agent that is root, for another user', () => {
     await agent.stop();
   });
 
-  /** The one file worker of the agent. */
-  const worker = async () => {
-    const children = await readFile(`/proc/${agent.pid}/task/${agent.pid}/children`, 'utf8');
-    for (const child of children.trim().split(' ')) {
-      const line = await readFile(`/proc/${child}/cmdline`, 'utf8').catch(() => '');
-      if (line.includes('--file-worker')) return child;
-    }
-    return undefined;
-  };
-
-  const codeOf = (call: Promise<unknown>) =>
-    call.then(
-      () => undefined,
-      (thrown: ConnectError) => thrown.code,
-    );
+  /** Of the directory and of these names in it. */
+  const owners = async (directory: string, ...names: string[]) =>
+    Promise.all(['', ...names].map(async (name) => (await stat(join(directory, name))).uid));
 
   it('starts processes with that user’s rights and none of its own', async () => {
     const command = 'id -u; id -g; id -G; cat /etc/shadow; echo x > /dev/stderr';
@@ -108,53 +107,82 @@ describe.runIf(isRoot)('an agent that is root, for another user', () => {
     expect((await stat(join(own, 'dir'))).uid).toBe(NOBODY.uid);
   });
 
-  it('carries no worker through a sleep that nobody needed since the last', async () => {
-    const path = join(own, 'a');
-    const write = () => client.files.write(path, 'x', { user });
-    await write();
-    await client.rest();
-    expect(await worker()).toBeDefined();
-    await client.rest();
-    expect(await worker()).toBeUndefined();
-    // Nobody notices, whenever it happens.
-    await Promise.all([write(), client.rest(), write(), client.rest(), write()]);
-    expect(await text(await client.files.read(path, { user }))).toBe('x');
+  it('writes, reads, lists, moves and removes where that user may not', async () => {
+    const closed = join(agent.directory, `closed-${count}`);
+    await mkdir(closed, { mode: 0o700 });
+    await client.files.write(join(closed, 'new', 'file'), 'content', { user });
+    expect(await owners(closed, 'new', 'new/file')).toEqual([0, NOBODY.uid, NOBODY.uid]);
+    expect(await text(await client.files.read(join(closed, 'new', 'file'), { user }))).toBe('content');
+    const { filesystem } = client;
+    const { entries } = await filesystem.listDir({ path: closed, depth: 2 }, { headers });
+    expect(entries.map(({ name, owner }) => `${owner} ${name}`)).toEqual(['nobody new', 'nobody file']);
+    const moved = { source: join(closed, 'new', 'file'), destination: join(closed, 'other', 'place') };
+    await filesystem.move(moved, { headers });
+    expect(await owners(closed, 'other', 'other/place')).toEqual([0, NOBODY.uid, NOBODY.uid]);
+    await filesystem.makeDir({ path: join(closed, 'a', 'b') }, { headers });
+    expect(await owners(closed, 'a', 'a/b')).toEqual([0, NOBODY.uid, NOBODY.uid]);
+    await filesystem.remove({ path: join(closed, 'a') }, { headers });
+    expect(await readdir(closed)).toEqual(['new', 'other']);
   });
 
-  it('lets the kernel decide what that user may do', async () => {
-    const closed = join(agent.directory, 'closed');
-    await expect(client.files.read(closed, { user })).rejects.toMatchObject({ code: 'forbidden' });
-    await expect(client.files.write(closed, 'x', { user })).rejects.toMatchObject({ code: 'forbidden' });
-    await expect(client.files.write(join(agent.directory, 'new'), 'x', { user })).rejects.toMatchObject({
-      code: 'forbidden',
-    });
-    const { filesystem } = client;
-    expect(await codeOf(filesystem.remove({ path: closed }, { headers }))).toBe(Code.PermissionDenied);
-    expect(await codeOf(filesystem.move({ source: closed, destination: join(own, 'x') }, { headers }))).toBe(
-      Code.PermissionDenied,
-    );
-    expect(await codeOf(filesystem.makeDir({ path: '/root/x' }, { headers }))).toBe(Code.PermissionDenied);
+  it('gives a file that is written over to that user, with its mode, and leaves its directory', async () => {
+    const directory = join(agent.directory, `of-root-${count}`);
+    await mkdir(directory);
+    await writeFile(join(directory, 'script'), 'old');
+    await chmod(join(directory, 'script'), 0o4755);
+    await client.files.write(join(directory, 'script'), 'new', { user });
+    expect(await owners(directory, 'script')).toEqual([0, NOBODY.uid]);
+    // All of it but the bit that would let others act as the new owner.
+    expect((await stat(join(directory, 'script'))).mode & 0o7777).toBe(0o755);
+    expect(await readFile(join(directory, 'script'), 'utf8')).toBe('new');
+  });
+
+  it('gives that user a file that it writes through a link, and leaves the link', async () => {
+    await writeFile(join(own, 'target'), 'old');
+    await symlink('target', join(own, 'alias'));
+    await client.files.write(join(own, 'alias'), 'new', { user });
+    expect(await owners(own, 'target')).toEqual([NOBODY.uid, NOBODY.uid]);
+    expect((await lstat(join(own, 'alias'))).isSymbolicLink()).toBe(true);
+  });
+
+  it('gives that user what it composes', async () => {
+    await writeFile(join(own, 'part'), 'secret', { mode: 0o600 });
     const composed = await fetch(`${agent.baseUrl}/files/compose`, {
       method: 'POST',
-      body: JSON.stringify({ source_paths: [closed], destination: join(own, 'x'), username: user }),
+      body: JSON.stringify({
+        source_paths: [join(own, 'part')],
+        destination: join(own, 'deep', 'whole'),
+        username: user,
+      }),
     });
-    expect(composed.status).toBe(403);
-    expect(await readFile(closed, 'utf8')).toBe('secret');
+    expect(composed.status).toBe(200);
+    expect(await owners(own, 'deep', 'deep/whole')).toEqual([NOBODY.uid, NOBODY.uid, NOBODY.uid]);
   });
 
-  it('may write a file of the user in a directory that is not', async () => {
-    const path = join(agent.directory, 'lent');
-    await writeFile(path, 'old');
-    await chown(path, NOBODY.uid, NOBODY.uid);
-    await client.files.write(path, 'new', { user });
-    expect(await readFile(path, 'utf8')).toBe('new');
-    expect((await readdir(agent.directory)).filter((name) => name.startsWith('.'))).toEqual([]);
+  it('writes files of the kernel, beside which no other can be made', async () => {
+    const path = `/proc/${agent.pid}/oom_score_adj`;
+    await client.files.write(path, '500', { user });
+    expect(await readFile(path, 'utf8')).toBe('500\n');
+  });
+
+  it('keeps the owners of what it moves to another filesystem', async () => {
+    const memory = await mkdtemp('/dev/shm/torpor-agent-');
+    try {
+      await mkdir(join(own, 'tree'));
+      await writeFile(join(own, 'tree', 'of-root'), 'x');
+      await writeFile(join(own, 'tree', 'of-nobody'), 'x');
+      await chown(join(own, 'tree', 'of-nobody'), NOBODY.uid, NOBODY.uid);
+      await chown(join(own, 'tree'), NOBODY.uid, NOBODY.uid);
+      await client.filesystem.move({ source: join(own, 'tree'), destination: join(memory, 'tree') });
+      expect(await owners(join(memory, 'tree'), 'of-root', 'of-nobody')).toEqual([NOBODY.uid, 0, NOBODY.uid]);
+    } finally {
+      await rm(memory, { recursive: true });
+    }
   });
 
   it('keeps root’s files root’s', async () => {
     await client.files.write(join(agent.directory, 'of-root'), 'x', { user: 'root' });
     expect((await stat(join(agent.directory, 'of-root'))).uid).toBe(0);
-    expect(await text(await client.files.read(join(agent.directory, 'closed')))).toBe('secret');
   });
 
   it('takes the user the server set for callers that name none', async () => {
@@ -201,53 +229,5 @@ describe.runIf(isRoot)('an agent that is root, for another user', () => {
       upload.breakOff();
       await expect.poll(() => readdir(own), PATIENT).toEqual([]);
     }
-  });
-
-  it('answers before it has been sent everything, when it does not want it', async () => {
-    const huge = Buffer.alloc(30_000_000);
-    await expect(client.files.write('/root/huge', huge, { user })).rejects.toMatchObject({
-      code: 'forbidden',
-    });
-    await client.files.write(join(own, 'after'), 'x', { user });
-  });
-
-  it('does not pass half a file off as a whole one when its worker is killed', async () => {
-    await client.files.write(join(own, 'big'), Buffer.alloc(50_000_000, 'x'), { user });
-    const response = await fetch(
-      `${agent.baseUrl}/files?username=${user}&path=${encodeURIComponent(join(own, 'big'))}`,
-    );
-    const reader = response.body?.getReader();
-    await reader?.read();
-    process.kill(Number(await worker()), 'SIGKILL');
-    const rest = async () => {
-      while (!(await reader?.read())?.done);
-    };
-    await expect(rest()).rejects.toThrow();
-  });
-
-  it('starts a new worker when one is killed', async () => {
-    await client.files.write(join(own, 'a'), 'x', { user });
-    const first = await worker();
-    process.kill(Number(first), 'SIGKILL');
-    await expect
-      .poll(
-        () =>
-          client.files.write(join(own, 'b'), 'x', { user }).then(
-            () => 'written',
-            () => 'refused',
-          ),
-        { timeout: 20_000 },
-      )
-      .toBe('written');
-    expect(await worker()).not.toBe(first);
-  });
-
-  it('gives a worker no rights and no secrets', async () => {
-    await client.files.write(join(own, 'a'), 'x', { user });
-    const status = await readFile(`/proc/${await worker()}/status`, 'utf8');
-    expect(status).toMatch(/^Uid:\t65534\t65534\t65534\t65534$/m);
-    expect(status).toMatch(/^Gid:\t65534\t65534\t65534\t65534$/m);
-    expect(status).toMatch(/^Groups:\t\s*$/m);
-    expect(status).toMatch(/^CapEff:\t0+$/m);
   });
 });
