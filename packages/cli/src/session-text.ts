@@ -4,7 +4,7 @@ import type { Colors } from './colors.ts';
 import { columns } from './columns.ts';
 
 /** What was lost with a change, and since when; empty when nothing was. */
-export function lossText({ lost, lostSince }: Pick<SessionChange, 'lost' | 'lostSince'>): string {
+function lossText({ lost, lostSince }: Pick<SessionChange, 'lost' | 'lostSince'>): string {
   if (lost.length === 0) return '';
   const since = lostSince === null ? '' : ` (written since ${timeOf(lostSince)})`;
   return `${lost.join(', ')}${since}`;

@@ -206,6 +206,24 @@ describe.each(testedDatabases)('the files of the last delivered turn on %s', (ki
     expect(lastHistory()).toHaveLength(2);
   });
 
+  it('are judged strictly for turns from before it was recorded when they ended (R73)', async () => {
+    await say('one');
+    await here.world.db.transaction((tx) =>
+      tx.query('UPDATE session_turns SET claimed_seq = NULL, ended_seq = NULL WHERE session_id = $1', [id]),
+    );
+    await pause();
+    await here.sessions.getOrSpawn(caller, id);
+    expect((await session()).change).toMatchObject({ did: 'resumed', lost: [], threadKept: true });
+    await pause();
+    await kill();
+    await here.sessions.getOrSpawn(caller, id);
+    expect((await session()).change).toMatchObject({ lost: ['processes'], threadKept: true });
+    await here.world.engine.snapshot(caller, await sandboxOf());
+    await kill();
+    await here.sessions.getOrSpawn(caller, id);
+    expect((await session()).change).toMatchObject({ lost: ['processes'], threadKept: true });
+  });
+
   it('are not claimed for a thread that the old program names after the session was rebound (R73)', async () => {
     const gate = Promise.withResolvers<void>();
     here.inside.fault = (when) => (when === 'listen' ? gate.promise : undefined);
