@@ -1,3 +1,4 @@
+import type { SandboxId } from '@torpor/protocol';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { makeDataDir, startTorpor, type TorporProcess } from '../crash/torpor-process.ts';
 import { LINE_PROGRAM } from './line-program.ts';
@@ -32,6 +33,34 @@ describe('a session with a real program', () => {
       agentThreadId: 'thread-of-sleeper',
       change: { did: 'resumed' },
     });
+    await session.end();
+  });
+
+  it('says since when files are lost, and hands the history over (R73, R74)', {
+    timeout: 120_000,
+  }, async () => {
+    const { sessions, sandboxes } = server.torpor;
+    const session = await sessions.getOrSpawn('older-files', { program });
+    const sandboxId = session.view.sandboxId as SandboxId;
+    await session.send('one');
+    const { checkpoint } = await sandboxes.pause(sandboxId);
+    await session.send('two');
+    await sandboxes.kill(sandboxId);
+    // Its file has the first turn only, and the third comes with what was said in the first two.
+    expect(await session.send('three')).toMatchObject({ state: 'done', output: 'remembered 1, written 2\n' });
+    const { view } = await sessions.get(session.id);
+    expect(view.change).toMatchObject({
+      from: checkpoint.id,
+      lost: ['processes', 'files'],
+      lostSince: checkpoint.sealedAt,
+      threadKept: false,
+    });
+    const log = await sandboxes.files(view.sandboxId as SandboxId).readText('stdin.log');
+    const told = JSON.parse(log.trim().split('\n').at(-1) ?? '{}') as { history?: { input: string }[] };
+    expect(told.history?.map(({ input }) => input)).toEqual(['one', 'two']);
+    const wakes = [];
+    for await (const { did } of session.wakes({ limit: 2 })) wakes.push(did);
+    expect(wakes).toEqual(['spawned', 'resumed', 'replaced']);
     await session.end();
   });
 

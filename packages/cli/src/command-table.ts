@@ -163,7 +163,8 @@ export const COMMANDS: readonly CommandEntry[] = [
     name: 'session',
     aliases: ['sessions'],
     group: WORK,
-    summary: 'talk to a program in a sandbox that sleeps in between (ls, send, log, rebind, end)',
+    summary:
+      'talk to a program in a sandbox that sleeps in between (ls, send, log, wakes, rebind, move, end)',
     load: () => import('./commands/session.ts'),
   },
   {

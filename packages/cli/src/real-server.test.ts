@@ -4,7 +4,7 @@ import { existsSync } from 'node:fs';
 import { mkdir, mkdtemp, realpath, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import type { SandboxView, TemplateView } from '@torpor/protocol';
+import type { SandboxView, SessionView, SessionWake, TemplateView } from '@torpor/protocol';
 import { type TestServer, testServer } from '@torpor/server/testing';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { PROGRAM, type RunOptions, startTorpor, torpor, torporInside } from '../testing/run-torpor.ts';
@@ -87,6 +87,36 @@ describe('a sandbox from the command line', () => {
     expect((await torporInside(['get', id], { ...env, TORPOR_API_KEY: server.keys.other })).code).toBe(12);
     expect((await torporInside(['get', id], { ...env, TORPOR_API_KEY: '0'.repeat(64) })).code).toBe(11);
     expect((await torporInside(['keys', 'ls'], { ...env, TORPOR_API_KEY: server.keys.user })).code).toBe(13);
+  });
+});
+
+describe('a session from the command line', () => {
+  it('shows its wakes, and says what a rebind or a move has lost (R73, R105)', async () => {
+    expect((await run('session', 'send', 'chat', '--command', 'cat', 'hello')).stdout).toContain('hello');
+    const { items } = await json<{ items: SessionWake[] }>('session', 'wakes', 'chat');
+    expect(items).toMatchObject([{ ordinal: 1, did: 'spawned', lost: [] }]);
+    const rebound = await run('session', 'rebind', 'chat');
+    expect(rebound.stdout).toMatch(/chat is bound to sbx_.*; lost: processes, files \(written since /);
+    const [{ name: runtime }] = (await json<{ items: [{ name: string }] }>('runtimes')).items;
+    const moved = await json<SessionView>('session', 'move', 'chat', '--runtime', runtime);
+    expect(moved).toMatchObject({ sandbox: { runtime }, change: { lost: ['processes', 'files'] } });
+    const shown = (await run('session', 'wakes', 'chat')).stdout;
+    expect(
+      shown
+        .trim()
+        .split('\n')
+        .map((line) => line.split(/ {2,}/)[2]),
+    ).toEqual(['DID', 'spawned', 'rebound', 'rebound']);
+    expect(shown).toContain('template');
+  });
+
+  it('cannot be moved to a runtime that is not there', async () => {
+    const refused = await run('session', 'move', 'chat', '--runtime', 'nowhere', '--json');
+    expect(refused.code).toBe(14);
+    expect(JSON.parse(refused.stderr)).toMatchObject({
+      error: { details: { code: 'capability_unsupported' } },
+    });
+    expect((await run('session', 'move', 'chat')).code).toBe(10);
   });
 });
 

@@ -1,9 +1,10 @@
 /** Conversations bound to sandboxes: what callers may ask of them, and what they see. */
 import { z } from 'zod';
+import { ERROR_CODES } from './errors.ts';
 import { idSchema } from './ids.ts';
 import { createRequestSchema, envSchema } from './requests.ts';
 import { lossSchema } from './states.ts';
-import { errorBodySchema, sandboxViewSchema } from './views.ts';
+import { errorBodySchema, sandboxViewSchema, sourceSchema } from './views.ts';
 
 /** What a caller calls a thread by; it means the same session until that is ended. */
 export const sessionKeySchema = z.string().regex(/^[\x21-\x7e]{1,200}$/, 'visible ASCII without spaces');
@@ -43,7 +44,16 @@ export const openSessionRequestSchema = z
 export type OpenSessionRequest = z.input<typeof openSessionRequestSchema>;
 
 export const rebindRequestSchema = z
-  .strictObject({ sandboxId: idSchema('sbx').optional() })
+  .strictObject({
+    /** A sandbox that exists. Without it, a new one is made from the last files of the session. */
+    sandboxId: idSchema('sbx').optional(),
+    /** Makes the new sandbox on this runtime, and all later ones too. Files stay with the runtime that wrote them. */
+    runtime: z.string().min(1).max(64).optional(),
+  })
+  .refine(({ sandboxId, runtime }) => sandboxId === undefined || runtime === undefined, {
+    message: 'a sandbox that exists has its runtime already',
+    path: ['runtime'],
+  })
   .meta({ id: 'RebindSession' });
 export type RebindRequest = z.infer<typeof rebindRequestSchema>;
 
@@ -67,11 +77,41 @@ export const sessionChangeSchema = z
     /** What a new one was started from; null is the template. */
     from: idSchema('ckpt').nullable(),
     lost: z.array(lossSchema),
+    /** What was written to the files after this time is lost; null when no files are lost. */
+    lostSince: z.number().int().nullable(),
     /** Whether the program goes on with the thread it had. */
     threadKept: z.boolean(),
   })
   .meta({ id: 'SessionChange' });
 export type SessionChange = z.infer<typeof sessionChangeSchema>;
+
+/** `spawned` is the first sandbox of a session, `replaced` one in place of a dead one. */
+export const SESSION_WAKES = [...SESSION_DEEDS, 'replaced', 'failed'] as const;
+export const sessionWakeSchema = z
+  .object({
+    /** Counts from 1 and has no gaps; the oldest are forgotten first. */
+    ordinal: z.number().int(),
+    at: z.number().int(),
+    did: z.enum(SESSION_WAKES),
+    why: z.string().nullable(),
+    message: z.string().nullable(),
+    formerSandboxId: idSchema('sbx').nullable(),
+    sandboxId: idSchema('sbx').nullable(),
+    /** What the sandbox was started from; null when none was started. */
+    source: sourceSchema.nullable(),
+    lost: z.array(lossSchema),
+    lostSince: z.number().int().nullable(),
+    threadKept: z.boolean(),
+    /** How it failed, in the words of the platform. */
+    error: z.object({ code: z.enum(ERROR_CODES), message: z.string() }).nullable(),
+    /** How often it failed for the same cause, and when last. */
+    times: z.number().int(),
+    lastAt: z.number().int(),
+    /** When the session recovered from the failure; null while it lasts, and for everything else. */
+    recoveredAt: z.number().int().nullable(),
+  })
+  .meta({ id: 'SessionWake' });
+export type SessionWake = z.infer<typeof sessionWakeSchema>;
 
 export const sessionViewSchema = z
   .object({

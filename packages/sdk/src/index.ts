@@ -47,6 +47,7 @@ export {
   type SessionChange,
   type SessionId,
   type SessionView,
+  type SessionWake,
   type SnapshotRequest,
   TorporError,
   type TurnId,

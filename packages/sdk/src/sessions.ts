@@ -17,7 +17,9 @@ import {
   type SandboxView,
   type SessionId,
   type SessionView,
+  type SessionWake,
   sessionViewSchema,
+  sessionWakeSchema,
   type TurnId,
   type TurnReply,
   turnReplySchema,
@@ -39,6 +41,7 @@ export interface SessionFilter extends PageOptions {
 const PATH = '/v1/sessions';
 const sessionPage = pageSchema(sessionViewSchema);
 const turnPage = pageSchema(turnReplySchema);
+const wakePage = pageSchema(sessionWakeSchema);
 
 export class Sessions {
   private readonly calls: JsonCalls;
@@ -122,7 +125,17 @@ export class Session {
     );
   }
 
-  /** To a new sandbox, or to one that is named. The one it had is left alone. */
+  /** What became of its sandboxes: woken, replaced, rebound or failed, with what was lost since when; oldest first. */
+  wakes({ limit, cursor: first, ...options }: PageOptions = {}): AsyncGenerator<SessionWake, void> {
+    return everyItem((cursor = first) =>
+      this.calls.get(pathOf(this.id, 'wakes'), wakePage, { query: { limit, cursor }, ...options }),
+    );
+  }
+
+  /**
+   * To a new sandbox, or to one that is named. `runtime` moves the session there for good; files stay with the
+   * runtime that wrote them. The sandbox it had is left alone. `view.change` says what was lost, and since when.
+   */
   async rebind(request: RebindRequest = {}, options: MutationOptions = {}): Promise<this> {
     const reply = await this.calls.post(pathOf(this.id, 'rebind'), openSessionReplySchema, request, options);
     this.view = reply.session;

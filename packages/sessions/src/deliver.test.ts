@@ -195,6 +195,23 @@ describe.each(testedDatabases)('a turn on %s', (kind) => {
     ]);
   });
 
+  it('is not sent to a sandbox that the session left while it was looked at (R73, R74)', async () => {
+    await ended(await sent('first'));
+    const { sandboxId: left } = await here.sessions.get(ORG, id);
+    const { engine } = here.world;
+    const look = engine.get.bind(engine);
+    engine.get = async (org, sandboxId) => {
+      const seen = await look(org, sandboxId);
+      engine.get = look;
+      await here.sessions.rebind(caller, id, {});
+      return seen;
+    };
+    expect(await ended(await sent('second'))).toMatchObject({ state: 'done' });
+    const second = here.inside.stdin.at(-1);
+    expect(second?.sandboxId).not.toBe(left);
+    expect(second?.order.history).toHaveLength(1);
+  });
+
   it('ends as failed when the program is gone that had it, and is not sent again', async () => {
     const gate = Promise.withResolvers<void>();
     here.inside.fault = (when) => (when === 'listen' ? gate.promise : undefined);

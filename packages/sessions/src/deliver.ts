@@ -4,12 +4,13 @@
  * it, and whoever asks again with the same id is told what was written down.
  */
 import { within } from '@torpor/engine';
-import { isTerminal, type SandboxView, TorporError } from '@torpor/protocol';
+import { isTerminal, TorporError } from '@torpor/protocol';
 import type { Context } from './context.ts';
 import { isPassing } from './decide.ts';
+import { shownWhileWaiting } from './failed-wake.ts';
 import { type Bound, spawnWithin } from './get-or-spawn.ts';
 import type { TurnOrder } from './inside.ts';
-import { keptItsFiles } from './lineage.ts';
+import { isSamePlace } from './lineage.ts';
 import { listenTo } from './listen.ts';
 import { historyBefore } from './output.ts';
 import { findSession, type Session } from './session.ts';
@@ -41,7 +42,11 @@ async function deliver(ctx: Context, { session, sandbox }: Bound, turn: Turn): P
     await end(ctx, turn, unknown('It was being delivered to what has been replaced or rolled back since.'));
     return true;
   }
-  await ctx.db.transaction((tx) => claim(tx, turn.id, sandbox.id, sandbox.generation));
+  if (turn.state === 'waiting') {
+    const isOurs = await ctx.db.transaction((tx) => claim(tx, turn, sandbox.id, sandbox.generation));
+    // The session has moved on since it was looked at, and so has the work on it.
+    if (!isOurs) return true;
+  }
   await ctx.pass('session.claimed');
   const order = await orderOf(ctx, session, turn);
   const receipt = await within(
@@ -65,15 +70,11 @@ async function deliver(ctx: Context, { session, sandbox }: Bound, turn: Turn): P
     return true;
   }
   const { tag, offset } = receipt;
-  await ctx.db.transaction((tx) => markAnswering(tx, turn, tag, offset, ctx.clock.now()));
+  const answering = { sandboxId: sandbox.id, tag, offset, toldHistory: order.history !== null };
+  await ctx.db.transaction((tx) => markAnswering(tx, turn, answering, ctx.clock.now()));
   await ctx.pass('session.written');
   await listenTo(ctx, session, { ...turn, sandboxId: sandbox.id, tag, outputEnd: offset });
   return true;
-}
-
-async function isSamePlace(ctx: Context, turn: Turn, sandbox: SandboxView): Promise<boolean> {
-  if (turn.sandboxId !== sandbox.id) return false;
-  return keptItsFiles(ctx, sandbox, turn.generation ?? 0);
 }
 
 async function orderOf(ctx: Context, session: Session, turn: Turn): Promise<TurnOrder> {
@@ -119,13 +120,14 @@ async function goOnListening(ctx: Context, turn: Turn, urged: boolean): Promise<
 
 async function tryLater(ctx: Context, turn: Turn, error: TorporError): Promise<boolean> {
   const { clock, settings } = ctx;
+  const shown = shownWhileWaiting(turn.error, error);
   if (clock.now() - turn.createdAt > settings.giveUpMs && turn.state !== 'answering') {
     const state = turn.state === 'delivering' ? 'unknown' : 'failed';
-    await end(ctx, turn, { state, exitCode: null, error: error.toBody() });
+    await end(ctx, turn, { state, exitCode: null, error: shown });
     return true;
   }
   const wait = Math.min(settings.firstRetryMs * 2 ** Math.min(turn.tries, 20), settings.longestRetryMs);
-  await ctx.db.transaction((tx) => putOff(tx, turn.id, error.toBody(), clock.now() + wait));
+  await ctx.db.transaction((tx) => putOff(tx, turn.id, shown, clock.now() + wait));
   ctx.report('a turn has to wait', { sessionId: turn.sessionId, turnId: turn.id, error });
   return false;
 }

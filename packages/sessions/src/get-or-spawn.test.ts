@@ -26,7 +26,7 @@ describe.each(testedDatabases)('getOrSpawn on %s', (kind) => {
   const withThread = async () => {
     const { sandbox } = await spawn();
     if (sandbox === null) throw new Error('There is no sandbox.');
-    await here.world.db.transaction((tx) => setThread(tx, id, 'thread-of-agent'));
+    await here.world.db.transaction((tx) => setThread(tx, id, sandbox.id, 'thread-of-agent'));
     return sandbox.id;
   };
 
@@ -132,15 +132,18 @@ describe.each(testedDatabases)('getOrSpawn on %s', (kind) => {
     expect(await here.world.engine.get(ORG, sandboxId)).toMatchObject({ state: 'killed' });
   });
 
-  it('tells what went wrong when nothing can be started, once for each time it is asked (R79)', async () => {
+  it('tells what went wrong when nothing can be started, and tries once for each time it is asked (R79)', async () => {
     let tries = 0;
     here.world.runtime.start = () => {
       tries++;
       return Promise.reject(new TorporError('conflict', 'It does not start.'));
     };
-    await expect(spawn()).rejects.toMatchObject({ code: 'conflict', message: 'It does not start.' });
+    await expect(spawn()).rejects.toMatchObject({
+      code: 'conflict',
+      message: 'Failed to start the agent runtime. It does not start.',
+    });
     expect(tries).toBe(1);
-    await expect(spawn()).rejects.toMatchObject({ code: 'conflict' });
+    await expect(spawn()).rejects.toMatchObject({ code: 'conflict', message: 'It does not start.' });
     expect(tries).toBe(2);
   });
 

@@ -4,22 +4,27 @@
  * written before it is acted on, under the number of the session's next sandbox, and that number is also the
  * idempotency key of the engine's create. So whoever comes second, or after a crash, gets the one that was made.
  */
-import type { CheckpointId, CreateRequest, Loss, SandboxView, SessionChange } from '@torpor/protocol';
-import { type SandboxId, TorporError } from '@torpor/protocol';
+import type { CheckpointId, CreateRequest, Loss, SandboxView, SessionChange, Source } from '@torpor/protocol';
+import { isTerminal, type SandboxId, TorporError } from '@torpor/protocol';
 import type { Context } from './context.ts';
 import { decide, type Found, isPassing } from './decide.ts';
-import { lastFiles } from './last-files.ts';
+import { type Failure, noteFailure } from './failed-wake.ts';
+import { lastFiles, timeOfFiles } from './last-files.ts';
+import { checkpointHoldsLastTurn, sandboxHoldsLastTurn } from './lineage.ts';
+import { noRuntimeFor, requireRuntime } from './runtime-of.ts';
 import {
   addLeftover,
+  type Binding,
   bind,
+  clearError,
   findSession,
+  markSpecFailed,
   noSuchSession,
   noteResumed,
   type Plan,
   replacePlan,
   type Session,
   sessionEnded,
-  setError,
   writePlan,
 } from './session.ts';
 
@@ -31,14 +36,14 @@ export interface Bound {
 /** Which session a sandbox was made for, so that what a crash left of one that ended can be found. */
 export const SESSION_LABEL = 'torpor.session';
 
-async function getOrSpawn(ctx: Context, id: Session['id'], signal: AbortSignal): Promise<Bound> {
+async function getOrSpawn(ctx: Context, id: Session['id'], signal: AbortSignal): Promise<Bound | Failure> {
   let failure: { readonly of: SandboxId | null; readonly error: TorporError } | undefined;
   for (;;) {
     signal.throwIfAborted();
     const session = await openSession(ctx, id);
     if (session.plan !== null) {
-      const bound = await carryOut(ctx, session, session.plan, signal);
-      if (bound !== undefined) return bound;
+      const made = await carryOut(ctx, session, session.plan, signal);
+      if (made !== undefined) return made;
       continue;
     }
     const { found, sandbox } = await look(ctx, session);
@@ -46,7 +51,7 @@ async function getOrSpawn(ctx: Context, id: Session['id'], signal: AbortSignal):
     const decision = decide(found, last);
     switch (decision.act) {
       case 'use':
-        if (sandbox !== undefined) return { session, sandbox };
+        if (sandbox !== undefined) return { session: await withItsFiles(ctx, session, sandbox), sandbox };
         break;
       case 'tell':
         throw last ?? cannotBeAsked(session);
@@ -71,12 +76,15 @@ async function openSession(ctx: Context, id: Session['id']): Promise<Session> {
 }
 
 async function look(
-  { engine }: Context,
-  { org, sandboxId }: Session,
+  ctx: Context,
+  session: Session,
 ): Promise<{ readonly found: Found; readonly sandbox?: SandboxView }> {
+  const { org, sandboxId } = session;
   if (sandboxId === null) return { found: { is: 'none' } };
   try {
-    const sandbox = await engine.get(org, sandboxId);
+    const sandbox = await ctx.engine.get(org, sandboxId);
+    // Its files are where this server cannot get at them. Somebody decides whether they are left behind.
+    if (!isTerminal(sandbox.state)) requireRuntime(ctx, session, sandbox.runtime);
     return { found: { is: 'sandbox', state: sandbox.state, evidence: sandbox.evidence }, sandbox };
   } catch (thrown) {
     if (thrown instanceof TorporError && thrown.code === 'not_found') return { found: { is: 'absent' } };
@@ -97,8 +105,8 @@ async function attempt(ctx: Context, session: Session, act: 'resume' | 'repair',
       if (state === 'running') await ctx.clock.sleep(ctx.settings.lookAgainMs, signal);
       return undefined;
     }
-    const { lost, resumed } = await resumeSurely(ctx, org, sandboxId, signal);
-    if (resumed) await ctx.db.transaction((tx) => noteResumed(tx, session, resumedWith(ctx, lost)));
+    const { lost, resumed, source, sandbox } = await resumeSurely(ctx, org, sandboxId, signal);
+    if (resumed) await noteRun(ctx, session, sandbox, { did: 'resumed', lost, source });
     return undefined;
   } catch (thrown) {
     signal.throwIfAborted();
@@ -126,11 +134,36 @@ function didNothing(thrown: unknown): thrown is TorporError {
   return thrown instanceof TorporError && thrown.toBody().details?.['seen'] === 'gone';
 }
 
-function resumedWith({ clock }: Context, lost: Loss[]): SessionChange {
-  const threadKept = !lost.includes('files');
-  const why = lost.length === 0 ? null : `lost ${lost.join(', ')}`;
-  const about = { at: clock.now(), why, message: null, formerSandboxId: null, from: null };
-  return { did: 'resumed', ...about, lost, threadKept };
+/** The session as it is once it is known whether the sandbox that it is bound to has the files of its last turn. */
+async function withItsFiles(ctx: Context, session: Session, sandbox: SandboxView): Promise<Session> {
+  // The loss is known already: the next turn is told the history.
+  if (session.historyDue || (await sandboxHoldsLastTurn(ctx, session, sandbox))) return session;
+  await noteRun(ctx, session, sandbox, { did: 'used', lost: ['files'], source: null });
+  return (await findSession(ctx.db, session.id)) ?? session;
+}
+
+/** The sandbox of the session runs, woken by us or found so, perhaps with older files than the last turn left. */
+async function noteRun(
+  ctx: Context,
+  session: Session,
+  sandbox: SandboxView,
+  { did, lost, source }: { did: 'resumed' | 'used'; lost: readonly Loss[]; source: Source | null },
+): Promise<void> {
+  const threadKept = !lost.includes('files') && (await sandboxHoldsLastTurn(ctx, session, sandbox));
+  const all: Loss[] = threadKept ? [...lost] : [...new Set<Loss>([...lost, 'files'])];
+  const since = source?.checkpointId ?? sandbox.baseId;
+  const change: SessionChange = {
+    did,
+    at: ctx.clock.now(),
+    why: all.length === 0 ? null : `lost ${all.join(', ')}`,
+    message: null,
+    formerSandboxId: null,
+    from: null,
+    lost: all,
+    lostSince: threadKept ? null : await timeOfFiles(ctx, session, since),
+    threadKept,
+  };
+  await ctx.db.transaction((tx) => noteResumed(tx, session, { change, source }, ctx.settings.wakesKept));
 }
 
 async function plan(
@@ -141,8 +174,8 @@ async function plan(
 ): Promise<void> {
   const formerId = session.sandboxId ?? session.formerId;
   const healed = found === 'first' ? session.change : null;
-  const isEmpty = healed?.did === 'healed' && !healed.threadKept;
-  const from = isEmpty ? null : await lastFiles(ctx, session.org, formerId);
+  const isEmpty = healed?.did === 'healed' && !healed.threadKept && healed.from === null;
+  const from = isEmpty ? null : await lastFiles(ctx, session.org, formerId, session.spec.sandbox.runtime);
   const why = healed?.why ?? found;
   const message = failure?.message ?? healed?.message ?? null;
   // What can perhaps still be started is not ended because we could not start it.
@@ -158,24 +191,23 @@ async function carryOut(
   session: Session,
   planned: Plan,
   signal: AbortSignal,
-): Promise<Bound | undefined> {
+): Promise<Bound | Failure | undefined> {
   const { org } = session;
   const idempotencyKey = `${session.id}.${session.spawns}`;
   let sandbox: SandboxView;
   try {
     sandbox = await ctx.engine.create({ org, signal, idempotencyKey }, requestOf(session, planned));
   } catch (thrown) {
-    signal.throwIfAborted();
-    const error = TorporError.from(thrown);
-    if (!isPassing(error)) await planNext(ctx, session, planned);
-    if (isPassing(error) || planned.from === null) throw error;
-    ctx.report('a session could not start from its last files', { sessionId: session.id, error });
-    return undefined;
+    // Only our own bound says something about the start; whoever hung up does not.
+    const isLate = signal.reason instanceof TorporError && signal.reason.code === 'timeout';
+    if (signal.aborted && !isLate) throw signal.reason;
+    const failed = isLate ? signal.reason : TorporError.from(thrown);
+    return couldNotMake(ctx, session, planned, failed);
   }
   await ctx.pass('session.spawned');
+  const binding = await bindingOf(ctx, session, planned, sandbox);
   const isBound = await ctx.db.transaction(async (tx) => {
-    const binding = { sandboxId: sandbox.id, ...bindingOf(ctx, session, planned) };
-    const won = await bind(tx, session, binding);
+    const won = await bind(tx, session, binding, ctx.settings.wakesKept);
     const now = won ? undefined : await findSession(tx, session.id);
     // A twin of ours has bound this very one; anybody else has no use for it.
     if (now !== undefined && isUnwanted(now, sandbox.id)) await addLeftover(tx, session, sandbox.id);
@@ -192,23 +224,69 @@ function isUnwanted({ endedAt, sandboxId, change }: Session, id: SandboxId): boo
   return endedAt !== null || (sandboxId !== id && change?.formerSandboxId !== id);
 }
 
-/** After a failure for good: without the files, or, when that was tried too, whatever is decided next time. */
-async function planNext(ctx: Context, session: Session, failed: Plan): Promise<void> {
-  const next: Plan | null = failed.from === null ? null : { ...failed, from: null, retire: false };
-  await ctx.db.transaction((tx) => replacePlan(tx, session, next));
+/**
+ * A failure that passes leaves the plan for the next try. After one for good it is tried without the files, and when
+ * that was it, the next decision is made anew.
+ */
+async function couldNotMake(
+  ctx: Context,
+  session: Session,
+  planned: Plan,
+  failed: TorporError,
+): Promise<Failure | undefined> {
+  if (isPassing(failed)) return { error: failed, at: 'spawn' };
+  if (planned.from !== null) {
+    ctx.report('a session could not start from its last files', { sessionId: session.id, error: failed });
+    const without: Plan = { ...planned, from: null, retire: false };
+    await ctx.db.transaction((tx) => replacePlan(tx, session, without));
+    return undefined;
+  }
+  if (planned.why === 'request') {
+    await ctx.db.transaction((tx) => replacePlan(tx, session, null));
+    return { error: noRuntimeFor(ctx, session, planned.runtime) ?? failed, at: 'request' };
+  }
+  await ctx.db.transaction((tx) => markSpecFailed(tx, session));
+  return { error: noRuntimeFor(ctx, session, session.spec.sandbox.runtime) ?? failed, at: 'spawn' };
 }
 
-function bindingOf({ clock }: Context, session: Session, { from, why, message, formerId }: Plan) {
+/** No turn is claimed while a sandbox is planned, so the last one that there is now is the last when it is bound. */
+async function bindingOf(
+  ctx: Context,
+  session: Session,
+  { from, why, message, formerId, runtime }: Plan,
+  sandbox: SandboxView,
+): Promise<Binding> {
   const isFirst = formerId === null && session.change === null;
-  const threadKept = from !== null || isFirst;
-  const lost: Loss[] = isFirst ? [] : from === null ? ['processes', 'files'] : ['processes'];
-  const about = { at: clock.now(), why, message, formerSandboxId: formerId, from, lost, threadKept };
-  return { change: { did: 'spawned', ...about } as const, historyDue: !threadKept };
+  const hasItsFiles =
+    from !== null && formerId !== null && (await checkpointHoldsLastTurn(ctx, session, formerId, from));
+  const threadKept = isFirst || hasItsFiles;
+  const lost: Loss[] = isFirst ? [] : hasItsFiles ? ['processes'] : ['processes', 'files'];
+  const lostSince = threadKept ? null : await timeOfFiles(ctx, session, from);
+  const about = { at: ctx.clock.now(), why, message, formerSandboxId: formerId, from };
+  const { spec } = session;
+  return {
+    sandboxId: sandbox.id,
+    source: await sourceOfStart(ctx, sandbox.id),
+    change: { did: 'spawned', ...about, lost, lostSince, threadKept },
+    ...(runtime === undefined ? {} : { spec: { ...spec, sandbox: { ...spec.sandbox, runtime } } }),
+  };
 }
 
-function requestOf({ id, spec }: Session, { from }: Plan): CreateRequest {
+/** What a new sandbox was really started from; its first start stands near the beginning of its ledger. */
+async function sourceOfStart({ engine }: Context, sandboxId: SandboxId): Promise<Source | null> {
+  const events = await engine.events({ sandboxId, afterSeq: 0 }, 100);
+  const started = events.find(({ type }) => type === 'sandbox.started');
+  return started === undefined ? null : (started.data['source'] as Source);
+}
+
+function requestOf({ id, spec }: Session, { from, runtime }: Plan): CreateRequest {
   const { template, from: specFrom, metadata, ...rest } = spec.sandbox;
-  return { ...rest, ...sourceOf(from, template, specFrom), metadata: { ...metadata, [SESSION_LABEL]: id } };
+  return {
+    ...rest,
+    ...(runtime === undefined ? {} : { runtime }),
+    ...sourceOf(from, template, specFrom),
+    metadata: { ...metadata, [SESSION_LABEL]: id },
+  };
 }
 
 /** A checkpoint belongs to its runtime already. */
@@ -234,16 +312,14 @@ export async function spawnWithin(ctx: Context, id: Session['id'], parent?: Abor
     () => {},
   );
   const signals = [bound.signal, ctx.stopping, ...(parent === undefined ? [] : [parent])];
-  try {
-    const got = await getOrSpawn(ctx, id, AbortSignal.any(signals));
-    if (got.session.error !== null) await ctx.db.transaction((tx) => setError(tx, id, null));
-    return { ...got, session: { ...got.session, error: null } };
-  } catch (thrown) {
-    const error = TorporError.from(thrown);
-    if (!ctx.stopping.aborted && parent?.aborted !== true)
-      await ctx.db.transaction((tx) => setError(tx, id, error.toBody()));
-    throw error;
-  } finally {
-    timer.abort();
+  const got = await getOrSpawn(ctx, id, AbortSignal.any(signals))
+    .catch((thrown: unknown): Failure => ({ error: TorporError.from(thrown), at: 'wake' }))
+    .finally(() => timer.abort());
+  if ('error' in got) {
+    if (ctx.stopping.aborted || parent?.aborted === true) throw got.error;
+    throw await noteFailure(ctx, id, got);
   }
+  const { error, specFailed } = got.session;
+  if (error !== null || specFailed) await ctx.db.transaction((tx) => clearError(tx, id, ctx.clock.now()));
+  return { ...got, session: { ...got.session, error: null } };
 }

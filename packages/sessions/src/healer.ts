@@ -7,7 +7,9 @@ import type { Queryable } from '@torpor/engine';
 import { type Healing, isTerminal, type SandboxId, type SessionChange, TorporError } from '@torpor/protocol';
 import { CHANNEL, type Context } from './context.ts';
 import { SESSION_LABEL, spawnWithin } from './get-or-spawn.ts';
-import { lastFiles } from './last-files.ts';
+import { lastFiles, timeOfFiles } from './last-files.ts';
+import { checkpointHoldsLastTurn } from './lineage.ts';
+import { noRuntimeFor } from './runtime-of.ts';
 import { addLeftover, replacePlan, SESSION_COLUMNS, type Session, toSession, unbind } from './session.ts';
 
 export class Healer {
@@ -49,10 +51,13 @@ export class Healer {
     if (sandboxId === null) return;
     const sandbox = await ctx.engine.get(org, sandboxId).catch(absent);
     if (sandbox !== undefined && !isTerminal(sandbox.state)) return;
+    // Its files may be there for a server that has the runtime; nothing is given up for lack of it.
+    if (noRuntimeFor(ctx, session, sandbox?.runtime) !== undefined) return;
     const why = sandbox?.state ?? 'not_found';
     const message = sandbox?.reason ?? `The sandbox ${sandboxId} is not there.`;
-    const files = await lastFiles(ctx, org, sandboxId);
-    await this.letGo(session, { why, message, threadKept: files !== null });
+    const from = await lastFiles(ctx, org, sandboxId, session.spec.sandbox.runtime);
+    const threadKept = from !== null && (await checkpointHoldsLastTurn(ctx, session, sandboxId, from));
+    await this.letGo(session, { why, message, from, threadKept });
   }
 
   /** Looking at a checkpoint costs a disk's time: a few in a round, and a rest when all have been looked at. */
@@ -71,24 +76,25 @@ export class Healer {
     const { org, sandboxId } = session;
     if (sandboxId === null || (await this.ctx.engine.isStartable(org, sandboxId))) return;
     const message = `Nothing is left that ${sandboxId} could be started from.`;
-    await this.letGo(session, { why: 'checkpoint_missing', message, threadKept: false });
+    await this.letGo(session, { why: 'checkpoint_missing', message, from: null, threadKept: false });
   }
 
   private async letGo(
     session: Session,
-    about: Pick<SessionChange, 'why' | 'message' | 'threadKept'>,
+    about: Pick<SessionChange, 'why' | 'message' | 'from' | 'threadKept'>,
   ): Promise<void> {
+    const { ctx } = this;
     const change: SessionChange = {
       did: 'healed',
-      at: this.ctx.clock.now(),
+      at: ctx.clock.now(),
       formerSandboxId: session.sandboxId,
-      from: null,
       lost: about.threadKept ? ['processes'] : ['processes', 'files'],
+      lostSince: about.threadKept ? null : await timeOfFiles(ctx, session, about.from),
       ...about,
     };
-    const done = await this.ctx.db.transaction(async (tx) => {
+    const done = await ctx.db.transaction(async (tx) => {
       tx.notify(CHANNEL);
-      return unbind(tx, session, change);
+      return unbind(tx, session, change, ctx.settings.wakesKept);
     });
     if (done) this.healed++;
   }

@@ -1,28 +1,125 @@
-/** Whether a sandbox still has everything it had written at some time: what an agent recorded then is there. */
-import type { SandboxView } from '@torpor/protocol';
+/**
+ * Whether files are still those that a turn left, read from the ledger of the sandbox that had the turn. The order
+ * of events decides, never a clock: a checkpoint that is sealed before the turn ended does not hold what the turn
+ * wrote, unless the sandbox never ran after the seal.
+ */
+import type { CheckpointId, EventView, SandboxId, SandboxView } from '@torpor/protocol';
 import type { Context } from './context.ts';
+import type { Session } from './session.ts';
+import { lastClaimed, type Turn } from './turn.ts';
 
 const PAGE = 1_000;
-const SEALED: ReadonlySet<string> = new Set(['sandbox.paused', 'sandbox.recovered']);
 
-/** Every start since that generation went on exactly from what was sealed before it. */
-export async function keptItsFiles(
-  { engine }: Pick<Context, 'engine'>,
-  { id: sandboxId, generation }: SandboxView,
-  since: number,
-): Promise<boolean> {
-  if (generation === since) return true;
-  let sealed: string | null = null;
-  for (let afterSeq = 0; ; ) {
-    const events = await engine.events({ sandboxId, afterSeq }, PAGE);
-    for (const { type, generation: started, checkpointId, data } of events) {
-      if (SEALED.has(type)) sealed = checkpointId;
-      if (type !== 'sandbox.resumed' || started <= since) continue;
-      const { source, lost } = data as { source?: { checkpointId: string | null }; lost?: string[] };
-      if (source?.checkpointId !== sealed || lost?.includes('files') !== false) return false;
+export type LedgerLine = Pick<EventView, 'type' | 'seq' | 'checkpointId' | 'data'>;
+
+/** The part of a sandbox's ledger in which a turn worked: from where it was sent to where it ended. */
+interface Span {
+  readonly sandboxId: SandboxId;
+  readonly from: number;
+  /** Null while the turn goes on, or when its end is not known. */
+  readonly to: number | null;
+}
+
+export class Lineage {
+  private readonly endedSeq: number | null;
+  private intact = true;
+  /** The checkpoint that the sandbox is stopped at; null while it runs. */
+  private stoppedAt: string | null = null;
+  private readonly sealed = new Map<string, { readonly seq: number; readonly intact: boolean }>();
+
+  constructor(endedSeq: number | null) {
+    this.endedSeq = endedSeq;
+  }
+
+  /** Takes the events after the turn was sent, in order. A checkpoint that is not among them is older. */
+  take({ type, seq, checkpointId, data }: LedgerLine): void {
+    const lost = (data['lost'] ?? []) as readonly string[];
+    switch (type) {
+      case 'checkpoint.sealed':
+      case 'sandbox.paused':
+      case 'sandbox.recovered':
+        // Recovered without its files, a sandbox is put back to a checkpoint that was sealed before.
+        if (checkpointId === null || lost.includes('files')) return;
+        this.sealed.set(checkpointId, { seq, intact: this.intact });
+        this.stoppedAt = type === 'checkpoint.sealed' ? null : checkpointId;
+        return;
+      case 'sandbox.resumed': {
+        const { checkpointId: source } = data['source'] as { readonly checkpointId: string | null };
+        this.intact = !lost.includes('files') && source !== null && this.holds(source);
+        this.stoppedAt = null;
+        return;
+      }
     }
+  }
+
+  /** Whether everything that the turn wrote is in this checkpoint of the sandbox. */
+  holds(checkpointId: string): boolean {
+    const seal = this.sealed.get(checkpointId);
+    if (seal === undefined || !seal.intact) return false;
+    return this.stoppedAt === checkpointId || (this.endedSeq !== null && this.endedSeq < seal.seq);
+  }
+
+  /** Whether it is in the files that the sandbox has now. */
+  get isIntact(): boolean {
+    return this.intact;
+  }
+}
+
+async function lineageOf({ engine }: Pick<Context, 'engine'>, span: Span): Promise<Lineage> {
+  const lineage = new Lineage(span.to);
+  for (let afterSeq = span.from; ; ) {
+    const events = await engine.events({ sandboxId: span.sandboxId, afterSeq }, PAGE);
+    for (const event of events) lineage.take(event);
     const last = events.at(-1);
-    if (last === undefined || events.length < PAGE) return true;
+    if (last === undefined || events.length < PAGE) return lineage;
     afterSeq = last.seq;
   }
+}
+
+/** Whether the sandbox has everything that it had when the turn was sent there: what its agent recorded is there. */
+export async function isSamePlace(ctx: Context, turn: Turn, sandbox: SandboxView): Promise<boolean> {
+  if (turn.sandboxId !== sandbox.id) return false;
+  if (turn.generation === sandbox.generation) return true;
+  return (await lineageOf(ctx, { sandboxId: sandbox.id, from: turn.claimedSeq ?? 0, to: null })).isIntact;
+}
+
+/** Whether a checkpoint of a sandbox that the session had holds the files of the last delivered turn (R73). */
+export async function checkpointHoldsLastTurn(
+  ctx: Context,
+  session: Session,
+  sandboxId: SandboxId,
+  checkpointId: CheckpointId,
+): Promise<boolean> {
+  const turn = await lastClaimed(ctx.db, session.id);
+  if (turn === undefined) return true;
+  const lineage = await lineageFor(ctx, session, turn, sandboxId);
+  return lineage?.holds(checkpointId) ?? false;
+}
+
+/** The same for the files that a sandbox has now. */
+export async function sandboxHoldsLastTurn(
+  ctx: Context,
+  session: Session,
+  { id, generation }: Pick<SandboxView, 'id' | 'generation'>,
+): Promise<boolean> {
+  const turn = await lastClaimed(ctx.db, session.id);
+  if (turn === undefined || (turn.sandboxId === id && turn.generation === generation)) return true;
+  const lineage = await lineageFor(ctx, session, turn, id);
+  return lineage?.isIntact ?? false;
+}
+
+/**
+ * A sandbox that the last turn was not sent to has its files only when it was bound with them. Then the turn had
+ * ended before the first line of the sandbox's ledger.
+ */
+async function lineageFor(
+  ctx: Context,
+  { sandboxId: boundId, formerId, historyDue }: Session,
+  turn: Turn,
+  sandboxId: SandboxId,
+): Promise<Lineage | undefined> {
+  if (turn.sandboxId === sandboxId)
+    return lineageOf(ctx, { sandboxId, from: turn.claimedSeq ?? 0, to: turn.endedSeq });
+  const wasBoundWithThem = !historyDue && (boundId ?? formerId) === sandboxId;
+  return wasBoundWithThem ? lineageOf(ctx, { sandboxId, from: 0, to: 0 }) : undefined;
 }

@@ -68,7 +68,7 @@ class AnswerWriter {
     const kept = this.stored > ctx.settings.maxOutputBytes ? [] : pieces;
     const isOurs = await ctx.db.transaction(async (tx) => {
       if (!(await storeOutput(tx, turn.id, this.position, position, kept))) return false;
-      if (thread !== null) await setThread(tx, session.id, thread);
+      if (thread !== null && turn.sandboxId !== null) await setThread(tx, session.id, turn.sandboxId, thread);
       if (end !== null) await endTurn(tx, turn.id, end, ctx.clock.now());
       return true;
     });

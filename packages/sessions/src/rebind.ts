@@ -1,43 +1,83 @@
 /** Changes of a session that somebody asked for: another sandbox, or none any more. */
-import { isTerminal, type SandboxId, TorporError } from '@torpor/protocol';
+import { isTerminal, type SandboxId, type SessionChange, TorporError } from '@torpor/protocol';
 import { CHANNEL, type Context } from './context.ts';
-import { lastFiles } from './last-files.ts';
-import { addLeftover, bind, findSession, type Session, sessionEnded, writePlan } from './session.ts';
-import { endOpenTurns } from './turn.ts';
+import { lastFiles, timeOfFiles } from './last-files.ts';
+import { sandboxHoldsLastTurn } from './lineage.ts';
+import { requireRuntime } from './runtime-of.ts';
+import {
+  addLeftover,
+  bind,
+  findSession,
+  lockSession,
+  type Plan,
+  replacePlan,
+  type Session,
+  sessionEnded,
+} from './session.ts';
+import { endOpenTurns, lastClaimed } from './turn.ts';
 
-/** From its last files where there are any. What it had is kept asleep or running: somebody may want to look at it. */
-export async function spawnAnew(ctx: Context, session: Session): Promise<void> {
+/**
+ * From its last files where there are any. What it had is kept asleep or running: somebody may want to look at it.
+ * `runtime` moves the session there; files of another runtime stay behind.
+ */
+export async function spawnAnew(ctx: Context, session: Session, runtime?: string): Promise<void> {
   if (session.endedAt !== null) throw sessionEnded(session);
+  if (runtime !== undefined) requireRuntime(ctx, session, runtime);
   const formerId = session.sandboxId ?? session.formerId;
-  const from = await lastFiles(ctx, session.org, formerId);
-  const about = { why: 'request', message: null, formerId, retire: false };
-  await ctx.db.transaction((tx) => writePlan(tx, session, { at: ctx.clock.now(), from, ...about }));
+  const from = await lastFiles(ctx, session.org, formerId, runtime ?? session.spec.sandbox.runtime);
+  const message = runtime === undefined ? null : `Moved to the runtime "${runtime}".`;
+  const plan: Plan = {
+    at: ctx.clock.now(),
+    from,
+    why: 'request',
+    message,
+    formerId,
+    retire: false,
+    ...(runtime === undefined ? {} : { runtime }),
+  };
+  // Takes the place of a plan that waits: a sandbox that is still being made for that is not bound then.
+  const isPlanned = await ctx.db.transaction((tx) => replacePlan(tx, session, plan));
+  if (!isPlanned) throw movedOn();
 }
 
 export async function rebindTo(ctx: Context, session: Session, sandboxId: SandboxId): Promise<void> {
   if (session.endedAt !== null) throw sessionEnded(session);
-  const { state } = await ctx.engine.get(session.org, sandboxId);
-  if (isTerminal(state)) {
-    throw new TorporError('conflict', `The sandbox is ${state}: a session cannot go on in it.`, {
+  const sandbox = await ctx.engine.get(session.org, sandboxId);
+  if (isTerminal(sandbox.state)) {
+    throw new TorporError('conflict', `The sandbox is ${sandbox.state}: a session cannot go on in it.`, {
       sandboxId,
     });
   }
   if (session.sandboxId === sandboxId) return;
-  const change = {
+  const turn = await lastClaimed(ctx.db, session.id);
+  const isOwn = turn?.sandboxId === sandboxId;
+  const isFirst = session.change === null;
+  const hasItsFiles = isFirst || (isOwn && (await sandboxHoldsLastTurn(ctx, session, sandbox)));
+  const change: SessionChange = {
     did: 'rebound',
     at: ctx.clock.now(),
     why: 'request',
     message: null,
     formerSandboxId: session.sandboxId,
     from: null,
-    lost: ['processes', 'files'],
-    // Whatever thread the program had, its files are elsewhere.
-    threadKept: false,
-  } as const;
-  const done = await ctx.db.transaction((tx) =>
-    bind(tx, session, { sandboxId, historyDue: true, change: { ...change, lost: [...change.lost] } }),
-  );
-  if (!done) throw new TorporError('transitioning', 'The session was bound to another sandbox meanwhile.');
+    lost: hasItsFiles ? [] : ['processes', 'files'],
+    // In a sandbox that never had a turn of the session there is nothing that the session ever wrote.
+    lostSince: hasItsFiles ? null : await timeOfFiles(ctx, session, isOwn ? sandbox.baseId : null),
+    threadKept: hasItsFiles,
+  };
+  const isBound = await ctx.db.transaction(async (tx) => {
+    await lockSession(tx, session.id);
+    // A turn that went to the old sandbox meanwhile left its files there.
+    if ((await lastClaimed(tx, session.id))?.id !== turn?.id) return false;
+    return bind(tx, session, { sandboxId, change, source: null }, ctx.settings.wakesKept);
+  });
+  if (!isBound) throw movedOn();
+}
+
+function movedOn(): TorporError {
+  return new TorporError('transitioning', 'The session was given another sandbox or a turn meanwhile.', {
+    hint: 'Look at the session, and ask again.',
+  });
 }
 
 export async function end(ctx: Context, session: Session): Promise<void> {

@@ -8,9 +8,11 @@ import {
   type SessionId,
   type SessionSpec,
   type SessionView,
+  type Source,
   TorporError,
 } from '@torpor/protocol';
 import { CHANNEL } from './context.ts';
+import { recordRecovery, recordWake } from './wake.ts';
 
 /** A sandbox that was decided on and is not yet bound. */
 export interface Plan {
@@ -22,6 +24,8 @@ export interface Plan {
   readonly formerId: SandboxId | null;
   /** Whether the former one is ended once this one is bound. What may still have files of its own is not. */
   readonly retire: boolean;
+  /** The runtime that the session moves to with it; it becomes part of the spec when the sandbox is bound. */
+  readonly runtime?: string;
 }
 
 export interface Session {
@@ -37,12 +41,14 @@ export interface Session {
   readonly historyDue: boolean;
   readonly change: SessionChange | null;
   readonly error: ErrorBody | null;
+  /** A sandbox could not be made from the spec, for good: another spec may take its place. */
+  readonly specFailed: boolean;
   readonly createdAt: number;
   readonly endedAt: number | null;
 }
 
 const NAMES = `id, org, key, spec, sandbox_id, former_id, agent_thread_id, spawns, plan, history_due, change, error,
-  created_at, ended_at`;
+  spec_failed, created_at, ended_at`;
 /** For statements that join: every column of the table `s`. */
 export const SESSION_COLUMNS = NAMES.split(',')
   .map((name) => `s.${name.trim()}`)
@@ -64,6 +70,7 @@ export function toSession(row: Row): Session {
     historyDue: row['history_due'] === 1,
     change: parsed('change'),
     error: parsed('error'),
+    specFailed: row['spec_failed'] === 1,
     createdAt: row['created_at'],
     endedAt: row['ended_at'],
   } as unknown as Session;
@@ -81,6 +88,14 @@ export function sessionEnded({ id }: Pick<Session, 'id'>): TorporError {
 
 export async function findSession(db: Queryable, id: SessionId): Promise<Session | undefined> {
   const [row] = await db.query(`SELECT ${SESSION_COLUMNS} FROM sessions s WHERE s.id = $1`, [id]);
+  return row === undefined ? undefined : toSession(row);
+}
+
+/** The same, held until the transaction ends. */
+export async function lockSession(tx: Transaction, id: SessionId): Promise<Session | undefined> {
+  const [row] = await tx.query(`SELECT ${SESSION_COLUMNS} FROM sessions s WHERE s.id = $1 {FOR UPDATE}`, [
+    id,
+  ]);
   return row === undefined ? undefined : toSession(row);
 }
 
@@ -150,27 +165,60 @@ export async function replacePlan(
   tx: Transaction,
   { id, spawns }: Session,
   next: Plan | null,
+): Promise<boolean> {
+  const rows = await tx.query(
+    `UPDATE sessions SET plan = $3, spawns = spawns + 1 WHERE id = $1 AND spawns = $2 RETURNING id`,
+    [id, spawns, next === null ? null : JSON.stringify(next)],
+  );
+  return rows.length > 0;
+}
+
+/** The spec itself cannot be made, for good. */
+export async function markSpecFailed(tx: Transaction, { id, spawns }: Session): Promise<void> {
+  await tx.query(
+    'UPDATE sessions SET plan = NULL, spawns = spawns + 1, spec_failed = 1 WHERE id = $1 AND spawns = $2',
+    [id, spawns],
+  );
+}
+
+/**
+ * Gives a session whose spec failed another one. The number of spawns is raised, so that a sandbox that is still being
+ * made from the old spec is not bound.
+ */
+export async function correctSpec(
+  tx: Transaction,
+  { id, spawns }: Session,
+  spec: SessionSpec,
 ): Promise<void> {
-  await tx.query('UPDATE sessions SET plan = $3, spawns = spawns + 1 WHERE id = $1 AND spawns = $2', [
-    id,
-    spawns,
-    next === null ? null : JSON.stringify(next),
-  ]);
+  await tx.query(
+    `UPDATE sessions SET spec = $3, spec_failed = 0, error = NULL, plan = NULL, spawns = spawns + 1
+     WHERE id = $1 AND spawns = $2 AND spec_failed = 1 AND ended_at IS NULL`,
+    [id, spawns, JSON.stringify(spec)],
+  );
+  tx.notify(CHANNEL);
 }
 
 export interface Binding {
   readonly sandboxId: SandboxId;
   readonly change: SessionChange;
-  readonly historyDue: boolean;
+  /** What the sandbox was started from; null when it was there before. */
+  readonly source: Source | null;
+  /** Takes the place of the session's spec. */
+  readonly spec?: SessionSpec;
 }
 
 /** False when somebody else bound one, or the session was ended, since it was read. */
-export async function bind(tx: Transaction, session: Session, binding: Binding): Promise<boolean> {
-  const { sandboxId, change, historyDue } = binding;
+export async function bind(
+  tx: Transaction,
+  session: Session,
+  { sandboxId, change, source, spec }: Binding,
+  wakesKept: number,
+): Promise<boolean> {
   const rows = await tx.query(
     `UPDATE sessions SET sandbox_id = $3, former_id = NULL, plan = NULL, spawns = spawns + 1, change = $4, error = NULL,
+       spec = COALESCE($6, spec), spec_failed = 0,
        agent_thread_id = CASE WHEN $5 = 1 THEN agent_thread_id END,
-       history_due = CASE WHEN $6 = 1 THEN 1 ELSE history_due END
+       history_due = CASE WHEN $5 = 1 THEN history_due ELSE 1 END
      WHERE id = $1 AND spawns = $2 AND ended_at IS NULL RETURNING id`,
     [
       session.id,
@@ -178,29 +226,42 @@ export async function bind(tx: Transaction, session: Session, binding: Binding):
       sandboxId,
       JSON.stringify(change),
       change.threadKept ? 1 : 0,
-      historyDue ? 1 : 0,
+      spec === undefined ? null : JSON.stringify(spec),
     ],
   );
   tx.notify(CHANNEL);
-  return rows.length > 0;
+  if (rows.length === 0) return false;
+  const sandboxBefore = change.formerSandboxId;
+  await recordRecovery(tx, session.id, change.at);
+  await recordWake(tx, session.id, { change, sandboxBefore, sandboxAfter: sandboxId, source }, wakesKept);
+  return true;
 }
 
-/** The same sandbox runs again; the binding stays, and what was lost is written down. */
+/** The same sandbox runs; the binding stays, and what was lost is written down. */
 export async function noteResumed(
   tx: Transaction,
-  { id, spawns }: Session,
-  change: SessionChange,
+  { id, spawns, sandboxId }: Session,
+  { change, source }: Pick<Binding, 'change' | 'source'>,
+  wakesKept: number,
 ): Promise<void> {
-  await tx.query(
+  const rows = await tx.query(
     `UPDATE sessions SET change = $3, agent_thread_id = CASE WHEN $4 = 1 THEN agent_thread_id END,
        history_due = CASE WHEN $4 = 1 THEN history_due ELSE 1 END
-     WHERE id = $1 AND spawns = $2`,
+     WHERE id = $1 AND spawns = $2 RETURNING id`,
     [id, spawns, JSON.stringify(change), change.threadKept ? 1 : 0],
   );
+  if (rows.length === 0) return;
+  const same = { sandboxBefore: sandboxId, sandboxAfter: sandboxId };
+  await recordWake(tx, id, { change, source, ...same }, wakesKept);
 }
 
 /** Lets go of a sandbox that is dead, unless the session has moved on since. */
-export async function unbind(tx: Transaction, session: Session, change: SessionChange): Promise<boolean> {
+export async function unbind(
+  tx: Transaction,
+  session: Session,
+  change: SessionChange,
+  wakesKept: number,
+): Promise<boolean> {
   const rows = await tx.query(
     `UPDATE sessions SET sandbox_id = NULL, former_id = $3, change = $4,
        agent_thread_id = CASE WHEN $5 = 1 THEN agent_thread_id END,
@@ -208,22 +269,41 @@ export async function unbind(tx: Transaction, session: Session, change: SessionC
      WHERE id = $1 AND spawns = $2 AND sandbox_id = $3 AND ended_at IS NULL RETURNING id`,
     [session.id, session.spawns, session.sandboxId, JSON.stringify(change), change.threadKept ? 1 : 0],
   );
-  return rows.length > 0;
+  if (rows.length === 0) return false;
+  const woken = { change, sandboxBefore: session.sandboxId, sandboxAfter: null, source: null };
+  await recordWake(tx, session.id, woken, wakesKept);
+  return true;
 }
 
-/** What is in the way of a session, or nothing any more. Only news is written. */
-export async function setError(tx: Transaction, id: SessionId, error: ErrorBody | null): Promise<void> {
-  const text = error === null ? null : JSON.stringify(error);
-  await tx.query('UPDATE sessions SET error = $2 WHERE id = $1 AND COALESCE(error, $3) <> COALESCE($2, $3)', [
+/** What is in the way of a session. Only news is written. */
+export async function setError(tx: Transaction, id: SessionId, error: ErrorBody): Promise<void> {
+  await tx.query('UPDATE sessions SET error = $2 WHERE id = $1 AND COALESCE(error, $3) <> $2', [
     id,
-    text,
+    JSON.stringify(error),
     '',
   ]);
   tx.notify(CHANNEL);
 }
 
-export async function setThread(tx: Transaction, id: SessionId, thread: string): Promise<void> {
-  await tx.query('UPDATE sessions SET agent_thread_id = $2 WHERE id = $1', [id, thread]);
+/** The session works. */
+export async function clearError(tx: Transaction, id: SessionId, at: number): Promise<void> {
+  await tx.query('UPDATE sessions SET error = NULL, spec_failed = 0 WHERE id = $1', [id]);
+  await recordRecovery(tx, id, at);
+  tx.notify(CHANNEL);
+}
+
+/** A program in a sandbox that the session has left does not name its thread: the files of it are not here. */
+export async function setThread(
+  tx: Transaction,
+  id: SessionId,
+  sandboxId: SandboxId,
+  thread: string,
+): Promise<void> {
+  await tx.query('UPDATE sessions SET agent_thread_id = $3 WHERE id = $1 AND sandbox_id = $2', [
+    id,
+    sandboxId,
+    thread,
+  ]);
 }
 
 export async function addLeftover(tx: Transaction, session: Session, sandboxId: SandboxId): Promise<void> {
@@ -235,6 +315,9 @@ export async function addLeftover(tx: Transaction, session: Session, sandboxId: 
 }
 
 export function viewSession(session: Session): SessionView {
-  const { id, key, spec, sandboxId, agentThreadId, change, error, createdAt, endedAt } = session;
+  const { id, key, spec, sandboxId, agentThreadId, error, createdAt, endedAt } = session;
+  // Changes that were stored before `lostSince` was recorded do not have it.
+  const change =
+    session.change === null ? null : { ...session.change, lostSince: session.change.lostSince ?? null };
   return { id, key, ...spec, sandboxId, agentThreadId, change, error, createdAt, endedAt };
 }

@@ -3,6 +3,7 @@
  * and of which the next message is always answered. Start reading at `decide.ts`, then `get-or-spawn.ts` and
  * `deliver.ts`.
  */
+import { isDeepStrictEqual } from 'node:util';
 import { type Caller, Notices } from '@torpor/engine';
 import {
   type Healing,
@@ -13,6 +14,7 @@ import {
   type SessionId,
   type SessionSpec,
   type SessionView,
+  type SessionWake,
   TorporError,
   type TurnId,
   type TurnReply,
@@ -25,6 +27,7 @@ import { Healer } from './healer.ts';
 import { readOutput, type StoredPiece, wholeOutput } from './output.ts';
 import { end, rebindTo, spawnAnew } from './rebind.ts';
 import {
+  correctSpec,
   findByKey,
   getSession,
   insertSession,
@@ -35,6 +38,7 @@ import {
   viewSession,
 } from './session.ts';
 import { findTurnByKey, getTurn, insertTurn, listTurns, viewTurn } from './turn.ts';
+import { listWakes } from './wake.ts';
 
 export interface SessionReply {
   readonly session: SessionView;
@@ -76,11 +80,14 @@ export class Sessions {
     await this.notices.stop();
   }
 
-  /** The session of that key, or a new one. What it is made with counts when it is made. */
+  /**
+   * The session of that key, or a new one. What it is made with counts when it is made; a spec that no sandbox could
+   * be made from gives way to another one.
+   */
   async open(org: string, key: string, spec: SessionSpec): Promise<SessionView> {
     const { db, ids, clock } = this.ctx;
     const known = await findByKey(db, org, key);
-    if (known !== undefined) return viewSession(known);
+    if (known !== undefined) return viewSession(await this.corrected(known, spec));
     const fresh = { id: ids.next('ses'), org, key, spec, createdAt: clock.now() } as Session;
     const opened = await db.transaction(async (tx) => {
       await insertSession(tx, fresh);
@@ -88,6 +95,14 @@ export class Sessions {
     });
     if (opened === undefined) throw new TorporError('conflict', 'The session was ended as it was opened.');
     return viewSession(opened);
+  }
+
+  private async corrected(session: Session, spec: SessionSpec): Promise<Session> {
+    if (!session.specFailed || isDeepStrictEqual(session.spec, spec)) return session;
+    await this.ctx.db.transaction((tx) => correctSpec(tx, session, spec));
+    // Turns that waited for it are delivered now.
+    this.deliverer.kick(session.id);
+    return getSession(this.ctx.db, session.org, session.id);
   }
 
   /** A sandbox that runs, whatever became of the one it had; `change` of the session says what was done. */
@@ -148,6 +163,13 @@ export class Sessions {
     return { items: await Promise.all(replies), nextCursor };
   }
 
+  /** What became of its sandboxes, oldest first; cursors are `ordinal`. */
+  async wakes(org: string, id: SessionId, afterOrdinal: number, limit: number): Promise<Page<SessionWake>> {
+    await getSession(this.ctx.db, org, id);
+    const found = await listWakes(this.ctx.db, id, afterOrdinal, limit + 1);
+    return pageOf(found, limit, ({ ordinal }) => String(ordinal));
+  }
+
   /** Everything stored of a turn after a position, then what comes, and its state whenever that changes. */
   async *follow(
     org: string,
@@ -177,10 +199,13 @@ export class Sessions {
     }
   }
 
-  /** To a sandbox that the caller names, or to a new one; the way out when the program itself is stuck. */
-  async rebind(caller: Caller, id: SessionId, { sandboxId }: RebindRequest): Promise<SessionReply> {
+  /**
+   * To a sandbox that the caller names, or to a new one, perhaps on another runtime; the way out when the program
+   * itself is stuck, or when the runtime is not there any more.
+   */
+  async rebind(caller: Caller, id: SessionId, { sandboxId, runtime }: RebindRequest): Promise<SessionReply> {
     const session = await getSession(this.ctx.db, caller.org, id);
-    if (sandboxId === undefined) await spawnAnew(this.ctx, session);
+    if (sandboxId === undefined) await spawnAnew(this.ctx, session, runtime);
     else await rebindTo(this.ctx, session, sandboxId);
     return this.getOrSpawn(caller, id);
   }

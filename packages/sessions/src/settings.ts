@@ -23,6 +23,8 @@ export interface SessionSettings {
   readonly historyBytes: number;
   /** Of one turn; what the program says beyond that is not stored. */
   readonly maxOutputBytes: number;
+  /** How many wakes of a session are remembered; the oldest are forgotten first. */
+  readonly wakesKept: number;
   readonly lookAgainMs: number;
   readonly noticeAtLeastEveryMs: number;
 }
@@ -42,6 +44,7 @@ export const DEFAULT_SESSION_SETTINGS: SessionSettings = {
   historyTurns: 200,
   historyBytes: 256 * 1024,
   maxOutputBytes: 8 * 1024 * 1024,
+  wakesKept: 1_000,
   lookAgainMs: 100,
   noticeAtLeastEveryMs: 2_000,
 };

@@ -20,6 +20,9 @@ export interface Turn {
   readonly state: TurnState;
   readonly sandboxId: SandboxId | null;
   readonly generation: number | null;
+  /** Where the ledger of its sandbox stood when the turn was sent there, and when it ended. */
+  readonly claimedSeq: number | null;
+  readonly endedSeq: number | null;
   readonly tag: string | null;
   readonly outputEnd: number;
   readonly exitCode: number | null;
@@ -31,8 +34,8 @@ export interface Turn {
   readonly endedAt: number | null;
 }
 
-const COLUMNS = `id, session_id, seq, key, input, state, sandbox_id, generation, tag, output_end, exit_code, error, tries,
-  try_at, created_at, delivered_at, ended_at`;
+const COLUMNS = `id, session_id, seq, key, input, state, sandbox_id, generation, claimed_seq, ended_seq, tag, output_end,
+  exit_code, error, tries, try_at, created_at, delivered_at, ended_at`;
 
 function toTurn(row: Row): Turn {
   return {
@@ -44,6 +47,8 @@ function toTurn(row: Row): Turn {
     state: row['state'],
     sandboxId: row['sandbox_id'],
     generation: row['generation'],
+    claimedSeq: row['claimed_seq'],
+    endedSeq: row['ended_seq'],
     tag: row['tag'],
     outputEnd: row['output_end'],
     exitCode: row['exit_code'],
@@ -102,6 +107,15 @@ export async function firstOpen(db: Queryable, sessionId: SessionId): Promise<Tu
   return row === undefined ? undefined : toTurn(row);
 }
 
+/** The last turn that may have reached a sandbox. */
+export async function lastClaimed(db: Queryable, sessionId: SessionId): Promise<Turn | undefined> {
+  const [row] = await db.query(
+    `SELECT ${COLUMNS} FROM session_turns WHERE session_id = $1 AND sandbox_id IS NOT NULL ORDER BY seq DESC LIMIT 1`,
+    [sessionId],
+  );
+  return row === undefined ? undefined : toTurn(row);
+}
+
 /** Sessions with a turn that may be tried now. */
 export async function sessionsWithWork(db: Queryable, now: number, limit: number): Promise<SessionId[]> {
   const rows = await db.query<{ session_id: SessionId }>(
@@ -126,20 +140,38 @@ export async function insertTurn(
   tx.notify(CHANNEL);
 }
 
-/** Before anything is sent, so that after a crash it is known where it may have arrived. */
-export async function claim(tx: Transaction, id: TurnId, sandboxId: SandboxId, generation: number) {
-  await tx.query(
-    `UPDATE session_turns SET state = 'delivering', sandbox_id = $2, generation = $3
-     WHERE id = $1 AND state = 'waiting'`,
+/**
+ * Before anything is sent, so that after a crash it is known where it may have arrived. False when the session or
+ * the sandbox is not what the caller has seen any more; then nothing may be sent.
+ *
+ * The session's row is locked: as long as a turn can be claimed, nobody binds another sandbox, and once another is
+ * planned, no turn is claimed for the old one. So what is bound is judged by the last turn that there is.
+ */
+export async function claim(
+  tx: Transaction,
+  { id, sessionId }: Turn,
+  sandboxId: SandboxId,
+  generation: number,
+): Promise<boolean> {
+  const [bound] = await tx.query(
+    'SELECT id FROM sessions WHERE id = $1 AND sandbox_id = $2 AND plan IS NULL AND ended_at IS NULL {FOR UPDATE}',
+    [sessionId, sandboxId],
+  );
+  if (bound === undefined) return false;
+  const rows = await tx.query(
+    `UPDATE session_turns SET state = 'delivering', sandbox_id = $2, generation = $3, claimed_seq = b.seq
+     FROM sandboxes b WHERE b.id = $2 AND b.generation = $3 AND session_turns.id = $1
+       AND session_turns.state = 'waiting' RETURNING session_turns.id`,
     [id, sandboxId, generation],
   );
+  return rows.length > 0;
 }
 
+/** `toldHistory`: the program got what was said before together with the turn. */
 export async function markAnswering(
   tx: Transaction,
   { id, sessionId }: Turn,
-  tag: string,
-  offset: number,
+  { sandboxId, tag, offset, toldHistory }: Answering,
   now: number,
 ): Promise<void> {
   await tx.query(
@@ -147,9 +179,24 @@ export async function markAnswering(
      WHERE id = $1 AND state = 'delivering'`,
     [id, tag, offset, now],
   );
-  await tx.query('UPDATE sessions SET history_due = 0 WHERE id = $1', [sessionId]);
+  // A session that has moved on since has to tell the history to its new sandbox.
+  if (toldHistory)
+    await tx.query('UPDATE sessions SET history_due = 0 WHERE id = $1 AND sandbox_id = $2', [
+      sessionId,
+      sandboxId,
+    ]);
   tx.notify(CHANNEL);
 }
+
+export interface Answering {
+  readonly sandboxId: SandboxId;
+  readonly tag: string;
+  readonly offset: number;
+  readonly toldHistory: boolean;
+}
+
+/** Everything that the turn has written came before whatever the ledger says after this. */
+const ENDED_SEQ = 'ended_seq = (SELECT b.seq FROM sandboxes b WHERE b.id = session_turns.sandbox_id)';
 
 export interface TurnEnd {
   readonly state: 'done' | 'failed' | 'unknown';
@@ -160,7 +207,7 @@ export interface TurnEnd {
 /** The first end stays. */
 export async function endTurn(tx: Transaction, id: TurnId, end: TurnEnd, now: number): Promise<void> {
   await tx.query(
-    `UPDATE session_turns SET state = $2, exit_code = $3, error = $4, ended_at = $5
+    `UPDATE session_turns SET state = $2, exit_code = $3, error = $4, ended_at = $5, ${ENDED_SEQ}
      WHERE id = $1 AND ended_at IS NULL`,
     [id, end.state, end.exitCode, end.error === null ? null : JSON.stringify(end.error), now],
   );
@@ -175,7 +222,7 @@ export async function endOpenTurns(
 ): Promise<void> {
   await tx.query(
     `UPDATE session_turns SET state = CASE WHEN state = 'delivering' THEN 'unknown' ELSE 'failed' END,
-       error = $2, ended_at = $3 WHERE session_id = $1 AND ended_at IS NULL`,
+       error = $2, ended_at = $3, ${ENDED_SEQ} WHERE session_id = $1 AND ended_at IS NULL`,
     [sessionId, JSON.stringify(error), now],
   );
   tx.notify(CHANNEL);

@@ -7,11 +7,19 @@ import { randomIds } from '@torpor/engine';
 import {
   type DatabaseKind,
   databaseKinds,
+  MemoryRuntime,
   makeWorld,
   type World,
   type WorldOptions,
 } from '@torpor/engine/testing';
-import { type SandboxId, type SessionSpec, TorporError, type TurnId } from '@torpor/protocol';
+import {
+  type SandboxId,
+  type SessionId,
+  type SessionSpec,
+  TorporError,
+  type TurnId,
+  type TurnReply,
+} from '@torpor/protocol';
 import type { Inside, Receipt, Said, TurnOrder } from '../src/inside.ts';
 import { Sessions, type SessionsParts } from '../src/sessions.ts';
 import { DEFAULT_SESSION_SETTINGS } from '../src/settings.ts';
@@ -40,22 +48,23 @@ class EchoInside implements Inside {
     output(0, `echo ${order.input}\n`),
     { is: 'end', exitCode: 0, signal: null },
   ];
-  private readonly runtime: World['runtime'];
+  private readonly runtimes: readonly MemoryRuntime[];
 
-  constructor(runtime: World['runtime']) {
-    this.runtime = runtime;
+  constructor(runtimes: readonly MemoryRuntime[]) {
+    this.runtimes = runtimes;
   }
 
   async deliver(_: string, sandboxId: SandboxId, order: TurnOrder): Promise<Receipt> {
     await this.fault('before', order.id);
     const path = `/turns/${order.id}`;
-    const record = this.runtime.look(sandboxId)?.files[path];
+    const runtime = this.runtimes.find((one) => one.look(sandboxId) !== undefined);
+    const record = runtime?.look(sandboxId)?.files[path];
     if (record === 'recorded') return { is: 'unknown', why: 'it was interrupted' };
     if (record === undefined) {
-      if (!this.runtime.work(sandboxId, path, 'recorded')) throw unreachable();
+      if (runtime?.work(sandboxId, path, 'recorded') !== true) throw unreachable();
       await this.fault('recorded', order.id);
       this.stdin.push({ sandboxId, order });
-      this.runtime.work(sandboxId, path, 'written');
+      runtime.work(sandboxId, path, 'written');
     }
     await this.fault('after', order.id);
     return { is: 'written', tag: order.id, offset: 0 };
@@ -89,8 +98,16 @@ export interface SessionWorld {
 }
 
 export async function sessionWorld(kind: DatabaseKind, options: WorldOptions = {}): Promise<SessionWorld> {
-  const world = await makeWorld(kind, options);
-  const inside = new EchoInside(world.runtime);
+  const others: MemoryRuntime[] = [];
+  const world = await makeWorld(kind, {
+    ...options,
+    runtimes: (parts) => {
+      const made = options.runtimes?.(parts) ?? [];
+      others.push(...made.filter((runtime) => runtime instanceof MemoryRuntime));
+      return made;
+    },
+  });
+  const inside = new EchoInside([world.runtime, ...others]);
   const opened: Sessions[] = [];
   const another = async (more: Partial<SessionsParts> = {}) => {
     const sessions = new Sessions({
@@ -119,6 +136,13 @@ export async function sessionWorld(kind: DatabaseKind, options: WorldOptions = {
       await world.dispose();
     },
   };
+}
+
+/** Sends a turn and waits until it has ended. */
+export async function answered(sessions: Sessions, id: SessionId, input: string): Promise<TurnReply> {
+  const turn = await sessions.send(caller, id, input);
+  for await (const _ of sessions.follow(ORG, id, turn.id, -1, new AbortController().signal)) void _;
+  return sessions.turn(ORG, id, turn.id);
 }
 
 /** How many sandboxes were ever made. */

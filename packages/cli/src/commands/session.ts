@@ -1,5 +1,5 @@
-/** `torpor session` with `ls`, `send`, `log`, `rebind` and `end`. */
-import type { SandboxId, SessionId, SessionView, TurnReply } from '@torpor/protocol';
+/** `torpor session` with `ls`, `send`, `log`, `wakes`, `rebind`, `move` and `end`. */
+import type { SandboxId, SessionId, SessionView, SessionWake, TurnReply } from '@torpor/protocol';
 import type { Session } from '@torpor/sdk';
 import { teach } from '../build-command.ts';
 import type { Cli, Define } from '../cli.ts';
@@ -10,6 +10,7 @@ import { CliError } from '../failure.ts';
 import { relative } from '../human-units.ts';
 import { given } from '../pairs.ts';
 import { sandboxOf } from '../sandbox-argument.ts';
+import { boundText, wakeColumns } from '../session-text.ts';
 
 interface SendOptions {
   command?: string;
@@ -43,11 +44,28 @@ export const define: Define = (command, act) => {
     .argument('<session>', WHICH)
     .action(act(async (cli, [name = '']) => log(cli, await sessionOf(cli, name))));
   command
+    .command('wakes')
+    .summary('what became of its sandboxes, and what was lost')
+    .argument('<session>', WHICH)
+    .action(act(async (cli, [name = '']) => wakes(cli, await sessionOf(cli, name))));
+  command
     .command('rebind')
     .summary('give it a new sandbox, or one that you name')
     .argument('<session>', WHICH)
     .argument('[sandbox]', 'its id or name (default: a new one from its last files)')
     .action(act((cli, [name = '', sandbox]) => rebind(cli, name, sandbox)));
+  command
+    .command('move')
+    .summary('give it a new sandbox on another runtime; files stay behind')
+    .argument('<session>', WHICH)
+    .requiredOption('--runtime <name>', 'where its sandboxes are made from now on')
+    .action(
+      act<{ runtime: string }>(async (cli, [name = ''], { runtime }) => {
+        const moving = (await sessionOf(cli, name)).rebind({ runtime }, { signal: cli.signal });
+        const { view } = await cli.during('Moving…', moving);
+        cli.answer(view, () => boundText(name, view));
+      }),
+    );
   command
     .command('end')
     .alias('rm')
@@ -67,6 +85,7 @@ export const define: Define = (command, act) => {
       ["torpor session send chat-1 --command 'my-agent' hello", 'opens it the first time'],
       ['torpor session send chat-1 and now\\?', 'wakes its sandbox, or replaces a dead one'],
       ['torpor session log chat-1', 'everything so far'],
+      ['torpor session wakes chat-1', 'every sandbox it had, and what was lost'],
     ],
     seeAlso: ['create', 'exec', 'events'],
   });
@@ -148,6 +167,12 @@ async function log(cli: Cli, session: Session): Promise<void> {
   cli.answer({ items, nextCursor: null }, () => items.map((turn) => turnText(cli, turn)).join('\n'));
 }
 
+async function wakes(cli: Cli, session: Session): Promise<void> {
+  const items: SessionWake[] = [];
+  for await (const wake of session.wakes({ signal: cli.signal })) items.push(wake);
+  cli.answer({ items, nextCursor: null }, () => wakeColumns(items, cli.io.colors));
+}
+
 function turnText(cli: Cli, { seq, input, output, state, error }: TurnReply): string {
   const { colors } = cli.io;
   const end =
@@ -159,5 +184,5 @@ async function rebind(cli: Cli, name: string, sandbox: string | undefined): Prom
   const session = await sessionOf(cli, name);
   const sandboxId: SandboxId | undefined = sandbox === undefined ? undefined : await sandboxOf(cli, sandbox);
   const bound = await cli.during('Binding…', session.rebind(given({ sandboxId }), { signal: cli.signal }));
-  cli.answer(bound.view, () => `${name} is bound to ${bound.view.sandboxId}`);
+  cli.answer(bound.view, () => boundText(name, bound.view));
 }

@@ -42,8 +42,16 @@ export class Replays {
     this.parts = parts;
   }
 
-  /** `thing` tells requests of one route apart beyond their bodies. */
-  async once<T>(request: FastifyRequest, thing: string, work: () => Promise<Answer<T>>): Promise<T> {
+  /**
+   * `thing` tells requests of one route apart beyond their bodies. `failures: 'forget'` frees the key after every
+   * failure, so that a corrected request may come under it.
+   */
+  async once<T>(
+    request: FastifyRequest,
+    thing: string,
+    work: () => Promise<Answer<T>>,
+    failures: 'keep' | 'forget' = 'keep',
+  ): Promise<T> {
     const key = idempotencyKeyOf(request);
     if (key === undefined) return (await work()).body;
     const scope: Scope = {
@@ -62,12 +70,16 @@ export class Replays {
       if (again !== undefined) throw again;
       return body;
     }
-    const answer = this.answer(scope, work).finally(() => this.underWay.delete(name));
+    const answer = this.answer(scope, work, failures).finally(() => this.underWay.delete(name));
     this.underWay.set(name, { bodyHash: scope.bodyHash, answer });
     return (await answer).body;
   }
 
-  private async answer<T>(scope: Scope, work: () => Promise<Answer<T>>): Promise<Answer<T>> {
+  private async answer<T>(
+    scope: Scope,
+    work: () => Promise<Answer<T>>,
+    failures: 'keep' | 'forget',
+  ): Promise<Answer<T>> {
     const known = await this.find<T>(scope);
     if (known !== undefined) return known;
     try {
@@ -77,7 +89,7 @@ export class Replays {
     } catch (thrown) {
       // What may pass, or is our own fault, frees the key for another try.
       const isFinal = thrown instanceof TorporError && !thrown.retryable && thrown.code !== 'internal';
-      if (isFinal) await this.remember(scope, thrown);
+      if (isFinal && failures === 'keep') await this.remember(scope, thrown);
       throw thrown;
     }
   }

@@ -29,6 +29,15 @@ export function pageQuery(prefix: 'sbx' | 'ses' | 'key') {
   return { limit: limitQuery, cursor: cursorLike(new RegExp(`^(?:${prefix}_[a-z0-9]{20})?$`)) };
 }
 
+/** A number as a query or a header has it. */
+export const numberText = z
+  .string()
+  .regex(/^\d{1,15}$/)
+  .transform(Number);
+
+/** For lists whose items are numbered in order; the cursor is the number of the last one. */
+export const numberedPageQuery = z.strictObject({ limit: limitQuery, cursor: numberText.optional() });
+
 /** For lists that come whole, and never give a cursor. */
 export const wholeQuery = { limit: limitQuery, cursor: cursorLike(/^$/) };
 

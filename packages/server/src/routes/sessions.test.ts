@@ -1,5 +1,12 @@
 import { randomBytes } from 'node:crypto';
-import { makeId, type SessionId, type SessionView, type TurnReply } from '@torpor/protocol';
+import {
+  type CheckpointView,
+  makeId,
+  type SessionId,
+  type SessionView,
+  type SessionWake,
+  type TurnReply,
+} from '@torpor/protocol';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { errorIn, type TestServer, testServer } from '../../testing/test-server.ts';
 
@@ -75,6 +82,69 @@ describe('/v1/sessions', () => {
     });
   });
 
+  it('serves every wake with its source and what was lost since when (R73, R105)', async () => {
+    const { session, sandbox } = await open('timeline', { command: 'cat >> log; cat log' });
+    await say(session.id, 'a');
+    const paused = await server.ask('POST', `/v1/sandboxes/${sandbox?.id}/pause`, { body: {} });
+    const { checkpoint } = paused.json<{ checkpoint: CheckpointView }>();
+    await say(session.id, 'b');
+    await server.ask('DELETE', `/v1/sandboxes/${sandbox?.id}`);
+    await open('timeline', { command: 'cat >> log; cat log' });
+    const page = await server.ask('GET', `/v1/sessions/${session.id}/wakes?limit=2`);
+    expect(page.statusCode, page.body).toBe(200);
+    const { items, nextCursor } = page.json<{ items: SessionWake[]; nextCursor: string }>();
+    expect(items.map(({ did }) => did)).toEqual(['spawned', 'resumed']);
+    const rest = await server.ask('GET', `/v1/sessions/${session.id}/wakes?cursor=${nextCursor}`);
+    expect(rest.json()).toMatchObject({
+      items: [
+        {
+          ordinal: 3,
+          did: 'replaced',
+          formerSandboxId: sandbox?.id,
+          source: { checkpointId: checkpoint.id },
+          lost: ['processes', 'files'],
+          lostSince: checkpoint.sealedAt,
+          threadKept: false,
+        },
+      ],
+      nextCursor: null,
+    });
+    const now = (await server.ask('GET', `/v1/sessions/${session.id}`)).json<SessionView>();
+    expect(now.change).toMatchObject({ lost: ['processes', 'files'], lostSince: checkpoint.sealedAt });
+    const bad = await server.ask('GET', `/v1/sessions/${session.id}/wakes?cursor=x`);
+    expect(errorIn(bad).code).toBe('invalid_request');
+  });
+
+  it('takes a corrected spec under the same key and the same Idempotency-Key (R75)', async () => {
+    const ask = (template: string) =>
+      server.ask('POST', '/v1/sessions', {
+        body: { key: 'corrected', program: { command: 'cat' }, sandbox: { template } },
+        headers: { 'idempotency-key': 'corrected' },
+      });
+    expect(errorIn(await ask('nothing'))).toMatchObject({
+      code: 'not_found',
+      message: expect.stringMatching(/^Failed to start the agent runtime\. /),
+    });
+    expect(errorIn(await ask('nothing')).message).not.toContain('Failed to start');
+    const made = await ask('base');
+    expect(made.statusCode, made.body).toBe(200);
+    expect(made.json()).toMatchObject({ session: { sandbox: { template: 'base' }, error: null } });
+  });
+
+  it('refuses to move where there is no runtime, or to a sandbox and a runtime at once', async () => {
+    const { session } = await open('moves', { command: 'cat' });
+    const rebind = (body: object) => server.ask('POST', `/v1/sessions/${session.id}/rebind`, { body });
+    const nowhere = errorIn(await rebind({ runtime: 'nowhere' }));
+    expect(nowhere).toMatchObject({
+      code: 'capability_unsupported',
+      hint: expect.stringContaining('torpor session move moves --runtime'),
+    });
+    const both = await rebind({ runtime: 'memory', sandboxId: session.sandboxId });
+    expect(errorIn(both).code).toBe('invalid_request');
+    const now = (await server.ask('GET', `/v1/sessions/${session.id}`)).json<SessionView>();
+    expect(now).toEqual(session);
+  });
+
   it('gives another sandbox when asked, and ends', async () => {
     const { session, sandbox } = await open('ends', { command: 'cat' });
     const bound = await server.ask('POST', `/v1/sessions/${session.id}/rebind`, { body: {} });
@@ -87,7 +157,7 @@ describe('/v1/sessions', () => {
 
   it('belongs to its organisation (R104)', async () => {
     const { session } = await open('mine', { command: 'cat' }, { spawn: false });
-    for (const path of ['', '/turns', `/turns/${makeId('turn', randomBytes)}`]) {
+    for (const path of ['', '/turns', '/wakes', `/turns/${makeId('turn', randomBytes)}`]) {
       const answer = await server.ask('GET', `/v1/sessions/${session.id}${path}`, { key: server.keys.other });
       expect(answer.statusCode).toBe(404);
     }

@@ -8,12 +8,13 @@ import {
   rebindRequestSchema,
   sessionKeySchema,
   sessionViewSchema,
+  sessionWakeSchema,
   TorporError,
 } from '@torpor/protocol';
 import type { FastifyRequest } from 'fastify';
 import { z } from 'zod';
 import { callerOf } from '../http/caller.ts';
-import { errors, json, pageQuery } from '../http/route-schema.ts';
+import { errors, json, numberedPageQuery, pageQuery } from '../http/route-schema.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
 import type { RouteParts } from '../parts.ts';
 
@@ -49,7 +50,8 @@ export function sessionRoutes(app: RoutesApp, parts: RouteParts): void {
         summary: 'Get the session of a key, or open one, with a sandbox that runs',
         description:
           'A sandbox that sleeps is woken, one that is dead is replaced; `session.change` says what was done and ' +
-          'what was lost. What a session is made with counts when it is made.',
+          'what was lost. What a session is made with counts when it is made; when no sandbox can be made from that, ' +
+          'a corrected request under the same key takes its place.',
         tags,
         body: openSessionRequestSchema,
         response: { 200: json('The session.', openSessionReplySchema), ...errors(...SPAWN_ERRORS) },
@@ -59,13 +61,18 @@ export function sessionRoutes(app: RoutesApp, parts: RouteParts): void {
       const { key, spawn, ...spec } = request.body;
       const { org } = request.identity;
       return request.bound.run((signal) =>
-        replays.once(request, '', async () => {
-          const session = await sessions.open(org, key, spec);
-          const body = spawn
-            ? await sessions.getOrSpawn({ org, signal }, session.id)
-            : { session, sandbox: null };
-          return { body };
-        }),
+        replays.once(
+          request,
+          '',
+          async () => {
+            const session = await sessions.open(org, key, spec);
+            const body = spawn
+              ? await sessions.getOrSpawn({ org, signal }, session.id)
+              : { session, sandbox: null };
+            return { body };
+          },
+          'forget',
+        ),
       );
     },
   );
@@ -102,6 +109,30 @@ export function sessionRoutes(app: RoutesApp, parts: RouteParts): void {
     async (request) => request.bound.run(() => sessions.get(request.identity.org, request.params.id)),
   );
 
+  app.get(
+    '/v1/sessions/:id/wakes',
+    {
+      schema: {
+        operationId: 'listWakes',
+        summary: 'What became of the sandboxes of a session, oldest first',
+        description:
+          'One line for each wake: the sandbox before and after, what it was started from, what was lost, or how it ' +
+          'failed. A failure that repeats is one line with a count. The oldest lines are forgotten first.',
+        tags,
+        params: sessionParams,
+        querystring: numberedPageQuery,
+        response: {
+          200: json('One page. Cursors are `ordinal`.', pageSchema(sessionWakeSchema)),
+          ...errors('not_found'),
+        },
+      },
+    },
+    async (request) => {
+      const { limit, cursor = 0 } = request.query;
+      return request.bound.run(() => sessions.wakes(request.identity.org, request.params.id, cursor, limit));
+    },
+  );
+
   app.post(
     '/v1/sessions/:id/rebind',
     {
@@ -110,8 +141,9 @@ export function sessionRoutes(app: RoutesApp, parts: RouteParts): void {
         operationId: 'rebindSession',
         summary: 'Give a session another sandbox',
         description:
-          'A new one from its last files, or from the template when there are none; or one that is named. The one ' +
-          'it had is left alone.',
+          'A new one from its last files, or from the template when there are none; or one that is named. `runtime` ' +
+          'moves the session to another runtime; files stay with the runtime that wrote them. The sandbox it had is ' +
+          'left alone. `session.change` says what was lost, and since when.',
         tags,
         params: sessionParams,
         body: rebindRequestSchema,

@@ -11,16 +11,12 @@ import {
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { z } from 'zod';
 import { callerOf } from '../http/caller.ts';
-import { errors, limitQuery } from '../http/route-schema.ts';
+import { errors, numberedPageQuery, numberText } from '../http/route-schema.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
 import { type Frame, sendEvents, wantsEvents } from '../http/sse.ts';
 import type { RouteParts } from '../parts.ts';
 import { sessionParams } from './sessions.ts';
 
-const numberSchema = z
-  .string()
-  .regex(/^\d{1,15}$/)
-  .transform(Number);
 const turnParams = sessionParams.extend({ turn: idSchema('turn') });
 const STREAM =
   'As a stream: `stdout` and `stderr` with `data`, and `turn` whenever its state changes, the last of which ends it. ' +
@@ -73,7 +69,7 @@ export function turnRoutes(app: RoutesApp, parts: RouteParts): void {
         summary: 'What was said and answered, oldest first',
         tags,
         params: sessionParams,
-        querystring: z.strictObject({ limit: limitQuery, cursor: numberSchema.optional() }),
+        querystring: numberedPageQuery,
         response: {
           200: {
             description: 'One page. Cursors are `seq`.',
@@ -135,7 +131,7 @@ function stream(
 function afterOf(request: FastifyRequest): number {
   const last = request.headers['last-event-id'];
   if (last === undefined || last === '') return -1;
-  const number = numberSchema.safeParse(last);
+  const number = numberText.safeParse(last);
   if (number.success) return number.data;
   throw new TorporError('invalid_request', 'The Last-Event-ID is not a position in this answer.');
 }
