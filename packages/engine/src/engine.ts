@@ -32,6 +32,7 @@ import { Background } from './background.ts';
 import {
   type Checkpoint,
   findCheckpoint,
+  findCheckpoints,
   getCheckpoint,
   listCheckpoints,
   namesOf,
@@ -43,7 +44,6 @@ import { type Context, runtimeOf } from './context.ts';
 import { Leases } from './idleness.ts';
 import { Notices } from './ledger/notices.ts';
 import { type Cursor, followEvents, newestEvent, readEvents } from './ledger/read.ts';
-import { refusal } from './lifecycle.ts';
 import { type Caller, Desk } from './operations/desk.ts';
 import { forgetExpiredKeys } from './operations/idempotency.ts';
 import {
@@ -55,6 +55,7 @@ import {
   phasesOf,
 } from './operations/operation.ts';
 import type { Address, AgentAddress, Instance, Runtime } from './ports/runtime.ts';
+import { refusedBy } from './refused-by.ts';
 import {
   findSandbox,
   getSandbox,
@@ -71,6 +72,13 @@ import { type ArchiveTemplate, prepareTemplate, requireCustomTemplates } from '.
 import { BUILT_IN, refuseTakenTemplateName } from './templates/taken-name.ts';
 import { getTemplate, listTemplates } from './templates/template.ts';
 import { audit, type Disagreement } from './upkeep/audit.ts';
+import {
+  countUnhealthy,
+  type HealthCounts,
+  type LookFilter,
+  type Looks,
+  lookAtCheckpoints,
+} from './upkeep/checkpoint-looks.ts';
 import { collect, scrub } from './upkeep/collector.ts';
 import { compare, type Round, reconcile } from './upkeep/reconciler.ts';
 import { RefusalLines } from './upkeep/refusals.ts';
@@ -112,6 +120,7 @@ export class Engine {
   private readonly stopping = new AbortController();
   private readonly leaving = new AbortController();
   private comparing: Promise<Round> | undefined;
+  private askedProviders = Number.NEGATIVE_INFINITY;
   private rounds: Promise<void>[] = [];
 
   constructor(parts: EngineParts) {
@@ -145,6 +154,7 @@ export class Engine {
       this.every(settings.activityEveryMs / 2, 'activity', () => this.leases.flush());
       this.every(settings.sweepEveryMs, 'sweep', () => this.sweeper.round());
       this.every(settings.reconcileEveryMs, 'reconcile', () => this.compare());
+      this.every(settings.inspectEveryMs, 'looking at checkpoints', () => this.lookAgain());
       this.every(settings.collectEveryMs, 'collect', () => collect(ctx));
       this.every(settings.reconcileEveryMs, 'scrub', () => scrub(ctx, SCRUBBED_AT_ONCE));
     }
@@ -328,7 +338,8 @@ export class Engine {
   /** A sandbox by its id alone, as the ledger has it: for those who do not come with a key of its organisation. */
   async find(id: SandboxId): Promise<{ readonly org: string; readonly sandbox: SandboxView } | undefined> {
     const found = await findSandbox(this.ctx.db, id);
-    return found === undefined ? undefined : { org: found.org, sandbox: viewSandbox(found, null) };
+    // Whoever asks this way wants to reach the sandbox, which its checkpoint's health has no part in.
+    return found === undefined ? undefined : { org: found.org, sandbox: viewSandbox(found, null, undefined) };
   }
 
   /** How to talk to the agent of a running sandbox; the caller holds a lease for as long as it does. */
@@ -396,6 +407,19 @@ export class Engine {
     return round;
   }
 
+  /** Looks at the presence and sizes of checkpoints now, and records what is news. */
+  async lookAtCheckpoints(
+    filter: LookFilter = { external: true },
+    signal: AbortSignal = this.stopping.signal,
+  ): Promise<Looks> {
+    return lookAtCheckpoints(this.ctx, filter, AbortSignal.any([signal, this.stopping.signal]));
+  }
+
+  /** How many checkpoints are not well, over all organisations. */
+  async checkpointHealthCounts(): Promise<HealthCounts> {
+    return countUnhealthy(this.ctx.db);
+  }
+
   /** The same for one sandbox, for whoever cannot wait for the round. */
   async compareOne(org: string, id: SandboxId): Promise<SandboxView> {
     const round: Round = { takenUp: 0, repaired: 0, unknown: 0, failed: 0, did: [] };
@@ -431,7 +455,7 @@ export class Engine {
   ): Promise<T> {
     const sandbox = await getSandbox(this.ctx.db, id, org);
     if (sandbox.state !== 'running') {
-      throw new TorporError(refusal(sandbox.state), `The sandbox is ${sandbox.state}.`, { sandboxId: id });
+      throw refusedBy(sandbox, `The sandbox is ${sandbox.state}.`);
     }
     const instance = { sandboxId: id, generation: sandbox.generation };
     const runtime = runtimeOf(this.ctx, sandbox);
@@ -443,13 +467,21 @@ export class Engine {
   private async view(id: SandboxId, org: string): Promise<SandboxView> {
     const sandbox = await getSandbox(this.ctx.db, id, org);
     const open = await findOpenOperation(this.ctx.db, id);
-    return viewSandbox(sandbox, open ?? null);
+    const { checkpointId } = sandbox;
+    const checkpoint = checkpointId === null ? undefined : await findCheckpoint(this.ctx.db, checkpointId);
+    return viewSandbox(sandbox, open ?? null, checkpoint);
   }
 
   private async viewAll(sandboxes: readonly Sandbox[]): Promise<SandboxView[]> {
     const ids = sandboxes.map(({ id }) => id);
     const open = await openOperationsOf(this.ctx.db, ids);
-    return sandboxes.map((sandbox) => viewSandbox(sandbox, open.get(sandbox.id) ?? null));
+    const attached = sandboxes.flatMap(({ checkpointId }) => checkpointId ?? []);
+    const checkpoints = await findCheckpoints(this.ctx.db, attached);
+    return sandboxes.map((sandbox) => {
+      const { id, checkpointId } = sandbox;
+      const checkpoint = checkpointId === null ? undefined : checkpoints.get(checkpointId);
+      return viewSandbox(sandbox, open.get(id) ?? null, checkpoint);
+    });
   }
 
   /** Never twice at once: the second would only run into the first. */
@@ -458,6 +490,14 @@ export class Engine {
       this.comparing = undefined;
     });
     return this.comparing;
+  }
+
+  /** The round of looks; providers are asked less often, since each look is a request to them. */
+  private async lookAgain(): Promise<void> {
+    const { clock, settings } = this.ctx;
+    const external = clock.monotonic() - this.askedProviders >= settings.inspectExternalEveryMs;
+    if (external) this.askedProviders = clock.monotonic();
+    await this.lookAtCheckpoints({ external });
   }
 
   private async viewOperation(operation: Operation): Promise<OperationView> {

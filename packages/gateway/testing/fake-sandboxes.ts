@@ -34,6 +34,7 @@ export class FakeSandboxes implements Sandboxes {
       preview: 'public',
       services: [],
       reason: null,
+      lostCheckpoint: null,
       ...more,
     };
     const sandbox = {

@@ -7,6 +7,7 @@ import { idSchema } from './ids.ts';
 import { networkSchema } from './requests.ts';
 import {
   checkpointHealthSchema,
+  checkpointPartSchema,
   lossSchema,
   operationKindSchema,
   sandboxStateSchema,
@@ -57,7 +58,14 @@ export const EVENT_DATA = {
   'sandbox.resumed': startedData,
   'sandbox.resume_failed': z.object({ error: errorData }),
   'sandbox.recovered': sealedData.extend({ ...repairData.shape, lost: z.array(lossSchema) }),
-  'sandbox.lost': z.object({ reason: z.string(), previousState: sandboxStateSchema }),
+  /** The checkpoint whose files were proved unusable, where it is and how; absent when there never was one. */
+  'sandbox.lost': z.object({
+    reason: z.string(),
+    previousState: sandboxStateSchema,
+    checkpointId: idSchema('ckpt').optional(),
+    location: z.string().nullable().optional(),
+    code: z.string().optional(),
+  }),
   'sandbox.killing': z.object({ reason: reasonSchema, superseded: operationKindSchema.nullable() }),
   'sandbox.killed': z.object({}),
   'lifetime.set': z.object({ endsAt: z.number().nullable(), timeoutSeconds: z.number().nullable() }),
@@ -85,6 +93,9 @@ export const EVENT_DATA = {
     health: checkpointHealthSchema,
     code: z.string().nullable(),
     detail: z.string().nullable(),
+    /** The parts that are known to be damaged or missing. */
+    parts: z.array(checkpointPartSchema).optional(),
+    location: z.string().nullable().optional(),
   }),
   'checkpoint.expiring': z.object({ checkpointId: idSchema('ckpt'), expiresAt: z.number() }),
   'checkpoint.deleted': z.object({

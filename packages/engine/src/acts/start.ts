@@ -4,9 +4,18 @@
  * It tries the sources its policy allows, best first, each under a generation of its own. A failure that
  * may pass stops it at once; only a checkpoint that is itself at fault leads to the next source.
  */
-import { type ErrorCode, type Loss, type SourceKind, TorporError } from '@torpor/protocol';
+import {
+  type CheckpointId,
+  type ErrorCode,
+  type Loss,
+  type LostCheckpoint,
+  lostDetails,
+  type SourceKind,
+  TorporError,
+} from '@torpor/protocol';
 import { findCheckpoint, forRuntime, listCheckpoints, markDeleted } from '../checkpoints/checkpoint.ts';
-import { inspectCheckpoint, provesDamage, recordHealth } from '../checkpoints/soundness.ts';
+import { provesDamage } from '../checkpoints/health.ts';
+import { proofAgainstFiles, recordStartFault, requireUsable } from '../checkpoints/soundness.ts';
 import { type Context, note, runtimeOf, take } from '../context.ts';
 import { touch } from '../idleness.ts';
 import { commit, commitForSure, type Held, pass, Undecided } from '../operations/held.ts';
@@ -40,7 +49,10 @@ export async function start(ctx: Context, held: Held, claimed: Sandbox): Promise
     await pass(ctx, operation, 'start-claimed');
     await clear(ctx, held, sandbox, sandbox.generation - 1);
     await pass(ctx, operation, 'start-cleared');
+    // Nothing can be started from a checkpoint whose files are at fault, not even its memory.
+    const withoutFiles = new Set<CheckpointId>();
     for (const source of await sourcesOf(ctx, sandbox, operation)) {
+      if (withoutFiles.has(source.checkpoint.id)) continue;
       sandbox = await aim(ctx, operation, sandbox, source, firstFault);
       try {
         await startFrom(ctx, held, sandbox, source);
@@ -50,8 +62,7 @@ export async function start(ctx: Context, held: Held, claimed: Sandbox): Promise
         if (thrown instanceof FenceLost || thrown instanceof Undecided) throw thrown;
         await clearAnyway(ctx, operation, sandbox);
         if (!isSourceFault(thrown)) throw thrown;
-        if (provesDamage(thrown))
-          await recordHealth(ctx, source.checkpoint, 'damaged', thrown, ctx.clock.now());
+        if (thrown.toBody().details?.['part'] === 'files') withoutFiles.add(source.checkpoint.id);
         firstFault ??= thrown;
       }
     }
@@ -131,19 +142,15 @@ async function aim(
 }
 
 async function startFrom(ctx: Context, held: Held, sandbox: Sandbox, source: Source): Promise<void> {
-  const { id, replayable } = source.checkpoint;
-  const verdict = await inspectCheckpoint(ctx, source.checkpoint, held.signal);
-  if (source.use === 'memory' && !verdict.usable) {
-    throw new TorporError('checkpoint_incompatible', `The memory of ${id}: ${verdict.why}.`, {
-      checkpointId: id,
-    });
-  }
+  const { checkpoint, use } = source;
+  await requireUsable(ctx, checkpoint, use, held.signal);
   await pass(ctx, held.operation, 'start-inspected');
   try {
     await launch(ctx, held, sandbox, source);
   } catch (thrown) {
-    if (replayable || isSourceFault(thrown) || thrown instanceof FenceLost) throw thrown;
-    if (thrown instanceof Undecided) throw thrown;
+    if (thrown instanceof FenceLost || thrown instanceof Undecided) throw thrown;
+    if (provesDamage(thrown)) await recordStartFault(ctx, checkpoint, use, thrown);
+    if (checkpoint.replayable || isSourceFault(thrown)) throw thrown;
     await judge(ctx, held, sandbox, source, thrown);
   }
 }
@@ -290,15 +297,21 @@ async function giveUp(
   sandbox: Sandbox,
   error: TorporError,
 ): Promise<void> {
-  const nothingLeft =
-    sandbox.state === 'resuming' && isSourceFault(error) && !(await hasUsableCheckpoint(ctx, sandbox));
+  const proof =
+    sandbox.state === 'resuming' && isSourceFault(error) ? await proofOfLoss(ctx, sandbox) : undefined;
   await commit(ctx, operation, async (tx, locked) => {
     const now = ctx.clock.now();
     const { code, message } = error;
     const ids = { operationId: operation.id, baseId: locked.checkpointId };
-    const failed = nothingLeft
-      ? new TorporError('lost', `Nothing usable is left: ${message}`, { cause: error })
-      : error;
+    const loss = proof === undefined ? undefined : lossBy(proof);
+    const failed =
+      loss === undefined
+        ? error
+        : new TorporError('lost', `The sandbox is lost: ${loss.reason}`, {
+            sandboxId: locked.id,
+            ...lostDetails(loss),
+            cause: error,
+          });
     // What a snapshot or a fork was asked for is there, sealed and committed; only its source sleeps now.
     const done = operation.kind === 'snapshot' || operation.kind === 'fork';
     await endOperation(
@@ -309,11 +322,12 @@ async function giveUp(
         ? { outcome: 'succeeded', result: { checkpointId: locked.checkpointId } }
         : { outcome: 'failed', error: failed },
     );
-    if (nothingLeft) {
-      const reason = `no usable checkpoint is left: ${message}`;
-      const change = { reason, lost: ['processes', 'files'], evidence: 'ledger', observedAt: now } as const;
+    if (loss !== undefined) {
+      const known = { evidence: 'ledger', observedAt: now } as const;
+      const change = { ...loss, lost: ['processes', 'files'] as const, ...known };
       const head = { operationId: operation.id, baseId: null, checkpointId: null, change };
-      await take(ctx, tx, locked, 'lost', 'sandbox.lost', { reason, previousState: 'resuming' }, head);
+      const data = { reason: loss.reason, previousState: locked.state, ...loss.lostCheckpoint };
+      await take(ctx, tx, locked, 'lost', 'sandbox.lost', data, head);
       return;
     }
     const event = locked.state === 'creating' ? 'sandbox.failed' : 'sandbox.resume_failed';
@@ -325,15 +339,38 @@ async function giveUp(
 
 /** Whether anything of the sandbox's own could still be started, by whatever policy. Doubt counts as yes. */
 export async function hasUsableCheckpoint(ctx: Context, sandbox: Sandbox): Promise<boolean> {
+  return (await proofOfLoss(ctx, sandbox)) === undefined;
+}
+
+/**
+ * Why nothing of the sandbox's own can be started: what is wrong with the files of its newest checkpoint, once the
+ * files of all others are proved unusable too. Memory is never looked at: without it there are still the files.
+ */
+async function proofOfLoss(ctx: Context, sandbox: Sandbox): Promise<TorporError | undefined> {
   const own = await listCheckpoints(ctx.db, sandbox.id, null, 64);
   const attached =
     sandbox.checkpointId === null ? undefined : await findCheckpoint(ctx.db, sandbox.checkpointId);
+  let first: TorporError | undefined;
   for (const checkpoint of attached === undefined ? own : [attached, ...own]) {
-    const usable = await inspectCheckpoint(ctx, checkpoint).then(
-      () => true,
-      (thrown: unknown) => !provesDamage(thrown),
-    );
-    if (usable) return true;
+    const proof = await proofAgainstFiles(ctx, checkpoint);
+    if (proof === undefined) return undefined;
+    first ??= proof;
   }
-  return false;
+  return first ?? nothingToStartFrom(sandbox);
+}
+
+/** What is kept of a proof: for people, and for programs. */
+function lossBy(proof: TorporError): {
+  readonly reason: string;
+  readonly lostCheckpoint: LostCheckpoint | null;
+} {
+  const { code, message, checkpointId, details } = proof.toBody();
+  if (checkpointId === undefined)
+    return { reason: `no usable checkpoint is left: ${message}`, lostCheckpoint: null };
+  const location = typeof details?.['location'] === 'string' ? details['location'] : null;
+  const where = location === null ? code : `${code}, ${location}`;
+  return {
+    reason: `no usable checkpoint is left: ${message} (${where})`,
+    lostCheckpoint: { checkpointId: checkpointId as CheckpointId, location, code },
+  };
 }

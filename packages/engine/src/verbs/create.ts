@@ -170,6 +170,7 @@ export function draft(
     endsAt: null,
     lost: [],
     reason: null,
+    lostCheckpoint: null,
     observedAt: now,
     evidence: 'ledger',
     createdAt: now,
