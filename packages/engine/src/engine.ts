@@ -20,6 +20,7 @@ import type {
   RollbackRequest,
   RuntimeView,
   SandboxId,
+  SandboxState,
   SandboxView,
   SnapshotRequest,
   Source,
@@ -37,6 +38,7 @@ import {
   listCheckpoints,
   namesOf,
 } from './checkpoints/checkpoint.ts';
+import { healthWord } from './checkpoints/health.ts';
 import { findKept, type Kept, type KeptPage, letGo, listKept } from './checkpoints/kept.ts';
 import { bytesOf, deleteCheckpoint } from './checkpoints/retention.ts';
 import { verifyCheckpoint } from './checkpoints/soundness.ts';
@@ -77,6 +79,7 @@ import {
   type HealthCounts,
   type LookFilter,
   type Looks,
+  listUnhealthy,
   lookAtCheckpoints,
 } from './upkeep/checkpoint-looks.ts';
 import { collect, scrub } from './upkeep/collector.ts';
@@ -99,6 +102,15 @@ import { within } from './within.ts';
 export interface Page<T> {
   readonly items: T[];
   readonly nextCursor: string | null;
+}
+
+/** For those who report what is wrong. */
+interface UnhealthyCheckpoint {
+  readonly id: CheckpointId;
+  readonly sandboxId: SandboxId | null;
+  readonly sandboxState: SandboxState | null;
+  readonly health: ReturnType<typeof healthWord>;
+  readonly detail: string | null;
 }
 
 function badCursor(id: string): TorporError {
@@ -413,6 +425,20 @@ export class Engine {
     signal: AbortSignal = this.stopping.signal,
   ): Promise<Looks> {
     return lookAtCheckpoints(this.ctx, filter, AbortSignal.any([signal, this.stopping.signal]));
+  }
+
+  /** One page of an organisation's checkpoints that are not well, as the last look found them. */
+  async unhealthyCheckpoints(org: string, after: string, limit: number): Promise<UnhealthyCheckpoint[]> {
+    const found = await listUnhealthy(this.ctx.db, org, after, limit);
+    return found.map(
+      ({ checkpoint: { id, sandboxId, faults, health, healthDetail: detail }, sandboxState }) => ({
+        id,
+        sandboxId,
+        sandboxState,
+        health: healthWord({ faults, health }),
+        detail,
+      }),
+    );
   }
 
   /** How many checkpoints are not well, over all organisations. */

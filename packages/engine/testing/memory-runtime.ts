@@ -231,8 +231,9 @@ export class MemoryRuntime implements Runtime {
     }
   }
 
+  /** Without a counter when its memory is not there or damaged. */
   async contents(checkpoint: SealedCheckpoint): Promise<Image> {
-    const counter = checkpoint.parts.memory ? await this.readCounter(checkpoint) : null;
+    const counter = await this.readCounter(checkpoint).catch(() => null);
     return { files: await this.readFiles(checkpoint), counter };
   }
 

@@ -33,12 +33,9 @@ export const fsckReportSchema = z
       .number()
       .int()
       .meta({ description: "How many of the caller's organisation were looked at." }),
-    checkpoints: z
-      .number()
-      .int()
-      .meta({
-        description: 'How many checkpoints of the organisation were looked at, in presence and sizes.',
-      }),
+    checkpoints: z.number().int().meta({
+      description: 'How many checkpoints of the organisation were looked at, in presence and sizes.',
+    }),
     findings: z.array(findingSchema),
     durationMs: z.number().int(),
   })

@@ -2,7 +2,8 @@
  * Looks at the presence and sizes of sealed checkpoints, so that a checkpoint that is gone is known before somebody
  * needs it, and one that is back is known to be back. Contents are the scrubbing's.
  */
-import { type Checkpoint, listSealed } from '../checkpoints/checkpoint.ts';
+import type { SandboxState } from '@torpor/protocol';
+import { CHECKPOINT_COLUMNS, type Checkpoint, listSealed, toCheckpoint } from '../checkpoints/checkpoint.ts';
 import { provesDamage, recordLooks } from '../checkpoints/health.ts';
 import { lookAt } from '../checkpoints/soundness.ts';
 import type { Context } from '../context.ts';
@@ -60,6 +61,31 @@ async function look(ctx: Context, checkpoint: Checkpoint, looks: Looks): Promise
 async function isBeingUsedUp(ctx: Context, { replayable, sandboxId }: Checkpoint): Promise<boolean> {
   if (replayable || sandboxId === null) return false;
   return (await findSandbox(ctx.db, sandboxId))?.state !== 'paused';
+}
+
+/** A checkpoint that is not well, and the state of the sandbox that it belongs to. */
+export interface Unhealthy {
+  readonly checkpoint: Checkpoint;
+  readonly sandboxState: SandboxState | null;
+}
+
+/** One page of an organisation's checkpoints that are not well, by id. */
+export async function listUnhealthy(
+  db: Queryable,
+  org: string,
+  after: string,
+  limit: number,
+): Promise<Unhealthy[]> {
+  const rows = await db.query(
+    `SELECT ${CHECKPOINT_COLUMNS},
+       (SELECT s.state FROM sandboxes s WHERE s.id = checkpoints.sandbox_id) AS sandbox_state
+     FROM checkpoints WHERE org = $1 AND state = 'sealed' AND health <> 'ok' AND id > $2 ORDER BY id LIMIT $3`,
+    [org, after, limit],
+  );
+  return rows.map((row) => ({
+    checkpoint: toCheckpoint(row),
+    sandboxState: row['sandbox_state'] as SandboxState | null,
+  }));
 }
 
 /** How many sealed checkpoints are not well, by how. */
