@@ -111,6 +111,7 @@ function unwell({ checkpointHealth, state }: SandboxView): string | null {
 
 function healthFact(sandbox: SandboxView, now: number, colors: Colors): string | null {
   if (sandbox.checkpointHealth === null) return null;
+  if (sandbox.state === 'lost') return healthColored(sandbox.checkpointHealth.health, colors);
   const { health, verifiedAt } = sandbox.checkpointHealth;
   const read = verifiedAt === null ? 'contents not read yet' : `contents read ${relative(verifiedAt, now)}`;
   return `${healthColored(health, colors)} ${colors.dim(`(${unwell(sandbox) ?? read})`)}`;

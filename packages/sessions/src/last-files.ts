@@ -4,7 +4,7 @@ import type { Context } from './context.ts';
 
 const LOOKED_AT = 20;
 
-/** A damaged one may be the newest; then the one before it is better than nothing. */
+/** The newest may have damaged files; then the one before it is better than nothing. Memory is not needed. */
 export async function lastFiles(
   { engine }: Pick<Context, 'engine'>,
   org: string,
@@ -14,8 +14,8 @@ export async function lastFiles(
   try {
     const { items } = await engine.checkpoints(org, id, LOOKED_AT);
     const usable = items.find(
-      ({ state, health, replayable, parts }) =>
-        state === 'sealed' && health !== 'damaged' && replayable && parts.files,
+      ({ state, faults, replayable, parts }) =>
+        state === 'sealed' && replayable && parts.files && !faults.some(({ part }) => part === 'files'),
     );
     return usable?.id ?? null;
   } catch (thrown) {

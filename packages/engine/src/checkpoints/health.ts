@@ -33,7 +33,7 @@ export function provesDamage(thrown: unknown): thrown is TorporError {
 /** What is written in a checkpoint's row about its health. */
 type Judgement = Pick<Checkpoint, 'health' | 'healthCode' | 'healthDetail' | 'faults'>;
 
-export function judge(before: Judgement, looks: readonly PartLook[], now: number): Judgement {
+function judge(before: Judgement, looks: readonly PartLook[], now: number): Judgement {
   let faults = before.faults;
   for (const look of looks) faults = withLook(faults, look, now);
   const unread = looks.find(({ error }) => error !== null && !provesDamage(error))?.error;

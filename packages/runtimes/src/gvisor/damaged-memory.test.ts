@@ -1,16 +1,8 @@
-import {
-  DEFAULT_SETTINGS,
-  Engine,
-  type Instance,
-  noFaults,
-  openGate,
-  randomIds,
-  type SealedCheckpoint,
-  systemClock,
-} from '@torpor/engine';
+import type { Engine, Instance, SealedCheckpoint } from '@torpor/engine';
 import { type FreshDatabase, freshDatabase } from '@torpor/engine/testing';
 import type { SandboxView } from '@torpor/protocol';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { engineOn } from '../../testing/engine-on.ts';
 import {
   type GvisorWorld,
   MEMORY_DAMAGES,
@@ -28,21 +20,7 @@ describe.skipIf(why !== null)('a gVisor sandbox whose memory image is damaged wh
   beforeAll(async () => {
     world = await makeGvisorWorld();
     fresh = await freshDatabase('sqlite');
-    engine = new Engine({
-      db: fresh.db,
-      store: world.store,
-      runtimes: new Map([[world.runtime.name, world.runtime]]),
-      defaultRuntime: world.runtime.name,
-      gate: openGate,
-      clock: systemClock,
-      ids: randomIds,
-      settings: DEFAULT_SETTINGS,
-      faults: noFaults,
-      report: () => {},
-      serverId: 'server-1',
-      alone: true,
-      home: 'home',
-    });
+    engine = engineOn(world, fresh);
     await engine.start({ rounds: false });
   }, 120_000);
   afterAll(async () => {
