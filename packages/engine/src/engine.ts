@@ -523,7 +523,7 @@ export class Engine {
     const { clock, settings } = this.ctx;
     const external = clock.monotonic() - this.askedProviders >= settings.inspectExternalEveryMs;
     if (external) this.askedProviders = clock.monotonic();
-    await this.lookAtCheckpoints({ external });
+    await this.lookAtCheckpoints({ external, background: true });
   }
 
   private async viewOperation(operation: Operation): Promise<OperationView> {

@@ -37,6 +37,8 @@ export interface Settings {
   readonly inspectMs: number;
   /** How many checkpoints are looked at at once. */
   readonly inspectHands: number;
+  /** The part of its time that each of those looks in the background may take; it rests for the other part. */
+  readonly inspectLoad: number;
   /** A sealed checkpoint's contents are read again after this long. */
   readonly scrubEveryMs: number;
   /** A difference between wall clock and monotonic clock larger than this is a jump. */
@@ -65,6 +67,7 @@ export const DEFAULT_SETTINGS: Settings = {
   inspectExternalEveryMs: 600_000,
   inspectMs: 10_000,
   inspectHands: 2,
+  inspectLoad: 0.1,
   scrubEveryMs: 7 * 24 * 3_600_000,
   clockJumpMs: 5_000,
   defaultIdleMs: 300_000,

@@ -101,6 +101,24 @@ describe('a look at the checkpoints', () => {
     expect(await engine.verify('org', checkpointId)).toMatchObject({ health: 'ok', faults: [] });
   });
 
+  it('rests nine times as long as it works when nobody waits for it', async () => {
+    await paused();
+    const { inspect } = world.store;
+    let looks = 0;
+    world.store.inspect = async (...args) => {
+      looks++;
+      await world.clock.sleep(100);
+      return inspect.apply(world.store, args);
+    };
+    const began = world.clock.monotonic();
+    await settle(world.clock, engine.lookAtCheckpoints({ external: true }));
+    const inFront = world.clock.monotonic() - began;
+    await settle(world.clock, engine.lookAtCheckpoints({ external: true, background: true }));
+    const behind = world.clock.monotonic() - began - inFront;
+    expect(looks).toBeGreaterThan(0);
+    expect(behind).toBeGreaterThanOrEqual(10 * inFront);
+  });
+
   it('writes nothing about what is well', async () => {
     await paused();
     const before = await engine.newest({ org: 'org', afterPosition: 0 });

@@ -23,6 +23,8 @@ export interface LookFilter {
   readonly org?: string;
   /** Whether providers are asked about what they keep. */
   readonly external: boolean;
+  /** Nobody waits for it: checkpoints with many files must not keep the disk from those who do. */
+  readonly background?: boolean;
 }
 
 /** Paged and with few hands; `signal` ends it between two checkpoints. */
@@ -38,11 +40,17 @@ export async function lookAtCheckpoints(
     if (checkpoint.external && !filter.external) return;
     // Another server has its runtime, and looks at it.
     if (!ctx.runtimes.has(checkpoint.runtime)) return;
+    const began = ctx.clock.monotonic();
     await look(ctx, checkpoint, looks).catch((thrown: unknown) =>
       ctx.report('looking at a checkpoint failed', { checkpointId: checkpoint.id, error: thrown }),
     );
+    if (filter.background === true) await rest(ctx, ctx.clock.monotonic() - began, signal);
   });
   return looks;
+}
+
+async function rest({ clock, settings }: Context, worked: number, signal: AbortSignal): Promise<void> {
+  await clock.sleep(worked * (1 / settings.inspectLoad - 1), signal).catch(() => {});
 }
 
 async function look(ctx: Context, checkpoint: Checkpoint, looks: Looks): Promise<void> {
