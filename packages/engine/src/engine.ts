@@ -27,8 +27,8 @@ import type {
   TemplateView,
 } from '@torpor/protocol';
 import { TorporError } from '@torpor/protocol';
+import { hasUsableCheckpoint } from './acts/loss.ts';
 import { observe } from './acts/observe.ts';
-import { hasUsableCheckpoint } from './acts/start.ts';
 import { Background } from './background.ts';
 import {
   type Checkpoint,

@@ -16,6 +16,12 @@ import {
 
 const errorData = z.object({ code: z.string(), message: z.string() });
 
+/** A start that failed on a checkpoint says on which, and where it is. */
+const startErrorData = errorData.extend({
+  checkpointId: idSchema('ckpt').optional(),
+  location: z.string().nullable().optional(),
+});
+
 /** Why a sandbox pauses or is killed. */
 export const reasonSchema = z.enum([
   'request',
@@ -50,13 +56,13 @@ const repairData = z.object({ found: z.string(), previousState: sandboxStateSche
 export const EVENT_DATA = {
   'sandbox.created': z.object({ template: z.string().nullable(), runtime: z.string() }),
   'sandbox.started': startedData,
-  'sandbox.failed': z.object({ error: errorData }),
+  'sandbox.failed': z.object({ error: startErrorData }),
   'sandbox.pausing': z.object({ reason: reasonSchema, mode: z.enum(['memory', 'files']) }),
   'sandbox.paused': sealedData.extend({ lost: z.array(lossSchema) }),
   'sandbox.pause_failed': z.object({ error: errorData }),
   'sandbox.resuming': z.object({ reason: reasonSchema }),
   'sandbox.resumed': startedData,
-  'sandbox.resume_failed': z.object({ error: errorData }),
+  'sandbox.resume_failed': z.object({ error: startErrorData }),
   'sandbox.recovered': sealedData.extend({ ...repairData.shape, lost: z.array(lossSchema) }),
   /** The checkpoint whose files were proved unusable, where it is and how; absent when there never was one. */
   'sandbox.lost': z.object({

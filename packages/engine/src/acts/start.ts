@@ -8,14 +8,13 @@ import {
   type CheckpointId,
   type ErrorCode,
   type Loss,
-  type LostCheckpoint,
   lostDetails,
   type SourceKind,
   TorporError,
 } from '@torpor/protocol';
-import { findCheckpoint, forRuntime, listCheckpoints, markDeleted } from '../checkpoints/checkpoint.ts';
+import { forRuntime, markDeleted } from '../checkpoints/checkpoint.ts';
 import { provesDamage } from '../checkpoints/health.ts';
-import { proofAgainstFiles, recordStartFault, requireUsable } from '../checkpoints/soundness.ts';
+import { recordStartFault, requireUsable } from '../checkpoints/soundness.ts';
 import { type Context, note, runtimeOf, take } from '../context.ts';
 import { touch } from '../idleness.ts';
 import { commit, commitForSure, type Held, pass, Undecided } from '../operations/held.ts';
@@ -25,6 +24,7 @@ import type { Instance, Started } from '../ports/runtime.ts';
 import type { Sandbox } from '../sandbox.ts';
 import { within } from '../within.ts';
 import { openDoor } from './door.ts';
+import { checkpointIn, lossBy, proofOfLoss } from './loss.ts';
 import { observe } from './observe.ts';
 import { nothingToStartFrom, type Source, sourcesOf } from './sources.ts';
 
@@ -149,7 +149,10 @@ async function startFrom(ctx: Context, held: Held, sandbox: Sandbox, source: Sou
     await launch(ctx, held, sandbox, source);
   } catch (thrown) {
     if (thrown instanceof FenceLost || thrown instanceof Undecided) throw thrown;
-    if (provesDamage(thrown)) await recordStartFault(ctx, checkpoint, use, thrown);
+    if (provesDamage(thrown)) {
+      await recordStartFault(ctx, checkpoint, use, thrown);
+      throw thrown.with({ checkpointId: checkpoint.id, details: { location: checkpoint.location } });
+    }
     if (checkpoint.replayable || isSourceFault(thrown)) throw thrown;
     await judge(ctx, held, sandbox, source, thrown);
   }
@@ -333,44 +336,7 @@ async function giveUp(
     const event = locked.state === 'creating' ? 'sandbox.failed' : 'sandbox.resume_failed';
     const reason = locked.state === 'creating' ? message : locked.reason;
     const change = { reason, endsAt: null, evidence: 'ledger', observedAt: now } as const;
-    await take(ctx, tx, locked, 'start_failed', event, { error: { code, message } }, { ...ids, change });
+    const told = { code, message, ...checkpointIn(error) };
+    await take(ctx, tx, locked, 'start_failed', event, { error: told }, { ...ids, change });
   });
-}
-
-/** Whether anything of the sandbox's own could still be started, by whatever policy. Doubt counts as yes. */
-export async function hasUsableCheckpoint(ctx: Context, sandbox: Sandbox): Promise<boolean> {
-  return (await proofOfLoss(ctx, sandbox)) === undefined;
-}
-
-/**
- * Why nothing of the sandbox's own can be started: what is wrong with the files of its newest checkpoint, once the
- * files of all others are proved unusable too. Memory is never looked at: without it there are still the files.
- */
-async function proofOfLoss(ctx: Context, sandbox: Sandbox): Promise<TorporError | undefined> {
-  const own = await listCheckpoints(ctx.db, sandbox.id, null, 64);
-  const attached =
-    sandbox.checkpointId === null ? undefined : await findCheckpoint(ctx.db, sandbox.checkpointId);
-  let first: TorporError | undefined;
-  for (const checkpoint of attached === undefined ? own : [attached, ...own]) {
-    const proof = await proofAgainstFiles(ctx, checkpoint);
-    if (proof === undefined) return undefined;
-    first ??= proof;
-  }
-  return first ?? nothingToStartFrom(sandbox);
-}
-
-/** What is kept of a proof: for people, and for programs. */
-function lossBy(proof: TorporError): {
-  readonly reason: string;
-  readonly lostCheckpoint: LostCheckpoint | null;
-} {
-  const { code, message, checkpointId, details } = proof.toBody();
-  if (checkpointId === undefined)
-    return { reason: `no usable checkpoint is left: ${message}`, lostCheckpoint: null };
-  const location = typeof details?.['location'] === 'string' ? details['location'] : null;
-  const where = location === null ? code : `${code}, ${location}`;
-  return {
-    reason: `no usable checkpoint is left: ${message} (${where})`,
-    lostCheckpoint: { checkpointId: checkpointId as CheckpointId, location, code },
-  };
 }

@@ -168,6 +168,12 @@ describe('a start from a checkpoint of which one part is at fault', () => {
       expect(refused).toMatchObject({ code, checkpointId, details: { part: 'memory' } });
       expect(refused.details.location).toContain(checkpointId);
       expect(await engine.get('org', id)).toMatchObject({ state: 'paused', checkpointId });
+      const failed = (await engine.events({ sandboxId: id, afterSeq: 0 }, 100)).at(-1);
+      const { location } = refused.details;
+      expect(failed).toMatchObject({
+        type: 'sandbox.resume_failed',
+        data: { error: { code, checkpointId, location } },
+      });
       expect(await engine.resume(caller, id, { fallback: ['files'] })).toMatchObject({ lost: ['processes'] });
     });
   }

@@ -115,6 +115,7 @@ export async function requireUsable(
   if (use === 'memory' && !verdict.usable) {
     throw new TorporError('checkpoint_incompatible', `The memory of ${id}: ${verdict.why}.`, {
       checkpointId: id,
+      details: { location: checkpoint.location, part: 'memory' },
     });
   }
 }
