@@ -58,7 +58,7 @@ export class Player {
           if (step.forget) truth.mayLoseFiles = true;
         });
       case 'damage':
-        return this.damage(step.of, step.how);
+        return this.damage(step.of, step.how, step.memoryOnly);
       case 'fault':
         this.lied ||= step.fault === 'lie';
         return world.order(step.call, step.fault);
@@ -76,7 +76,8 @@ export class Player {
       case 'advance':
         return world.clock.advance(step.ms);
       case 'reconcile':
-      case 'sweep': {
+      case 'sweep':
+      case 'lookAtCheckpoints': {
         const server = await world.server(step.server);
         this.track(server, server.engine[step.do]());
         return;
@@ -108,7 +109,7 @@ export class Player {
     }
   }
 
-  private async damage(of: number, how: 'missing' | 'corrupt'): Promise<void> {
+  private async damage(of: number, how: 'missing' | 'corrupt', memoryOnly: boolean): Promise<void> {
     const id = this.known[of % Math.max(1, this.known.length)];
     if (id === undefined) return;
     const [row] = await this.world.db.query<{ checkpoint_id: CheckpointId | null }>(
@@ -116,6 +117,13 @@ export class Player {
       [id],
     );
     if (row?.checkpoint_id == null) return;
+    if (memoryOnly) {
+      // Processes may be lost, and must be said to be; files never are for it.
+      const { memoryEntries } = this.world.runtime;
+      for (const entry of memoryEntries) this.world.store.damage(row.checkpoint_id, how, entry);
+      for (const other of this.known) this.truths.get(other).counter = null;
+      return;
+    }
     this.world.store.damage(row.checkpoint_id, how);
     // Forks stand on the same checkpoint.
     for (const other of this.known) this.truths.get(other).mayLoseFiles = true;

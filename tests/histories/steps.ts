@@ -15,13 +15,18 @@ export type Step =
     }
   | { readonly do: 'work'; readonly of: number; readonly text: string }
   | { readonly do: 'vanish'; readonly of: number; readonly forget: boolean }
-  | { readonly do: 'damage'; readonly of: number; readonly how: 'missing' | 'corrupt' }
+  | {
+      readonly do: 'damage';
+      readonly of: number;
+      readonly how: 'missing' | 'corrupt';
+      readonly memoryOnly: boolean;
+    }
   | { readonly do: 'fault'; readonly call: FaultyCall; readonly fault: Fault }
   | { readonly do: 'upgrade' }
   | { readonly do: 'crash'; readonly server: number; readonly halfCalls: number }
   | { readonly do: 'restart'; readonly server: number }
   | { readonly do: 'advance'; readonly ms: number }
-  | { readonly do: 'reconcile' | 'sweep'; readonly server: number }
+  | { readonly do: 'reconcile' | 'sweep' | 'lookAtCheckpoints'; readonly server: number }
   | { readonly do: 'settle' };
 
 const server = fc.nat(1);
@@ -60,11 +65,12 @@ const step: fc.Arbitrary<Step> = fc.oneof(
   },
   { weight: 2, arbitrary: fc.record({ do: fc.constant('vanish' as const), of, forget: fc.boolean() }) },
   {
-    weight: 1,
+    weight: 2,
     arbitrary: fc.record({
       do: fc.constant('damage' as const),
       of,
       how: fc.constantFrom('missing' as const, 'corrupt' as const),
+      memoryOnly: fc.boolean(),
     }),
   },
   {
@@ -80,8 +86,11 @@ const step: fc.Arbitrary<Step> = fc.oneof(
   { weight: 3, arbitrary: fc.record({ do: fc.constant('restart' as const), server }) },
   { weight: 2, arbitrary: fc.record({ do: fc.constant('advance' as const), ms: fc.nat(400_000) }) },
   {
-    weight: 3,
-    arbitrary: fc.record({ do: fc.constantFrom('reconcile' as const, 'sweep' as const), server }),
+    weight: 4,
+    arbitrary: fc.record({
+      do: fc.constantFrom('reconcile' as const, 'sweep' as const, 'lookAtCheckpoints' as const),
+      server,
+    }),
   },
   { weight: 10, arbitrary: fc.record({ do: fc.constant('settle' as const) }) },
 );

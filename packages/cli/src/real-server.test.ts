@@ -74,6 +74,42 @@ describe('a sandbox from the command line', () => {
     expect((await run('ops', 'web')).stdout).toMatch(/pause +succeeded/);
   });
 
+  it('is found by its name for reading when it has ended: the newest of that name (R96, R100)', async () => {
+    const older = (await run('create', '--name', 'ended')).stdout.trim();
+    await run('kill', older);
+    const newest = (await run('create', '--name', 'ended')).stdout.trim();
+    await run('kill', newest);
+    const { items } = await json<{ items: { type: string; sandboxId: string }[] }>('events', 'ended');
+    expect(items.at(-1)).toMatchObject({ type: 'sandbox.killed', sandboxId: newest });
+    expect(await json('get', 'ended')).toMatchObject({ id: newest, state: 'killed' });
+    expect((await run('ops', 'ended')).stdout).toMatch(/kill +succeeded/);
+    expect((await run('checkpoints', 'ended')).code).toBe(0);
+    expect((await run('ps', 'ended')).code).toBe(0);
+    // Nothing can be done with it any more, so other commands do not know it.
+    expect((await run('pause', 'ended')).code).toBe(12);
+    const living = (await run('create', '--name', 'ended')).stdout.trim();
+    expect(await json('get', 'ended')).toMatchObject({ id: living, state: 'running' });
+    await run('kill', living);
+  });
+
+  it('shows what is wrong with its checkpoint, and fsck finds it (R85, R108)', async () => {
+    const asleep = (await run('create', '--name', 'asleep')).stdout.trim();
+    await run('pause', 'asleep');
+    const { checkpointId } = await json<SandboxView>('get', 'asleep');
+    if (checkpointId === null) throw new Error('It has no checkpoint.');
+    expect((await run('get', 'asleep')).stdout).toMatch(/health +ok/);
+    server.world.store.takeAway(checkpointId);
+    const checked = await run('fsck');
+    expect(checked.code).toBe(1);
+    expect(checked.stdout).toMatch(new RegExp(`${asleep} +paused +missing +${checkpointId}`));
+    expect((await run('get', 'asleep')).stdout).toMatch(/health +missing/);
+    expect((await run('ls')).stdout).toContain('files and memory of its checkpoint missing');
+    server.world.store.bringBack(checkpointId);
+    await run('fsck');
+    expect((await run('get', 'asleep')).stdout).toMatch(/health +ok/);
+    await run('kill', asleep);
+  });
+
   it('takes files and gives them back', async () => {
     const put = await torpor(['files', 'put', 'web', '-', 'notes/a.txt'], { env, stdin: 'remember' });
     expect(put.code).toBe(0);

@@ -15,22 +15,31 @@ export const LIVE_STATES: readonly SandboxState[] = [
   'killing',
 ];
 
+/** States in which a sandbox has only a past. */
+const ENDED_STATES: readonly SandboxState[] = ['killed', 'failed', 'lost'];
+
+/** For commands that do something with a sandbox, which must be one that still lives. */
 export async function sandboxOf(cli: Cli, given: string | undefined): Promise<SandboxId> {
+  return idOf(cli, given, 'live');
+}
+
+/** For commands that only read: the newest sandbox of a name is meant when none of that name lives. */
+export async function anySandboxOf(cli: Cli, given: string | undefined): Promise<SandboxId> {
+  return idOf(cli, given, 'ended too');
+}
+
+type Wanted = 'live' | 'ended too';
+
+async function idOf(cli: Cli, given: string | undefined, wanted: Wanted): Promise<SandboxId> {
   if (given === undefined) return choose(cli);
   // Whatever looks like an id is the server's to judge: it knows more about it than its form.
   if (given.startsWith('sbx_') || /^[a-z0-9]{20}$/.test(given)) return given as SandboxId;
-  return byName(await cli.torpor(), given, cli.signal);
+  return byName(await cli.torpor(), given, wanted, cli.signal);
 }
 
-async function byName(torpor: Torpor, name: string, signal: AbortSignal): Promise<SandboxId> {
-  const found: SandboxView[] = [];
-  for await (const sandbox of torpor.sandboxes.list({ state: LIVE_STATES, limit: 1_000, signal })) {
-    if (sandbox.name === name) found.push(sandbox);
-  }
+async function byName(torpor: Torpor, name: string, wanted: Wanted, signal: AbortSignal): Promise<SandboxId> {
+  const found = await named(torpor, name, LIVE_STATES, signal);
   const [only, ...more] = found;
-  if (only === undefined) {
-    throw new CliError('NOT_FOUND', `There is no sandbox called "${name}".`, { hint: 'See `torpor ls`.' });
-  }
   if (more.length > 0) {
     const ids = found.map(({ id }) => id);
     throw new CliError('INVALID_ARGUMENT', `${found.length} sandboxes are called "${name}".`, {
@@ -38,7 +47,24 @@ async function byName(torpor: Torpor, name: string, signal: AbortSignal): Promis
       details: { ids },
     });
   }
-  return only.id;
+  if (only !== undefined) return only.id;
+  const ended = wanted === 'live' ? [] : await named(torpor, name, ENDED_STATES, signal);
+  const [newest] = ended.sort((a, b) => b.createdAt - a.createdAt);
+  if (newest !== undefined) return newest.id;
+  throw new CliError('NOT_FOUND', `There is no sandbox called "${name}".`, { hint: 'See `torpor ls`.' });
+}
+
+async function named(
+  torpor: Torpor,
+  name: string,
+  state: readonly SandboxState[],
+  signal: AbortSignal,
+): Promise<SandboxView[]> {
+  const found: SandboxView[] = [];
+  for await (const sandbox of torpor.sandboxes.list({ state, name, limit: 1_000, signal })) {
+    if (sandbox.name === name) found.push(sandbox);
+  }
+  return found;
 }
 
 async function choose(cli: Cli): Promise<SandboxId> {

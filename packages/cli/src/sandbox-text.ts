@@ -19,7 +19,7 @@ export function sandboxColumns(sandboxes: readonly SandboxView[], now: number, c
     sandbox.runtime,
     relative(sandbox.createdAt, now),
     sandbox.state === 'running' ? relative(sandbox.endsAt, now) : '-',
-    sandbox.reason ?? '',
+    [sandbox.reason, unwell(sandbox)].filter(Boolean).join('; '),
   ]);
   return columns(['ID', 'NAME', 'STATE', 'RUNTIME', 'CREATED', 'ENDS', ''], rows, colors);
 }
@@ -39,6 +39,7 @@ export function sandboxFacts(sandbox: SandboxView, now: number, colors: Colors):
       ['runtime', sandbox.runtime],
       ['template', sandbox.template],
       ['checkpoint', sandbox.checkpointId],
+      ['health', healthFact(sandbox, now, colors)],
       ['generation', String(sandbox.generation)],
       ['created', relative(sandbox.createdAt, now)],
       ['started', sandbox.startedAt === null ? null : relative(sandbox.startedAt, now)],
@@ -69,7 +70,7 @@ export function checkpointColumns(
     checkpoint.id,
     checkpoint.names.join(', ') || '-',
     checkpoint.state,
-    healthText(checkpoint, colors),
+    healthColored(checkpoint.health, colors),
     partsText(checkpoint),
     bytes(checkpoint.bytes),
     relative(checkpoint.sealedAt ?? checkpoint.createdAt, now),
@@ -85,8 +86,9 @@ export function checkpointFacts(checkpoint: CheckpointView, now: number, colors:
       ['sandbox', checkpoint.sandboxId],
       ['parent', checkpoint.parentId],
       ['state', checkpoint.state],
-      ['health', healthText(checkpoint, colors)],
+      ['health', healthColored(checkpoint.health, colors)],
       ['detail', checkpoint.healthDetail],
+      ...checkpoint.faults.map(({ part, code, detail }) => [part, `${code}: ${detail}`] as const),
       ['verified', checkpoint.verifiedAt === null ? 'not yet' : relative(checkpoint.verifiedAt, now)],
       ['keeps', partsText(checkpoint)],
       ['size', bytes(checkpoint.bytes)],
@@ -99,12 +101,25 @@ export function checkpointFacts(checkpoint: CheckpointView, now: number, colors:
   );
 }
 
-function healthText({ health }: CheckpointView, colors: Colors): string {
-  return health === 'ok'
-    ? colors.green(health)
-    : health === 'damaged'
-      ? colors.red(health)
-      : colors.yellow(health);
+/** What is wrong with the checkpoint that it would be resumed from. A lost sandbox says that as its reason. */
+function unwell({ checkpointHealth, state }: SandboxView): string | null {
+  if (checkpointHealth === null || checkpointHealth.health === 'ok' || state === 'lost') return null;
+  const { health, parts, reason } = checkpointHealth;
+  const what = parts.length === 0 ? 'checkpoint' : `${parts.join(' and ')} of its checkpoint`;
+  return `${what} ${health}${reason === null ? '' : `: ${reason}`}`;
+}
+
+function healthFact(sandbox: SandboxView, now: number, colors: Colors): string | null {
+  if (sandbox.checkpointHealth === null) return null;
+  if (sandbox.state === 'lost') return healthColored(sandbox.checkpointHealth.health, colors);
+  const { health, verifiedAt } = sandbox.checkpointHealth;
+  const read = verifiedAt === null ? 'contents not read yet' : `contents read ${relative(verifiedAt, now)}`;
+  return `${healthColored(health, colors)} ${colors.dim(`(${unwell(sandbox) ?? read})`)}`;
+}
+
+function healthColored(health: string, colors: Colors): string {
+  if (health === 'ok') return colors.green(health);
+  return health === 'unknown' ? colors.yellow(health) : colors.red(health);
 }
 
 function partsText({ parts, recovered }: CheckpointView): string {

@@ -20,6 +20,7 @@ import type {
   RollbackRequest,
   RuntimeView,
   SandboxId,
+  SandboxState,
   SandboxView,
   Service,
   SnapshotRequest,
@@ -27,16 +28,18 @@ import type {
   TemplateView,
 } from '@torpor/protocol';
 import { type Page, pageOf, TorporError } from '@torpor/protocol';
+import { hasUsableCheckpoint } from './acts/loss.ts';
 import { observe } from './acts/observe.ts';
-import { hasUsableCheckpoint } from './acts/start.ts';
 import { Background } from './background.ts';
 import {
   type Checkpoint,
   findCheckpoint,
+  findCheckpoints,
   getCheckpoint,
   listCheckpoints,
   namesOf,
 } from './checkpoints/checkpoint.ts';
+import { healthWord } from './checkpoints/health.ts';
 import { findKept, type Kept, type KeptPage, letGo, listKept } from './checkpoints/kept.ts';
 import { bytesOf, deleteCheckpoint } from './checkpoints/retention.ts';
 import { verifyCheckpoint } from './checkpoints/soundness.ts';
@@ -44,7 +47,6 @@ import { type Context, runtimeOf } from './context.ts';
 import { Leases } from './idleness.ts';
 import { Notices } from './ledger/notices.ts';
 import { type Cursor, followEvents, newestEvent, readEvents } from './ledger/read.ts';
-import { refusal } from './lifecycle.ts';
 import { type Caller, Desk } from './operations/desk.ts';
 import { forgetExpiredKeys } from './operations/idempotency.ts';
 import {
@@ -56,6 +58,7 @@ import {
   phasesOf,
 } from './operations/operation.ts';
 import type { Address, AgentAddress, Instance, Runtime } from './ports/runtime.ts';
+import { refusedBy } from './refused-by.ts';
 import {
   type Dialect,
   findSandbox,
@@ -73,6 +76,14 @@ import { type ArchiveTemplate, prepareTemplate, requireCustomTemplates } from '.
 import { BUILT_IN, refuseTakenTemplateName } from './templates/taken-name.ts';
 import { getTemplate, listTemplates } from './templates/template.ts';
 import { audit, type Disagreement } from './upkeep/audit.ts';
+import {
+  countUnhealthy,
+  type HealthCounts,
+  type LookFilter,
+  type Looks,
+  listUnhealthy,
+  lookAtCheckpoints,
+} from './upkeep/checkpoint-looks.ts';
 import { collect, scrub } from './upkeep/collector.ts';
 import { compare, type Round, reconcile } from './upkeep/reconciler.ts';
 import { RefusalLines } from './upkeep/refusals.ts';
@@ -97,6 +108,15 @@ export interface FoundSandbox {
   readonly sandbox: SandboxView;
 }
 
+/** For those who report what is wrong. */
+interface UnhealthyCheckpoint {
+  readonly id: CheckpointId;
+  readonly sandboxId: SandboxId | null;
+  readonly sandboxState: SandboxState | null;
+  readonly health: ReturnType<typeof healthWord>;
+  readonly detail: string | null;
+}
+
 function badCursor(id: string): TorporError {
   return new TorporError('invalid_request', `The cursor ${id} is not the nextCursor of a page of this list.`);
 }
@@ -116,6 +136,7 @@ export class Engine {
   private readonly stopping = new AbortController();
   private readonly leaving = new AbortController();
   private comparing: Promise<Round> | undefined;
+  private askedProviders = Number.NEGATIVE_INFINITY;
   private rounds: Promise<void>[] = [];
 
   constructor(parts: EngineParts) {
@@ -150,6 +171,7 @@ export class Engine {
       this.every(settings.activityEveryMs / 2, 'activity', () => this.leases.flush());
       this.every(settings.sweepEveryMs, 'sweep', () => this.sweeper.round());
       this.every(settings.reconcileEveryMs, 'reconcile', () => this.compare());
+      this.every(settings.inspectEveryMs, 'looking at checkpoints', () => this.lookAgain());
       this.every(settings.collectEveryMs, 'collect', () => collect(ctx));
       this.every(settings.reconcileEveryMs, 'scrub', () => scrub(ctx, SCRUBBED_AT_ONCE));
     }
@@ -349,7 +371,8 @@ export class Engine {
     const found = await findSandbox(this.ctx.db, id);
     if (found === undefined) return undefined;
     const { org, config } = found;
-    return { org, dialect: config.dialect ?? 'native', sandbox: viewSandbox(found, null) };
+    // Whoever asks this way wants to reach the sandbox, which its checkpoint's health has no part in.
+    return { org, dialect: config.dialect ?? 'native', sandbox: viewSandbox(found, null, undefined) };
   }
 
   /** How to talk to the agent of a running sandbox; the caller holds a lease for as long as it does. */
@@ -417,6 +440,33 @@ export class Engine {
     return round;
   }
 
+  /** Looks at the presence and sizes of checkpoints now, and records what is news. */
+  async lookAtCheckpoints(
+    filter: LookFilter = { external: true },
+    signal: AbortSignal = this.stopping.signal,
+  ): Promise<Looks> {
+    return lookAtCheckpoints(this.ctx, filter, AbortSignal.any([signal, this.stopping.signal]));
+  }
+
+  /** One page of an organisation's checkpoints that are not well, as the last look found them. */
+  async unhealthyCheckpoints(org: string, after: string, limit: number): Promise<UnhealthyCheckpoint[]> {
+    const found = await listUnhealthy(this.ctx.db, org, after, limit);
+    return found.map(
+      ({ checkpoint: { id, sandboxId, faults, health, healthDetail: detail }, sandboxState }) => ({
+        id,
+        sandboxId,
+        sandboxState,
+        health: healthWord({ faults, health }),
+        detail,
+      }),
+    );
+  }
+
+  /** How many checkpoints are not well, over all organisations. */
+  async checkpointHealthCounts(): Promise<HealthCounts> {
+    return countUnhealthy(this.ctx.db);
+  }
+
   /** The same for one sandbox, for whoever cannot wait for the round. */
   async compareOne(org: string, id: SandboxId): Promise<SandboxView> {
     const round: Round = { takenUp: 0, repaired: 0, unknown: 0, failed: 0, did: [] };
@@ -452,7 +502,7 @@ export class Engine {
   ): Promise<T> {
     const sandbox = await getSandbox(this.ctx.db, id, org);
     if (sandbox.state !== 'running') {
-      throw new TorporError(refusal(sandbox.state), `The sandbox is ${sandbox.state}.`, { sandboxId: id });
+      throw refusedBy(sandbox, `The sandbox is ${sandbox.state}.`);
     }
     const instance = { sandboxId: id, generation: sandbox.generation };
     const runtime = runtimeOf(this.ctx, sandbox);
@@ -464,13 +514,21 @@ export class Engine {
   private async view(id: SandboxId, org: string): Promise<SandboxView> {
     const sandbox = await getSandbox(this.ctx.db, id, org);
     const open = await findOpenOperation(this.ctx.db, id);
-    return viewSandbox(sandbox, open ?? null);
+    const { checkpointId } = sandbox;
+    const checkpoint = checkpointId === null ? undefined : await findCheckpoint(this.ctx.db, checkpointId);
+    return viewSandbox(sandbox, open ?? null, checkpoint);
   }
 
   private async viewAll(sandboxes: readonly Sandbox[]): Promise<SandboxView[]> {
     const ids = sandboxes.map(({ id }) => id);
     const open = await openOperationsOf(this.ctx.db, ids);
-    return sandboxes.map((sandbox) => viewSandbox(sandbox, open.get(sandbox.id) ?? null));
+    const attached = sandboxes.flatMap(({ checkpointId }) => checkpointId ?? []);
+    const checkpoints = await findCheckpoints(this.ctx.db, attached);
+    return sandboxes.map((sandbox) => {
+      const { id, checkpointId } = sandbox;
+      const checkpoint = checkpointId === null ? undefined : checkpoints.get(checkpointId);
+      return viewSandbox(sandbox, open.get(id) ?? null, checkpoint);
+    });
   }
 
   /** Never twice at once: the second would only run into the first. */
@@ -479,6 +537,14 @@ export class Engine {
       this.comparing = undefined;
     });
     return this.comparing;
+  }
+
+  /** The round of looks; providers are asked less often, since each look is a request to them. */
+  private async lookAgain(): Promise<void> {
+    const { clock, settings } = this.ctx;
+    const external = clock.monotonic() - this.askedProviders >= settings.inspectExternalEveryMs;
+    if (external) this.askedProviders = clock.monotonic();
+    await this.lookAtCheckpoints({ external, background: true });
   }
 
   private async viewOperation(operation: Operation): Promise<OperationView> {

@@ -4,6 +4,7 @@ import type {
   Evidence,
   Fallback,
   Loss,
+  LostCheckpoint,
   Network,
   Resources,
   SandboxId,
@@ -51,6 +52,7 @@ export interface Sandbox {
   readonly endsAt: number | null;
   readonly lost: readonly Loss[];
   readonly reason: string | null;
+  readonly lostCheckpoint: LostCheckpoint | null;
   readonly observedAt: number;
   readonly evidence: Evidence;
   readonly createdAt: number;
@@ -58,8 +60,8 @@ export interface Sandbox {
 }
 
 export const SANDBOX_COLUMNS = `id, org, name, runtime, template, config, metadata, timeout_ms, on_timeout, idle_ms,
-  on_idle, state, seq, generation, base_id, checkpoint_id, ends_at, lost, reason, observed_at, evidence,
-  created_at, started_at`;
+  on_idle, state, seq, generation, base_id, checkpoint_id, ends_at, lost, reason, lost_checkpoint,
+  observed_at, evidence, created_at, started_at`;
 
 /** The columns and the record have the same meaning field by field; the schema's checks stand behind the casts. */
 export function toSandbox(row: Row): Sandbox {
@@ -67,6 +69,7 @@ export function toSandbox(row: Row): Sandbox {
     config,
     metadata,
     lost,
+    lost_checkpoint: lostCheckpoint,
     timeout_ms: timeoutMs,
     on_timeout: onTimeout,
     idle_ms: idleMs,
@@ -84,6 +87,7 @@ export function toSandbox(row: Row): Sandbox {
     config: JSON.parse(String(config)),
     metadata: JSON.parse(String(metadata)),
     lost: JSON.parse(String(lost)),
+    lostCheckpoint: lostCheckpoint === null ? null : JSON.parse(String(lostCheckpoint)),
     timeoutMs,
     onTimeout,
     idleMs,
@@ -165,6 +169,7 @@ export interface SandboxChange {
   readonly timeoutMs?: number | null;
   readonly lost?: readonly Loss[];
   readonly reason?: string | null;
+  readonly lostCheckpoint?: LostCheckpoint | null;
   readonly evidence?: Evidence;
   readonly observedAt?: number;
   readonly startedAt?: number;
@@ -179,7 +184,7 @@ export async function updateSandbox(
   const after = { ...before, ...change };
   await tx.query(
     `UPDATE sandboxes SET ends_at = $2, timeout_ms = $3, lost = $4, reason = $5, evidence = $6, observed_at = $7,
-       started_at = $8 WHERE id = $1`,
+       started_at = $8, lost_checkpoint = $9 WHERE id = $1`,
     [
       after.id,
       after.endsAt,
@@ -189,6 +194,7 @@ export async function updateSandbox(
       after.evidence,
       after.observedAt,
       after.startedAt,
+      after.lostCheckpoint === null ? null : JSON.stringify(after.lostCheckpoint),
     ],
   );
   if (change.config !== undefined) {
@@ -204,6 +210,7 @@ export interface SandboxFilter {
   readonly org?: string;
   readonly states?: readonly SandboxState[];
   readonly metadata?: Readonly<Record<string, string>>;
+  readonly name?: string | undefined;
   /**
    * Of those that run or sleep: whether it is awake for its owner. One that is snapshotted or forked is, though some
    * runtimes put it to sleep for a moment.
@@ -218,6 +225,7 @@ const COPIED = `EXISTS (SELECT 1 FROM operations o
 function conditionsOf(filter: SandboxFilter, mark: (value: string | number) => string): string[] {
   const conditions: string[] = [];
   if (filter.org !== undefined) conditions.push(`org = ${mark(filter.org)}`);
+  if (filter.name !== undefined) conditions.push(`name = ${mark(filter.name)}`);
   if (filter.states !== undefined) conditions.push(`state IN (${filter.states.map(mark).join(', ')})`);
   if (filter.awake === true) conditions.push(`(state = 'running' OR (${PASSING} AND ${COPIED}))`);
   if (filter.awake === false) conditions.push(`(${PASSING} AND NOT ${COPIED})`);

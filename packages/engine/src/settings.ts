@@ -29,6 +29,16 @@ export interface Settings {
   readonly keepPrevious: number;
   /** How long before a checkpoint expires its expiry is announced. */
   readonly expiryNoticeMs: number;
+  /** How long the rounds wait between two looks at all checkpoints, in presence and sizes. */
+  readonly inspectEveryMs: number;
+  /** The same for checkpoints that a provider keeps, where each look is a request to the provider. */
+  readonly inspectExternalEveryMs: number;
+  /** How long a look at one checkpoint may take before its health is `unknown`. */
+  readonly inspectMs: number;
+  /** How many checkpoints are looked at at once. */
+  readonly inspectHands: number;
+  /** The part of its time that each of those looks in the background may take; it rests for the other part. */
+  readonly inspectLoad: number;
   /** A sealed checkpoint's contents are read again after this long. */
   readonly scrubEveryMs: number;
   /** A difference between wall clock and monotonic clock larger than this is a jump. */
@@ -53,6 +63,11 @@ export const DEFAULT_SETTINGS: Settings = {
   idempotencyMs: 24 * 3_600_000,
   keepPrevious: 1,
   expiryNoticeMs: 24 * 3_600_000,
+  inspectEveryMs: 15_000,
+  inspectExternalEveryMs: 600_000,
+  inspectMs: 10_000,
+  inspectHands: 2,
+  inspectLoad: 0.1,
   scrubEveryMs: 7 * 24 * 3_600_000,
   clockJumpMs: 5_000,
   defaultIdleMs: 300_000,

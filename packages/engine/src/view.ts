@@ -1,11 +1,17 @@
 /** Records as callers see them. */
 import type { CheckpointView, OperationView, SandboxView, TemplateView } from '@torpor/protocol';
 import { type Checkpoint, EVERYBODY } from './checkpoints/checkpoint.ts';
+import { viewHealth } from './checkpoints/health.ts';
 import type { OpenOperation, Operation } from './operations/operation.ts';
 import type { Sandbox } from './sandbox.ts';
 import type { Template } from './templates/template.ts';
 
-export function viewSandbox(sandbox: Sandbox, open: OpenOperation | null): SandboxView {
+/** `checkpoint` is the one that the sandbox would be resumed from, where it has one. */
+export function viewSandbox(
+  sandbox: Sandbox,
+  open: OpenOperation | null,
+  checkpoint: Checkpoint | undefined,
+): SandboxView {
   const { config } = sandbox;
   return {
     id: sandbox.id,
@@ -17,6 +23,7 @@ export function viewSandbox(sandbox: Sandbox, open: OpenOperation | null): Sandb
     runtime: sandbox.runtime,
     template: sandbox.template,
     checkpointId: sandbox.checkpointId,
+    checkpointHealth: viewHealth(sandbox, checkpoint),
     baseId: sandbox.baseId,
     createdAt: sandbox.createdAt,
     startedAt: sandbox.startedAt,
@@ -35,14 +42,15 @@ export function viewSandbox(sandbox: Sandbox, open: OpenOperation | null): Sandb
     resources: config.resources,
     lost: [...sandbox.lost],
     reason: sandbox.reason,
+    lostCheckpoint: sandbox.lostCheckpoint,
     operationId: open?.id ?? null,
     operationKind: open?.kind ?? null,
   };
 }
 
 export function viewCheckpoint(checkpoint: Checkpoint, names: readonly string[]): CheckpointView {
-  const { id, sandboxId, parentId, state, health, healthDetail, verifiedAt, runtime, parts, external } =
-    checkpoint;
+  const { id, sandboxId, parentId, state, runtime, parts, external } = checkpoint;
+  const { health, healthCode, healthDetail, faults, verifiedAt } = checkpoint;
   const { replayable, recovered, location, bytes, createdAt, sealedAt, expiresAt } = checkpoint;
   const about = {
     id,
@@ -50,7 +58,9 @@ export function viewCheckpoint(checkpoint: Checkpoint, names: readonly string[])
     parentId,
     state,
     health,
+    healthCode,
     healthDetail,
+    faults: [...faults],
     verifiedAt,
     runtime,
     parts,

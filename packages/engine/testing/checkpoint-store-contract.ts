@@ -9,7 +9,7 @@ import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { type CheckpointId, TorporError } from '@torpor/protocol';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import type { CheckpointStore } from '../src/ports/checkpoint-store.ts';
+import type { CheckpointStore, ContentSelection } from '../src/ports/checkpoint-store.ts';
 import { failureOf, fill, listed, manifestFor, newCheckpointId, sealSmall } from './small-checkpoint.ts';
 
 export interface CheckpointStoreSubject {
@@ -306,6 +306,48 @@ export function checkpointStoreContract(name: string, create: () => Promise<Chec
           await subject.damage.editDigests(id, edit);
           await expectAll([() => store.verify(id)], { code: 'checkpoint_corrupt', details });
         }
+      });
+    });
+
+    describe('a look at some of the entries (R91)', () => {
+      const dir: ContentSelection = { how: 'only', names: ['dir'] };
+      const rest: ContentSelection = { how: 'except', names: ['dir'] };
+
+      it('finds what is wrong with them, and sees nothing of the others', async () => {
+        const { manifest } = await sealSmall(store, id);
+        await subject.damage.deleteEntry(id, 'dir/b.txt');
+        const missing = { code: 'checkpoint_missing', details: { entry: 'dir/b.txt' } };
+        for (const look of ['inspect', 'verify'] as const) {
+          expect(await failureOf(store[look](id, undefined, dir))).toMatchObject(missing);
+          await store[look](id, undefined, rest);
+        }
+        expect(await store.inspect(id, undefined, rest)).toEqual(manifest);
+        await subject.damage.addEntry(id, 'added');
+        const added = { code: 'checkpoint_corrupt', details: { entry: 'added', damage: 'unexpected' } };
+        expect(await failureOf(store.inspect(id, undefined, rest))).toMatchObject(added);
+      });
+
+      it('fails for all of them when the checkpoint is missing', async () => {
+        await sealSmall(store, id);
+        await subject.damage.deleteCheckpoint(id);
+        for (const selection of [dir, rest]) {
+          expect((await failureOf(store.inspect(id, undefined, selection))).code).toBe('checkpoint_missing');
+        }
+      });
+
+      it('records digests of what it read, and compares only that', async () => {
+        await sealSmall(store, id);
+        expect((await store.verify(id, undefined, rest)).digested).toBe(5);
+        await subject.damage.replaceEntry(id, 'dir/b.txt', 'FOUR');
+        // Nobody has read it before, so this is what later reads are compared with.
+        expect((await store.verify(id, undefined, dir)).digested).toBe(4);
+        await subject.damage.replaceEntry(id, 'dir/b.txt', 'four');
+        const details = { entry: 'dir/b.txt', damage: 'digest' };
+        for (const selection of [dir, undefined]) {
+          const failure = await failureOf(store.verify(id, undefined, selection));
+          expect(failure).toMatchObject({ code: 'checkpoint_corrupt', details });
+        }
+        await store.verify(id, undefined, rest);
       });
     });
 

@@ -43,8 +43,12 @@ export interface MemoryRuntimeOptions {
   readonly capabilities?: Partial<Capabilities>;
 }
 
+const FILES = 'image.json';
+const MEMORY = 'memory.json';
+
 export class MemoryRuntime implements Runtime {
   readonly name: string;
+  readonly memoryEntries = [MEMORY];
   /** Changes with an "upgrade": memory images of another build cannot be used. */
   build = 'build-1';
   /** Tells the engine that an instance was kept from something. */
@@ -94,7 +98,8 @@ export class MemoryRuntime implements Runtime {
     const alive = [...this.of(instance.sandboxId)].find(([, running]) => running.state !== 'dead');
     if (alive !== undefined)
       throw new Error(`Generation ${alive[0]} is still alive beside ${instance.generation}.`);
-    const image = await this.read(from);
+    const files = await this.readFiles(from);
+    const counter = use === 'memory' && from.parts.memory ? await this.readCounter(from) : null;
     // Whoever aborted it may have destroyed the instance already: it must not come to be after that.
     signal.throwIfAborted();
     if (use === 'memory' && from.needs['build'] !== this.build) {
@@ -102,10 +107,9 @@ export class MemoryRuntime implements Runtime {
         checkpointId: from.id,
       });
     }
-    const counter = use === 'memory' ? image.counter : null;
     this.of(instance.sandboxId).set(instance.generation, {
       state: 'running',
-      files: new Map(Object.entries(image.files)),
+      files: new Map(Object.entries(files)),
       counter: counter ?? 0,
       network,
     });
@@ -186,13 +190,13 @@ export class MemoryRuntime implements Runtime {
   }
 
   async inspect(checkpoint: SealedCheckpoint): Promise<MemoryVerdict> {
-    await this.read(checkpoint);
+    await this.readFiles(checkpoint);
     if (checkpoint.needs['build'] === this.build) return { usable: true };
     return { usable: false, why: `made by ${String(checkpoint.needs['build'])}` };
   }
 
   async verify(checkpoint: SealedCheckpoint): Promise<void> {
-    await this.read(checkpoint);
+    await this.readFiles(checkpoint);
   }
 
   async discard(_?: SealedCheckpoint): Promise<void> {}
@@ -227,8 +231,10 @@ export class MemoryRuntime implements Runtime {
     }
   }
 
+  /** Without a counter when its memory is not there or damaged. */
   async contents(checkpoint: SealedCheckpoint): Promise<Image> {
-    return this.read(checkpoint);
+    const counter = await this.readCounter(checkpoint).catch(() => null);
+    return { files: await this.readFiles(checkpoint), counter };
   }
 
   private of(id: SandboxId): Map<number, Running> {
@@ -257,28 +263,35 @@ export class MemoryRuntime implements Runtime {
     );
   }
 
-  private async write(staging: Staging, content: Image): Promise<Captured> {
+  private async write(staging: Staging, { files, counter }: Image): Promise<Captured> {
     // Pairs, because V8's JSON.parse may take one escaped key for another (see docs/architecture.md).
-    const text = JSON.stringify({ ...content, files: Object.entries(content.files) });
-    await this.files.put(`${staging.path}/image.json`, text);
+    await this.files.put(`${staging.path}/${FILES}`, JSON.stringify(Object.entries(files)));
+    if (counter !== null) await this.files.put(`${staging.path}/${MEMORY}`, JSON.stringify(counter));
     return {
-      parts: { files: true, memory: content.counter !== null },
+      parts: { files: true, memory: counter !== null },
       needs: { build: this.build },
       standsOn: [],
       external: null,
     };
   }
 
-  private async read(checkpoint: SealedCheckpoint): Promise<Image> {
-    const text = await this.files.get(`${checkpoint.path}/image.json`);
+  private async readFiles(checkpoint: SealedCheckpoint): Promise<Record<string, string>> {
+    return Object.fromEntries((await this.read(checkpoint, FILES)) as [string, string][]);
+  }
+
+  private async readCounter(checkpoint: SealedCheckpoint): Promise<number> {
+    return (await this.read(checkpoint, MEMORY)) as number;
+  }
+
+  private async read(checkpoint: SealedCheckpoint, name: string): Promise<unknown> {
+    const text = await this.files.get(`${checkpoint.path}/${name}`);
     const about = { checkpointId: checkpoint.id };
     if (text === undefined)
-      throw new TorporError('checkpoint_missing', `${checkpoint.id} has no image.`, about);
+      throw new TorporError('checkpoint_missing', `${checkpoint.id} has no ${name}.`, about);
     try {
-      const { files, counter } = JSON.parse(text) as { files: [string, string][]; counter: number | null };
-      return { files: Object.fromEntries(files), counter };
+      return JSON.parse(text);
     } catch (cause) {
-      throw new TorporError('checkpoint_corrupt', `The image of ${checkpoint.id} is damaged.`, {
+      throw new TorporError('checkpoint_corrupt', `${name} of ${checkpoint.id} is damaged.`, {
         ...about,
         cause,
       });

@@ -222,6 +222,31 @@ export function describeSealing(bench: RuntimeBench): void {
       expect(await listedInstances(bench.subject.runtime)).toEqual([]);
     });
 
+    it('whose memory alone is missing or damaged still gives its files back (R91, R93)', async ({ skip }) => {
+      const { runtime, store, program, memoryDamages } = bench.subject;
+      skip(bench.can.pause !== 'memory', 'it does not keep memory');
+      skip(memoryDamages === undefined, 'its memory cannot be told from the rest');
+      const { memoryEntries: names } = runtime;
+      for (const [what, damage] of Object.entries(memoryDamages ?? {})) {
+        const instance = await bench.started();
+        await program.write(instance, 'a', what);
+        const checkpoint = await paused(bench.subject, instance, 'memory');
+        await damage(checkpoint);
+        const memory = store.inspect(checkpoint.id, unhurried, { how: 'only', names });
+        expect((await failureOf(memory)).code, what).toMatch(/^checkpoint_(missing|corrupt)$/);
+        // Neither the store nor the runtime has anything to say against the files.
+        await store.inspect(checkpoint.id, unhurried, { how: 'except', names });
+        await store.verify(checkpoint.id, unhurried, { how: 'except', names });
+        await runtime.inspect(checkpoint, unhurried);
+        await runtime.verify(checkpoint, unhurried);
+        const restarted = newInstance();
+        const result = await startFrom(bench.subject, restarted, checkpoint, 'files');
+        expect(result, what).toEqual({ kind: 'files', lost: ['processes'] });
+        expect(await program.read(restarted, 'a')).toBe(what);
+        await runtime.destroy(restarted, unhurried);
+      }
+    });
+
     it('that is kept elsewhere is not there any more once it is discarded', async ({ skip }) => {
       skip(bench.template.path !== null, 'it is kept here');
       const { runtime, program } = bench.subject;

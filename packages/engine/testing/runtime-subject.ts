@@ -30,6 +30,11 @@ export interface RuntimeUnderTest {
   wipe(instance: Instance): Promise<void>;
   /** What a bad disk, or whoever else keeps it, does to the content of a sealed checkpoint. */
   damage(checkpoint: SealedCheckpoint, how: Damage): Promise<void>;
+  /**
+   * Ways in which only the memory of a sealed checkpoint is damaged, by what is done to it. Absent where memory
+   * cannot be told from the rest, because somebody else keeps it or there is none.
+   */
+  readonly memoryDamages?: Readonly<Record<string, (checkpoint: SealedCheckpoint) => Promise<void>>>;
   /** What can happen to one; without, both can. */
   readonly damages?: readonly Damage[];
   /** The runtime of a server that was restarted. Absent where the instances live in the runtime's own memory. */

@@ -1,4 +1,4 @@
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { appendFile, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { openDirectoryStore } from '../src/checkpoint-store/directory.ts';
@@ -20,7 +20,8 @@ describeRuntimeContract('a provider’s, with snapshots', () =>
 );
 
 async function atAProvider(runtime: ProviderRuntime): Promise<RuntimeUnderTest> {
-  return { ...(await inMemory(runtime)), damages: ['missing'], damage: ({ id }) => runtime.lose(id) };
+  const { memoryDamages: _, ...subject } = await inMemory(runtime);
+  return { ...subject, damages: ['missing'], damage: ({ id }) => runtime.lose(id) };
 }
 
 async function inMemory(runtime: MemoryRuntime): Promise<RuntimeUnderTest> {
@@ -38,6 +39,10 @@ async function inMemory(runtime: MemoryRuntime): Promise<RuntimeUnderTest> {
     damage: ({ path }, how) => {
       const image = join(path ?? '', 'image.json');
       return how === 'missing' ? rm(image) : writeFile(image, '{');
+    },
+    memoryDamages: {
+      'memory.json missing': ({ path }) => rm(join(path ?? '', 'memory.json')),
+      'memory.json longer': ({ path }) => appendFile(join(path ?? '', 'memory.json'), '!'),
     },
     dispose: async () => {
       const { destroy }: Runtime = runtime;

@@ -1,6 +1,12 @@
 /** A checkpoint store in memory, for tests that run thousands of histories. It keeps the port's promises. */
 import { type CheckpointId, TorporError } from '@torpor/protocol';
-import type { CheckpointStore, Manifest, Staging } from '../src/ports/checkpoint-store.ts';
+import {
+  type CheckpointStore,
+  type ContentSelection,
+  isSelected,
+  type Manifest,
+  type Staging,
+} from '../src/ports/checkpoint-store.ts';
 
 /** Text by path; what a runtime puts into a staging directory and reads from a sealed one. */
 export interface Files {
@@ -12,10 +18,13 @@ interface Kept {
   state: 'staged' | 'sealed';
   content: Map<string, string>;
   manifest: Manifest | undefined;
+  /** What was sealed, to compare contents with. */
+  sealed: ReadonlyMap<string, string>;
 }
 
 export class VirtualStore implements CheckpointStore, Files {
   private readonly kept = new Map<CheckpointId, Kept>();
+  private readonly away = new Map<CheckpointId, Kept>();
 
   async put(path: string, text: string): Promise<void> {
     const [id, name] = this.split(path);
@@ -32,7 +41,7 @@ export class VirtualStore implements CheckpointStore, Files {
 
   async stage(id: CheckpointId): Promise<Staging> {
     if (this.kept.get(id)?.state === 'sealed') throw new TorporError('conflict', `${id} is sealed.`);
-    this.kept.set(id, { state: 'staged', content: new Map(), manifest: undefined });
+    this.kept.set(id, { state: 'staged', content: new Map(), manifest: undefined, sealed: new Map() });
     return { checkpointId: id, path: this.path(id) };
   }
 
@@ -47,6 +56,7 @@ export class VirtualStore implements CheckpointStore, Files {
     }));
     kept.manifest ??= { ...manifest, version: 1, entries };
     kept.state = 'sealed';
+    kept.sealed = new Map(kept.content);
     return { manifest: kept.manifest, bytes: entries.reduce((sum, { bytes }) => sum + bytes, 0) };
   }
 
@@ -56,19 +66,25 @@ export class VirtualStore implements CheckpointStore, Files {
     return kept.manifest;
   }
 
-  async inspect(id: CheckpointId): Promise<Manifest> {
+  async inspect(id: CheckpointId, _?: AbortSignal, selection?: ContentSelection): Promise<Manifest> {
     const manifest = await this.read(id);
     for (const { path, bytes } of manifest.entries) {
+      if (!isSelected(path, selection)) continue;
       const text = this.kept.get(id)?.content.get(path);
-      if (text === undefined) throw this.missing(id);
-      if (text.length !== bytes)
-        throw new TorporError('checkpoint_corrupt', `${path} of ${id} has another size.`);
+      if (text === undefined) throw this.missing(id, path);
+      if (text.length !== bytes) throw this.corrupt(id, path, 'size');
     }
     return manifest;
   }
 
-  async verify(id: CheckpointId) {
-    return { manifest: await this.inspect(id), digested: 0 };
+  async verify(id: CheckpointId, signal?: AbortSignal, selection?: ContentSelection) {
+    const manifest = await this.inspect(id, signal, selection);
+    for (const { path } of manifest.entries) {
+      const kept = this.kept.get(id);
+      if (!isSelected(path, selection) || kept?.content.get(path) === kept?.sealed.get(path)) continue;
+      throw this.corrupt(id, path, 'digest');
+    }
+    return { manifest, digested: 0 };
   }
 
   location(id: CheckpointId): string {
@@ -91,18 +107,49 @@ export class VirtualStore implements CheckpointStore, Files {
     return { freeBytes: Number.MAX_SAFE_INTEGER, totalBytes: Number.MAX_SAFE_INTEGER };
   }
 
-  /** What a bad disk does. */
-  damage(id: CheckpointId, how: 'missing' | 'corrupt'): void {
+  /** What a bad disk does, to one entry or to all of them. `altered` keeps size and syntax. */
+  damage(id: CheckpointId, how: 'missing' | 'corrupt' | 'altered', entry?: string): void {
     const content = this.kept.get(id)?.content;
-    for (const [path, text] of content ?? []) {
+    for (const [path, text] of [...(content ?? [])]) {
+      if (entry !== undefined && entry !== path) continue;
       if (how === 'missing') content?.delete(path);
-      else content?.set(path, `${text}!`);
+      else content?.set(path, how === 'corrupt' ? `${text}!` : altered(text));
     }
   }
 
-  private missing(id: CheckpointId): TorporError {
-    return new TorporError('checkpoint_missing', `Checkpoint ${id} is not in the store.`, {
+  /** Undoes `damage`, as a restored backup does. */
+  mend(id: CheckpointId): void {
+    const kept = this.kept.get(id);
+    if (kept !== undefined) kept.content = new Map(kept.sealed);
+  }
+
+  /** Somebody moves the directory of a checkpoint elsewhere, and back. */
+  takeAway(id: CheckpointId): void {
+    this.move(id, this.kept, this.away);
+  }
+
+  bringBack(id: CheckpointId): void {
+    this.move(id, this.away, this.kept);
+  }
+
+  private move(id: CheckpointId, from: Map<CheckpointId, Kept>, to: Map<CheckpointId, Kept>): void {
+    const kept = from.get(id);
+    from.delete(id);
+    if (kept !== undefined) to.set(id, kept);
+  }
+
+  private missing(id: CheckpointId, entry?: string): TorporError {
+    const what = entry === undefined ? `Checkpoint ${id}` : `${entry} of ${id}`;
+    return new TorporError('checkpoint_missing', `${what} is not in the store.`, {
       checkpointId: id,
+      details: { location: this.location(id), ...(entry === undefined ? {} : { entry }) },
+    });
+  }
+
+  private corrupt(id: CheckpointId, entry: string, damage: 'size' | 'digest'): TorporError {
+    return new TorporError('checkpoint_corrupt', `${entry} of ${id} has another ${damage}.`, {
+      checkpointId: id,
+      details: { location: this.location(id), entry, damage },
     });
   }
 
@@ -110,4 +157,8 @@ export class VirtualStore implements CheckpointStore, Files {
     const [place, name = ''] = path.split('/');
     return [(place ?? '').slice('virtual:'.length) as CheckpointId, name];
   }
+}
+
+function altered(text: string): string {
+  return text.replace(/[a-z0-9](?=[^a-z0-9]*$)/i, (last) => (last === '7' ? '8' : '7'));
 }

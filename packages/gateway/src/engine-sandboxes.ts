@@ -9,8 +9,10 @@ export function engineSandboxes(engine: () => Engine, openPorts: Sandboxes['open
       const found = await engine().find(id);
       if (found === undefined) return undefined;
       const { org, dialect, sandbox } = found;
-      const { name, state, generation, startedAt, autoResume, preview, services, reason } = sandbox;
-      return { id, org, dialect, name, state, generation, startedAt, autoResume, preview, services, reason };
+      const { name, state, generation, startedAt, autoResume, preview, services } = sandbox;
+      const { reason, lostCheckpoint } = sandbox;
+      const facts = { id, org, dialect, name, state, generation, startedAt, autoResume, preview, services };
+      return { ...facts, reason, lostCheckpoint };
     },
     async wake({ org, id }: SandboxFacts, signal) {
       await engine().resume({ org, signal }, id);

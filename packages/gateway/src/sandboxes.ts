@@ -1,6 +1,6 @@
 /** What the gateway needs to know of sandboxes and to ask of them; the engine does the rest. */
 import type { Address, AgentAddress } from '@torpor/engine';
-import type { SandboxId, SandboxState, Service } from '@torpor/protocol';
+import type { LostCheckpoint, SandboxId, SandboxState, Service } from '@torpor/protocol';
 import type { PreviewRoute } from './route/route.ts';
 
 /** A sandbox as the gateway sees it. All but state, generation and start stay the same for its whole life. */
@@ -18,6 +18,8 @@ export interface SandboxFacts {
   readonly services: readonly Pick<Service, 'name' | 'port'>[];
   /** Why it is lost or has failed. */
   readonly reason: string | null;
+  /** The checkpoint that it is lost for. */
+  readonly lostCheckpoint: LostCheckpoint | null;
 }
 
 /** Failures are `TorporError`s. None of these may hang: whoever implements them bounds them. */

@@ -35,6 +35,7 @@ export class FakeSandboxes implements Sandboxes {
       dialect: 'native',
       services: [],
       reason: null,
+      lostCheckpoint: null,
       ...more,
     };
     const sandbox = {

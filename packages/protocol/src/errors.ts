@@ -305,9 +305,14 @@ export class TorporError extends Error {
     return this.extra.hint ?? FACTS[this.code].hint;
   }
 
-  /** The same error with more of the ids filled in; those it has already stay. */
+  /** The same error with more of the ids and details filled in; those it has already stay. */
   with(extra: ErrorDetails): TorporError {
-    return new TorporError(this.code, this.message, { ...extra, ...this.extra });
+    const details = { ...extra.details, ...this.extra.details };
+    return new TorporError(this.code, this.message, {
+      ...extra,
+      ...this.extra,
+      ...(Object.keys(details).length === 0 ? {} : { details }),
+    });
   }
 
   toBody(): ErrorBody {

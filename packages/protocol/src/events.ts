@@ -7,6 +7,7 @@ import { idSchema } from './ids.ts';
 import { networkSchema } from './requests.ts';
 import {
   checkpointHealthSchema,
+  checkpointPartSchema,
   lossSchema,
   operationKindSchema,
   sandboxStateSchema,
@@ -14,6 +15,12 @@ import {
 } from './states.ts';
 
 const errorData = z.object({ code: z.string(), message: z.string() });
+
+/** A start that failed on a checkpoint says on which, and where it is. */
+const startErrorData = errorData.extend({
+  checkpointId: idSchema('ckpt').optional(),
+  location: z.string().nullable().optional(),
+});
 
 /** Why a sandbox pauses or is killed. */
 export const reasonSchema = z.enum([
@@ -49,15 +56,22 @@ const repairData = z.object({ found: z.string(), previousState: sandboxStateSche
 export const EVENT_DATA = {
   'sandbox.created': z.object({ template: z.string().nullable(), runtime: z.string() }),
   'sandbox.started': startedData,
-  'sandbox.failed': z.object({ error: errorData }),
+  'sandbox.failed': z.object({ error: startErrorData }),
   'sandbox.pausing': z.object({ reason: reasonSchema, mode: z.enum(['memory', 'files']) }),
   'sandbox.paused': sealedData.extend({ lost: z.array(lossSchema) }),
   'sandbox.pause_failed': z.object({ error: errorData }),
   'sandbox.resuming': z.object({ reason: reasonSchema }),
   'sandbox.resumed': startedData,
-  'sandbox.resume_failed': z.object({ error: errorData }),
+  'sandbox.resume_failed': z.object({ error: startErrorData }),
   'sandbox.recovered': sealedData.extend({ ...repairData.shape, lost: z.array(lossSchema) }),
-  'sandbox.lost': z.object({ reason: z.string(), previousState: sandboxStateSchema }),
+  /** The checkpoint whose files were proved unusable, where it is and how; absent when there never was one. */
+  'sandbox.lost': z.object({
+    reason: z.string(),
+    previousState: sandboxStateSchema,
+    checkpointId: idSchema('ckpt').optional(),
+    location: z.string().nullable().optional(),
+    code: z.string().optional(),
+  }),
   'sandbox.killing': z.object({ reason: reasonSchema, superseded: operationKindSchema.nullable() }),
   'sandbox.killed': z.object({}),
   'lifetime.set': z.object({ endsAt: z.number().nullable(), timeoutSeconds: z.number().nullable() }),
@@ -87,6 +101,9 @@ export const EVENT_DATA = {
     health: checkpointHealthSchema,
     code: z.string().nullable(),
     detail: z.string().nullable(),
+    /** The parts that are known to be damaged or missing. */
+    parts: z.array(checkpointPartSchema).optional(),
+    location: z.string().nullable().optional(),
   }),
   'checkpoint.expiring': z.object({ checkpointId: idSchema('ckpt'), expiresAt: z.number() }),
   'checkpoint.deleted': z.object({

@@ -4,12 +4,13 @@ import { idSchema } from './ids.ts';
 import { sandboxStateSchema } from './states.ts';
 
 export const findingSchema = z.object({
-  sandboxId: idSchema('sbx'),
-  state: sandboxStateSchema,
+  sandboxId: idSchema('sbx').nullable().meta({ description: 'Null for the checkpoint of a template.' }),
+  state: sandboxStateSchema.nullable(),
   checkpointId: idSchema('ckpt').nullable(),
-  what: z.enum(['unknown', 'damaged', 'lost', 'recovered']).meta({
+  what: z.enum(['unknown', 'damaged', 'missing', 'lost', 'recovered']).meta({
     description:
-      'unknown: the runtime could not be asked. damaged: its checkpoint is. lost: nothing usable is left. ' +
+      'unknown: the runtime or the checkpoint store could not be asked. damaged: a part of the checkpoint is. ' +
+      'missing: the files of the checkpoint are not there. lost: nothing usable is left. ' +
       'recovered: its files came back, its processes did not.',
   }),
   detail: z.string(),
@@ -32,6 +33,9 @@ export const fsckReportSchema = z
       .number()
       .int()
       .meta({ description: "How many of the caller's organisation were looked at." }),
+    checkpoints: z.number().int().meta({
+      description: 'How many checkpoints of the organisation were looked at, in presence and sizes.',
+    }),
     findings: z.array(findingSchema),
     durationMs: z.number().int(),
   })

@@ -8,6 +8,7 @@ export * from './files.ts';
 export * from './fsck.ts';
 export * from './ids.ts';
 export * from './keys.ts';
+export * from './lost.ts';
 export * from './page.ts';
 export * from './ports.ts';
 export * from './processes.ts';

@@ -71,6 +71,10 @@ export const CHECKPOINT_HEALTH = ['ok', 'damaged', 'unknown'] as const;
 export const checkpointHealthSchema = z.enum(CHECKPOINT_HEALTH);
 export type CheckpointHealth = z.infer<typeof checkpointHealthSchema>;
 
+/** What a checkpoint keeps. Each part is judged by itself. */
+export const checkpointPartSchema = z.enum(['files', 'memory']);
+export type CheckpointPart = z.infer<typeof checkpointPartSchema>;
+
 /** What of a sandbox did not come back. */
 export const LOSSES = ['processes', 'files', 'connections'] as const;
 export const lossSchema = z.enum(LOSSES);

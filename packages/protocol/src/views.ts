@@ -5,6 +5,7 @@ import { idSchema } from './ids.ts';
 import { networkSchema, resourcesSchema, serviceSchema } from './requests.ts';
 import {
   checkpointHealthSchema,
+  checkpointPartSchema,
   checkpointStateSchema,
   fallbackSchema,
   lossSchema,
@@ -33,6 +34,44 @@ export const errorBodySchema = z
 export const evidenceSchema = z.enum(['running', 'frozen', 'gone', 'unknown', 'ledger']);
 export type Evidence = z.infer<typeof evidenceSchema>;
 
+/** What is known against one part of a checkpoint. */
+export const checkpointFaultSchema = z
+  .object({
+    part: checkpointPartSchema,
+    found: z.enum(['inspection', 'contents']).meta({
+      description:
+        'inspection: something is not there or has another size, and the next look clears it when it is back. ' +
+        'contents: the bytes differ, which only a new verification clears.',
+    }),
+    code: z.enum(ERROR_CODES),
+    detail: z.string(),
+    foundAt: z.number().int(),
+  })
+  .meta({ id: 'CheckpointFault' });
+export type CheckpointFault = z.infer<typeof checkpointFaultSchema>;
+
+/** The checkpoint for which a sandbox is lost. */
+export const lostCheckpointSchema = z.object({
+  checkpointId: idSchema('ckpt'),
+  location: z.string().nullable(),
+  code: z.enum(ERROR_CODES),
+});
+export type LostCheckpoint = z.infer<typeof lostCheckpointSchema>;
+
+/** Of the checkpoint that a sandbox would be resumed from. */
+const sandboxCheckpointHealthSchema = z.object({
+  health: z.enum(['ok', 'damaged', 'missing', 'unknown']).meta({
+    description:
+      'missing: the files of the checkpoint are not there. damaged: a part of it is, see `parts`. ' +
+      'unknown: it could not be read, which says nothing against it.',
+  }),
+  reason: z.string().nullable(),
+  /** When its contents were last read whole, with a result. */
+  verifiedAt: z.number().int().nullable(),
+  /** The parts that are damaged or missing. */
+  parts: z.array(checkpointPartSchema),
+});
+
 export const sandboxViewSchema = z
   .object({
     id: idSchema('sbx'),
@@ -44,6 +83,8 @@ export const sandboxViewSchema = z
     runtime: z.string(),
     template: z.string().nullable(),
     checkpointId: idSchema('ckpt').nullable(),
+    /** Null when it has no checkpoint of its own. */
+    checkpointHealth: sandboxCheckpointHealthSchema.nullable(),
     baseId: idSchema('ckpt').nullable(),
     createdAt: z.number().int(),
     startedAt: z.number().int().nullable(),
@@ -62,6 +103,8 @@ export const sandboxViewSchema = z
     resources: resourcesSchema,
     lost: z.array(lossSchema),
     reason: z.string().nullable(),
+    /** Of a sandbox that is lost because no checkpoint could be used. */
+    lostCheckpoint: lostCheckpointSchema.nullable(),
     /** What is under way with it. */
     operationId: idSchema('op').nullable(),
     operationKind: operationKindSchema.nullable(),
@@ -79,7 +122,10 @@ export const checkpointViewSchema = z
     names: z.array(z.string()),
     state: checkpointStateSchema,
     health: checkpointHealthSchema,
+    /** Why it is not ok: `checkpoint_missing`, `checkpoint_corrupt`, `checkpoint_unreadable`, … */
+    healthCode: z.string().nullable(),
     healthDetail: z.string().nullable(),
+    faults: z.array(checkpointFaultSchema),
     verifiedAt: z.number().int().nullable(),
     runtime: z.string(),
     parts: z.object({ files: z.boolean(), memory: z.boolean() }),

@@ -2,7 +2,7 @@
  * A gVisor runtime with a store and everything else a test needs, in directories of its own. Opening one takes
  * seconds, so the tests of a file share one; each of them leaves it empty, and says so.
  */
-import { mkdtemp, readdir, readFile, realpath, rm, writeFile } from 'node:fs/promises';
+import { mkdtemp, readdir, readFile, realpath, rm, truncate, writeFile } from 'node:fs/promises';
 import { request } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -26,7 +26,7 @@ import {
 } from '@torpor/engine/testing';
 import { type AgentClient, asUser } from '@torpor/envd';
 import { agentAt } from '../src/gvisor/agent-door.ts';
-import { needsOf } from '../src/gvisor/checkpoint-needs.ts';
+import { MEMORY, needsOf } from '../src/gvisor/checkpoint-needs.ts';
 import { serverTag } from '../src/gvisor/instance-names.ts';
 import {
   type GvisorRuntimeOptions,
@@ -73,6 +73,15 @@ export async function whyNoGvisor(): Promise<string | null> {
     return 'only root of a Linux machine has gVisor';
   return (await chosenRunsc()) === null ? 'there is no usable runsc on this machine' : null;
 }
+
+const inMemoryPart = ({ path }: SealedCheckpoint, name: string) => join(path ?? '', MEMORY, name);
+
+/** What may happen to the memory image of a checkpoint. */
+export const MEMORY_DAMAGES = {
+  'pages.img.zst missing': (checkpoint) => rm(inMemoryPart(checkpoint, 'pages.img.zst')),
+  'pages.img.zst truncated': (checkpoint) => truncate(inMemoryPart(checkpoint, 'pages.img.zst'), 100),
+  'pieces.json missing': (checkpoint) => rm(inMemoryPart(checkpoint, 'pieces.json')),
+} satisfies Readonly<Record<string, (checkpoint: SealedCheckpoint) => Promise<void>>>;
 
 /** What counts in memory and writes what it is told to; it listens where nothing else does. */
 const COUNTER_PORT = 7_007;
@@ -210,6 +219,7 @@ export async function makeGvisorWorld(options: Partial<GvisorRuntimeOptions> = {
       if (how === 'missing') await rm(layer, { recursive: true });
       else await writeFile(join(layer, 'seal.json'), '{');
     },
+    memoryDamages: MEMORY_DAMAGES,
     dispose: async () => {
       for (const client of clients.splice(0)) client.close();
       for (const instance of await listedInstances(runtime)) await runtime.destroy(instance, unhurried);

@@ -55,6 +55,8 @@ import { validated } from './validate.ts';
 export interface SandboxFilter extends PageOptions {
   readonly state?: SandboxState | readonly SandboxState[] | undefined;
   readonly metadata?: Readonly<Record<string, string>> | undefined;
+  /** Also of sandboxes that have ended, unless `state` says otherwise. */
+  readonly name?: string | undefined;
 }
 
 export type PauseReply = ReturnType<typeof pauseReplySchema.parse>;
@@ -97,10 +99,11 @@ export class Sandboxes {
     return (await this.calls.get(pathOf(id, 'drives'), drivePage, options)).items;
   }
 
-  page({ state, metadata = {}, limit, cursor, ...options }: SandboxFilter = {}): Promise<Page<SandboxView>> {
+  page(filter: SandboxFilter = {}): Promise<Page<SandboxView>> {
+    const { state, metadata = {}, name, limit, cursor, ...options } = filter;
     const states = typeof state === 'string' ? state : state?.join(',');
     const wanted = Object.entries(metadata).map(([key, value]) => [`metadata.${key}`, value]);
-    const query = { state: states, ...Object.fromEntries(wanted), limit, cursor };
+    const query = { state: states, name, ...Object.fromEntries(wanted), limit, cursor };
     return this.calls.get('/v1/sandboxes', sandboxPage, { query, ...options });
   }
 

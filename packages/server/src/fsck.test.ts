@@ -53,6 +53,31 @@ describe('fsck', () => {
     expect(findings.find((one) => one.sandboxId === id)?.what).toMatch(/lost|recovered/);
   });
 
+  it('looks at the checkpoints itself, and says which are missing, damaged or back again (R85, R108)', async () => {
+    type Found = { checkpointId: string | null; what: string; sandboxId: string; detail: string };
+    const found = async () => ((await (await fsck()).json()) as { findings: Found[] }).findings;
+    const paused = async () => {
+      const sandboxId = await server.create();
+      const reply = await server.ask('POST', `/v1/sandboxes/${sandboxId}/pause`);
+      return { sandboxId, checkpointId: reply.json().checkpoint.id as `ckpt_${string}` };
+    };
+    const [gone, hurt] = [await paused(), await paused()];
+    server.world.store.takeAway(gone.checkpointId);
+    server.world.store.damage(hurt.checkpointId, 'missing', 'memory.json');
+    const findings = await found();
+    expect(findings).toContainEqual(expect.objectContaining({ ...gone, what: 'missing', state: 'paused' }));
+    expect(findings).toContainEqual(
+      expect.objectContaining({ ...hurt, what: 'damaged', detail: expect.stringContaining('memory.json') }),
+    );
+    server.world.store.bringBack(gone.checkpointId);
+    expect((await found()).filter(({ what }) => what === 'missing')).toEqual([]);
+    const other = (await (await fsck(server.keys.other)).json()) as {
+      findings: Found[];
+      checkpoints: number;
+    };
+    expect(other).toMatchObject({ findings: [], checkpoints: 0 });
+  });
+
   it('is not for the key of a user', async () => {
     expect((await fsck(server.keys.user)).status).toBe(403);
   });

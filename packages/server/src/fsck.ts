@@ -1,5 +1,5 @@
 /** `POST /v1/admin/fsck`: one round of making what is so and what is written agree, and a report. */
-import type { Engine } from '@torpor/engine';
+import { type Engine, inPages } from '@torpor/engine';
 import {
   type Finding,
   type FsckReport,
@@ -25,6 +25,7 @@ export function fsckRoutes(app: RoutesApp, parts: RouteParts): void {
         operationId: 'fsck',
         summary: 'Compare everything, repair what can be repaired, and report the rest',
         description:
+          'Looks at the presence and sizes of every checkpoint of the organisation while the caller waits. ' +
           'For service keys. The round covers all that the server looks after; findings are those of the organisation.',
         tags: ['server'],
         body: z.strictObject({}),
@@ -39,9 +40,11 @@ export function fsckRoutes(app: RoutesApp, parts: RouteParts): void {
   );
 }
 
-async function check({ engine, clock }: RouteParts, org: string, signal: AbortSignal): Promise<FsckReport> {
+async function check(parts: RouteParts, org: string, signal: AbortSignal): Promise<FsckReport> {
+  const { engine, clock } = parts;
   const began = clock.monotonic();
   const { did, ...round } = await engine.reconcile();
+  const { looked: checkpoints } = await engine.lookAtCheckpoints({ org, external: true }, signal);
   const findings: Finding[] = [];
   let sandboxes = 0;
   for (let cursor: string | null = ''; cursor !== null; ) {
@@ -54,22 +57,37 @@ async function check({ engine, clock }: RouteParts, org: string, signal: AbortSi
     }
     cursor = page.nextCursor;
   }
+  for await (const finding of unhealthy(engine, org, signal)) findings.push(finding);
   const own = did.filter((deed) => deed.org === org || deed.org === null);
   const told = own.map(({ sandboxId, what }) => ({ sandboxId, what }));
-  return { round, did: told, sandboxes, findings, durationMs: Math.round(clock.monotonic() - began) };
+  const durationMs = Math.round(clock.monotonic() - began);
+  return { round, did: told, sandboxes, checkpoints, findings, durationMs };
 }
 
 async function find(engine: Engine, org: string, sandbox: SandboxView): Promise<Finding | undefined> {
-  const { id: sandboxId, state, checkpointId, evidence, lost, reason } = sandbox;
+  const { id: sandboxId, state, checkpointId, checkpointHealth, evidence, lost, reason } = sandbox;
   const about = { sandboxId, state, checkpointId };
-  if (state === 'lost') return { ...about, what: 'lost', detail: reason ?? 'Nothing usable is left of it.' };
+  if (state === 'lost') {
+    const lostId = sandbox.lostCheckpoint?.checkpointId ?? null;
+    const detail = reason ?? 'Nothing usable is left of it.';
+    return { ...about, checkpointId: lostId, what: 'lost', detail };
+  }
   if (state === 'running' && evidence === 'unknown') {
     return { ...about, what: 'unknown', detail: 'The runtime could not say how it is.' };
   }
-  if (state !== 'paused' || checkpointId === null) return undefined;
-  const { health, healthDetail, recovered } = await engine.checkpoint(org, checkpointId);
-  if (health === 'damaged')
-    return { ...about, what: 'damaged', detail: healthDetail ?? 'Its checkpoint is damaged.' };
+  // What is wrong with its checkpoint is a finding of its own.
+  if (state !== 'paused' || checkpointId === null || checkpointHealth?.health !== 'ok') return undefined;
+  const { recovered } = await engine.checkpoint(org, checkpointId);
   if (recovered) return { ...about, what: 'recovered', detail: `It came back without: ${lost.join(', ')}.` };
   return undefined;
+}
+
+/** Every checkpoint of the organisation that is not well, of whatever sandbox or template. */
+async function* unhealthy(engine: Engine, org: string, signal: AbortSignal): AsyncGenerator<Finding> {
+  const pages = inPages((after, limit) => engine.unhealthyCheckpoints(org, after, limit), PAGE);
+  for await (const { id: checkpointId, sandboxId, sandboxState: state, health, detail } of pages) {
+    signal.throwIfAborted();
+    if (health === 'ok') continue;
+    yield { sandboxId, state, checkpointId, what: health, detail: detail ?? `Its checkpoint is ${health}.` };
+  }
 }

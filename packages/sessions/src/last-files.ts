@@ -6,8 +6,8 @@ import type { Session } from './session.ts';
 const LOOKED_AT = 20;
 
 /**
- * A damaged one may be the newest; then the one before it is better than nothing. Files can only be started by the
- * runtime that wrote them: `runtime` is the one that the session wants, if it wants one.
+ * The newest may have damaged files; then the one before it is better than nothing. Memory is not needed. Files can
+ * only be started by the runtime that wrote them: `runtime` is the one that the session wants, if it wants one.
  */
 export async function lastFiles(
   { engine }: Pick<Context, 'engine'>,
@@ -22,7 +22,7 @@ export async function lastFiles(
     const usable = items.find(
       (one) =>
         one.state === 'sealed' &&
-        one.health !== 'damaged' &&
+        !one.faults.some(({ part }) => part === 'files') &&
         one.replayable &&
         one.parts.files &&
         configured.has(one.runtime) &&

@@ -4,7 +4,7 @@ import { teach } from '../build-command.ts';
 import type { Define } from '../cli.ts';
 import { EXIT } from '../exit-codes.ts';
 import { bytes } from '../human-units.ts';
-import { sandboxOf } from '../sandbox-argument.ts';
+import { anySandboxOf } from '../sandbox-argument.ts';
 import { checkpointColumns, checkpointFacts } from '../sandbox-text.ts';
 
 export const define: Define = (command, act) => {
@@ -15,7 +15,7 @@ export const define: Define = (command, act) => {
     .argument('[sandbox]', 'its id or name')
     .action(
       act(async (cli, [sandbox]) => {
-        const id = await sandboxOf(cli, sandbox);
+        const id = await anySandboxOf(cli, sandbox);
         const { sandboxes } = await cli.torpor();
         const items: CheckpointView[] = [];
         let all = 0;

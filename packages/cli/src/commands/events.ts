@@ -3,7 +3,7 @@ import type { EventView } from '@torpor/protocol';
 import { teach } from '../build-command.ts';
 import type { Cli, Define } from '../cli.ts';
 import { parseNumber } from '../human-units.ts';
-import { sandboxOf } from '../sandbox-argument.ts';
+import { anySandboxOf } from '../sandbox-argument.ts';
 import { stateText } from '../sandbox-text.ts';
 
 interface EventsOptions {
@@ -30,7 +30,7 @@ export const define: Define = (command, act) => {
   command.action(
     act<EventsOptions>(async (cli, [sandbox], options) => {
       const torpor = await cli.torpor();
-      const sandboxId = sandbox === undefined ? undefined : await sandboxOf(cli, sandbox);
+      const sandboxId = sandbox === undefined ? undefined : await anySandboxOf(cli, sandbox);
       if (options.follow) {
         const follow = { after: options.after, signal: cli.signal };
         const events =

@@ -1,37 +1,42 @@
 /** `torpor fsck` */
+import type { Finding } from '@torpor/protocol';
 import { teach } from '../build-command.ts';
 import type { Define } from '../cli.ts';
 import { columns } from '../columns.ts';
 import { EXIT } from '../exit-codes.ts';
 import { elapsed } from '../human-units.ts';
 
+const BAD: ReadonlySet<Finding['what']> = new Set(['damaged', 'missing', 'lost']);
+
 export const define: Define = (command, act) => {
   teach(command, {
-    examples: [['torpor fsck', 'compare, repair, report; exits 1 when something is damaged or lost']],
+    examples: [
+      ['torpor fsck', 'compare, repair, report; exits 1 when something is damaged, missing or lost'],
+    ],
     seeAlso: ['doctor', 'checkpoints', 'events'],
   });
   command.action(
     act(async (cli) => {
       const torpor = await cli.torpor();
       const report = await cli.during('Looking at everything…', torpor.fsck({ signal: cli.signal }));
-      const { round, did, findings, sandboxes, durationMs } = report;
+      const { round, did, findings, sandboxes, checkpoints, durationMs } = report;
       const { colors } = cli.io;
       cli.answer(report, () => {
         const summary =
           `${sandboxes} sandboxes in ${elapsed(durationMs)}: ${round.repaired} repaired, ` +
-          `${round.takenUp} operations taken up, ${round.unknown} unknown, ${round.failed} failed`;
+          `${round.takenUp} operations taken up, ${round.unknown} unknown, ${round.failed} failed, ${checkpoints} checkpoints looked at`;
         const deeds = did.map(({ sandboxId, what }) => `${sandboxId}: ${what}\n`).join('');
         if (findings.length === 0) return `${deeds}${summary}`;
         const rows = findings.map((one) => [
-          one.sandboxId,
-          one.state,
+          one.sandboxId ?? '-',
+          one.state ?? '-',
           one.what,
           one.checkpointId ?? '-',
           one.detail,
         ]);
         return `${columns(['SANDBOX', 'STATE', 'FOUND', 'CHECKPOINT', 'DETAIL'], rows, colors)}\n${deeds}${summary}`;
       });
-      const bad = round.failed > 0 || findings.some(({ what }) => what === 'damaged' || what === 'lost');
+      const bad = round.failed > 0 || findings.some(({ what }) => BAD.has(what));
       return bad ? EXIT.general : EXIT.ok;
     }),
   );

@@ -1,7 +1,7 @@
 /** `torpor get` */
 import { teach } from '../build-command.ts';
 import type { Define } from '../cli.ts';
-import { sandboxOf } from '../sandbox-argument.ts';
+import { anySandboxOf } from '../sandbox-argument.ts';
 import { sandboxFacts } from '../sandbox-text.ts';
 
 export const define: Define = (command, act) => {
@@ -15,7 +15,7 @@ export const define: Define = (command, act) => {
   });
   command.action(
     act(async (cli, [given]) => {
-      const id = await sandboxOf(cli, given);
+      const id = await anySandboxOf(cli, given);
       const sandbox = await (await cli.torpor()).sandboxes.get(id, { signal: cli.signal });
       cli.answer(sandbox, () => sandboxFacts(sandbox, cli.io.now(), cli.io.colors));
     }),

@@ -3,7 +3,7 @@ import type { SandboxId } from '@torpor/protocol';
 import { teach } from '../build-command.ts';
 import type { Cli, Define } from '../cli.ts';
 import { CliError } from '../failure.ts';
-import { sandboxOf } from '../sandbox-argument.ts';
+import { anySandboxOf } from '../sandbox-argument.ts';
 import { write } from '../write.ts';
 
 export const define: Define = (command, act) => {
@@ -20,7 +20,7 @@ export const define: Define = (command, act) => {
   });
   command.action(
     act<{ follow?: boolean }>(async (cli, [sandbox, process], { follow }) => {
-      const id = await sandboxOf(cli, sandbox);
+      const id = await anySandboxOf(cli, sandbox);
       const { sandboxes } = await cli.torpor();
       const wanted = process ?? (await onlyOne(cli, id));
       for await (const event of sandboxes.output(id, wanted, { follow, signal: cli.signal })) {

@@ -5,7 +5,7 @@ import type { Define } from '../cli.ts';
 import type { Colors } from '../colors.ts';
 import { columns, facts } from '../columns.ts';
 import { elapsed, relative } from '../human-units.ts';
-import { sandboxOf } from '../sandbox-argument.ts';
+import { anySandboxOf } from '../sandbox-argument.ts';
 
 export const define: Define = (command, act) => {
   command.argument(
@@ -28,7 +28,7 @@ export const define: Define = (command, act) => {
         cli.answer(operation, () => operationFacts(operation, now, cli.io.colors));
         return;
       }
-      const sandboxId = given === undefined ? undefined : await sandboxOf(cli, given);
+      const sandboxId = given === undefined ? undefined : await anySandboxOf(cli, given);
       const items: OperationView[] = [];
       for await (const one of operations.list({ sandboxId, limit: 1_000, signal: cli.signal }))
         items.push(one);

@@ -3,7 +3,7 @@ import { teach } from '../build-command.ts';
 import type { Define } from '../cli.ts';
 import { columns } from '../columns.ts';
 import { relative } from '../human-units.ts';
-import { sandboxOf } from '../sandbox-argument.ts';
+import { anySandboxOf } from '../sandbox-argument.ts';
 
 export const define: Define = (command, act) => {
   command
@@ -13,7 +13,7 @@ export const define: Define = (command, act) => {
     .argument('[sandbox]', 'its id or name')
     .action(
       act(async (cli, [sandbox]) => {
-        const id = await sandboxOf(cli, sandbox);
+        const id = await anySandboxOf(cli, sandbox);
         const items = await (await cli.torpor()).sandboxes.processes(id, { signal: cli.signal });
         const rows = items.map((one) => [
           one.pid === null ? '-' : String(one.pid),

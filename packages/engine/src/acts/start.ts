@@ -4,9 +4,17 @@
  * It tries the sources its policy allows, best first, each under a generation of its own. A failure that
  * may pass stops it at once; only a checkpoint that is itself at fault leads to the next source.
  */
-import { type ErrorCode, type Loss, type SourceKind, TorporError } from '@torpor/protocol';
-import { findCheckpoint, forRuntime, listCheckpoints, markDeleted } from '../checkpoints/checkpoint.ts';
-import { inspectCheckpoint, provesDamage, recordHealth } from '../checkpoints/soundness.ts';
+import {
+  type CheckpointId,
+  type ErrorCode,
+  type Loss,
+  lostDetails,
+  type SourceKind,
+  TorporError,
+} from '@torpor/protocol';
+import { forRuntime, markDeleted } from '../checkpoints/checkpoint.ts';
+import { provesDamage } from '../checkpoints/health.ts';
+import { recordStartFault, requireUsable } from '../checkpoints/soundness.ts';
 import { type Context, note, runtimeOf, take } from '../context.ts';
 import { touch } from '../idleness.ts';
 import { commit, commitForSure, type Held, pass, Undecided } from '../operations/held.ts';
@@ -16,6 +24,7 @@ import type { Instance, Started } from '../ports/runtime.ts';
 import type { Sandbox } from '../sandbox.ts';
 import { within } from '../within.ts';
 import { openDoor } from './door.ts';
+import { checkpointIn, lossBy, proofOfLoss } from './loss.ts';
 import { observe } from './observe.ts';
 import { nothingToStartFrom, type Source, sourcesOf } from './sources.ts';
 
@@ -40,7 +49,10 @@ export async function start(ctx: Context, held: Held, claimed: Sandbox): Promise
     await pass(ctx, operation, 'start-claimed');
     await clear(ctx, held, sandbox, sandbox.generation - 1);
     await pass(ctx, operation, 'start-cleared');
+    // Nothing can be started from a checkpoint whose files are at fault, not even its memory.
+    const withoutFiles = new Set<CheckpointId>();
     for (const source of await sourcesOf(ctx, sandbox, operation)) {
+      if (withoutFiles.has(source.checkpoint.id)) continue;
       sandbox = await aim(ctx, operation, sandbox, source, firstFault);
       try {
         await startFrom(ctx, held, sandbox, source);
@@ -50,8 +62,7 @@ export async function start(ctx: Context, held: Held, claimed: Sandbox): Promise
         if (thrown instanceof FenceLost || thrown instanceof Undecided) throw thrown;
         await clearAnyway(ctx, operation, sandbox);
         if (!isSourceFault(thrown)) throw thrown;
-        if (provesDamage(thrown))
-          await recordHealth(ctx, source.checkpoint, 'damaged', thrown, ctx.clock.now());
+        if (thrown.toBody().details?.['part'] === 'files') withoutFiles.add(source.checkpoint.id);
         firstFault ??= thrown;
       }
     }
@@ -131,19 +142,18 @@ async function aim(
 }
 
 async function startFrom(ctx: Context, held: Held, sandbox: Sandbox, source: Source): Promise<void> {
-  const { id, replayable } = source.checkpoint;
-  const verdict = await inspectCheckpoint(ctx, source.checkpoint, held.signal);
-  if (source.use === 'memory' && !verdict.usable) {
-    throw new TorporError('checkpoint_incompatible', `The memory of ${id}: ${verdict.why}.`, {
-      checkpointId: id,
-    });
-  }
+  const { checkpoint, use } = source;
+  await requireUsable(ctx, checkpoint, use, held.signal);
   await pass(ctx, held.operation, 'start-inspected');
   try {
     await launch(ctx, held, sandbox, source);
   } catch (thrown) {
-    if (replayable || isSourceFault(thrown) || thrown instanceof FenceLost) throw thrown;
-    if (thrown instanceof Undecided) throw thrown;
+    if (thrown instanceof FenceLost || thrown instanceof Undecided) throw thrown;
+    if (provesDamage(thrown)) {
+      await recordStartFault(ctx, checkpoint, use, thrown);
+      throw thrown.with({ checkpointId: checkpoint.id, details: { location: checkpoint.location } });
+    }
+    if (checkpoint.replayable || isSourceFault(thrown)) throw thrown;
     await judge(ctx, held, sandbox, source, thrown);
   }
 }
@@ -290,15 +300,21 @@ async function giveUp(
   sandbox: Sandbox,
   error: TorporError,
 ): Promise<void> {
-  const nothingLeft =
-    sandbox.state === 'resuming' && isSourceFault(error) && !(await hasUsableCheckpoint(ctx, sandbox));
+  const proof =
+    sandbox.state === 'resuming' && isSourceFault(error) ? await proofOfLoss(ctx, sandbox) : undefined;
   await commit(ctx, operation, async (tx, locked) => {
     const now = ctx.clock.now();
     const { code, message } = error;
     const ids = { operationId: operation.id, baseId: locked.checkpointId };
-    const failed = nothingLeft
-      ? new TorporError('lost', `Nothing usable is left: ${message}`, { cause: error })
-      : error;
+    const loss = proof === undefined ? undefined : lossBy(proof);
+    const failed =
+      loss === undefined
+        ? error
+        : new TorporError('lost', `The sandbox is lost: ${loss.reason}`, {
+            sandboxId: locked.id,
+            ...lostDetails(loss),
+            cause: error,
+          });
     // What a snapshot or a fork was asked for is there, sealed and committed; only its source sleeps now.
     const done = operation.kind === 'snapshot' || operation.kind === 'fork';
     await endOperation(
@@ -309,31 +325,18 @@ async function giveUp(
         ? { outcome: 'succeeded', result: { checkpointId: locked.checkpointId } }
         : { outcome: 'failed', error: failed },
     );
-    if (nothingLeft) {
-      const reason = `no usable checkpoint is left: ${message}`;
-      const change = { reason, lost: ['processes', 'files'], evidence: 'ledger', observedAt: now } as const;
+    if (loss !== undefined) {
+      const known = { evidence: 'ledger', observedAt: now } as const;
+      const change = { ...loss, lost: ['processes', 'files'] as const, ...known };
       const head = { operationId: operation.id, baseId: null, checkpointId: null, change };
-      await take(ctx, tx, locked, 'lost', 'sandbox.lost', { reason, previousState: 'resuming' }, head);
+      const data = { reason: loss.reason, previousState: locked.state, ...loss.lostCheckpoint };
+      await take(ctx, tx, locked, 'lost', 'sandbox.lost', data, head);
       return;
     }
     const event = locked.state === 'creating' ? 'sandbox.failed' : 'sandbox.resume_failed';
     const reason = locked.state === 'creating' ? message : locked.reason;
     const change = { reason, endsAt: null, evidence: 'ledger', observedAt: now } as const;
-    await take(ctx, tx, locked, 'start_failed', event, { error: { code, message } }, { ...ids, change });
+    const told = { code, message, ...checkpointIn(error) };
+    await take(ctx, tx, locked, 'start_failed', event, { error: told }, { ...ids, change });
   });
-}
-
-/** Whether anything of the sandbox's own could still be started, by whatever policy. Doubt counts as yes. */
-export async function hasUsableCheckpoint(ctx: Context, sandbox: Sandbox): Promise<boolean> {
-  const own = await listCheckpoints(ctx.db, sandbox.id, null, 64);
-  const attached =
-    sandbox.checkpointId === null ? undefined : await findCheckpoint(ctx.db, sandbox.checkpointId);
-  for (const checkpoint of attached === undefined ? own : [attached, ...own]) {
-    const usable = await inspectCheckpoint(ctx, checkpoint).then(
-      () => true,
-      (thrown: unknown) => !provesDamage(thrown),
-    );
-    if (usable) return true;
-  }
-  return false;
 }

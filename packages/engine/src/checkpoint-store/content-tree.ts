@@ -6,7 +6,7 @@
  * about a quarter of a second, so that `inspect` needs no summary of them.
  */
 import type { BigIntStats } from 'node:fs';
-import type { ManifestEntry } from '../ports/checkpoint-store.ts';
+import { type ContentSelection, isSelected, type ManifestEntry } from '../ports/checkpoint-store.ts';
 import { forEachBounded } from './bounded.ts';
 import { syncDirectory, syncFile } from './durable.ts';
 import { nameToText } from './entry-name.ts';
@@ -23,17 +23,20 @@ export interface ContentNode {
   readonly stats: BigIntStats;
 }
 
-/** Sorted by path, as manifests are. */
+/** Sorted by path, as manifests are. What is not selected is not even walked through. */
 export async function listContent(
   fs: StoreFs,
   content: string,
   place: Place,
   signal?: AbortSignal,
+  selection?: ContentSelection,
 ): Promise<ContentNode[]> {
   let nodes: ContentNode[] = [];
   let level: Directory[] = [{ path: Buffer.from(content), text: '' }];
   while (level.length > 0) {
-    const children = await childrenOf(fs, level, place, signal);
+    const children = (await childrenOf(fs, level, place, signal)).filter(({ text }) =>
+      isSelected(text, selection),
+    );
     const found = await nodesOf(fs, children, place, signal);
     nodes = nodes.concat(found);
     level = found

@@ -26,21 +26,21 @@ const LIMIT_BESIDES = 4096;
 
 type Digest = string | null;
 
-/** Reads every file once. A file that ends before or after its recorded size is corrupt. */
+/** Reads every file once, and gives the digests by path. A file that ends before or after its recorded size is corrupt. */
 export async function digestContent(
   fs: StoreFs,
   nodes: readonly ContentNode[],
   place: Place,
   signal?: AbortSignal,
-): Promise<Digest[]> {
-  const digests: Digest[] = nodes.map(() => null);
+): Promise<Map<string, string>> {
+  const digests = new Map<string, string>();
   await forEachBounded(
     nodes,
     FILES_AT_ONCE,
-    async ({ entry, path }, index) => {
+    async ({ entry, path }) => {
       if (entry.type !== 'file') return;
       const at = { ...place, entry: entry.path };
-      digests[index] = await reading(at, () => digestFile(fs, path, entry.bytes, at, signal));
+      digests.set(entry.path, await reading(at, () => digestFile(fs, path, entry.bytes, at, signal)));
     },
     signal,
   );
@@ -92,15 +92,26 @@ export async function recordDigests(
   });
 }
 
-export function compareDigests(
-  recorded: readonly Digest[],
+/**
+ * Compares what was read with what is recorded of it. What was not read stays as it is recorded; what was never read
+ * before is new. A file that nobody has read yet has no digest, like everything that is not a file.
+ */
+export function mergeDigests(
+  recorded: readonly Digest[] | undefined,
   found: readonly Digest[],
   entries: readonly ManifestEntry[],
   place: Place,
-): void {
-  for (const [index, entry] of entries.entries()) {
-    if (recorded[index] !== found[index]) throw corrupt({ ...place, entry: entry.path }, 'digest');
-  }
+): { readonly digests: readonly Digest[]; readonly isNew: boolean } {
+  let isNew = recorded === undefined;
+  const digests = entries.map((entry, index) => {
+    const before = recorded?.[index] ?? null;
+    const now = found[index] ?? null;
+    if (before !== null && now !== null && before !== now)
+      throw corrupt({ ...place, entry: entry.path }, 'digest');
+    isNew ||= before === null && now !== null;
+    return before ?? now;
+  });
+  return { digests, isNew };
 }
 
 async function digestFile(

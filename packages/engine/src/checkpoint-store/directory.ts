@@ -17,17 +17,19 @@
 import { join, resolve } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { type CheckpointId, isId, TorporError } from '@torpor/protocol';
-import type {
-  CheckpointStore,
-  Manifest,
-  Sealed,
-  Staging,
-  StoredCheckpoint,
-  Verified,
+import {
+  type CheckpointStore,
+  type ContentSelection,
+  isSelected,
+  type Manifest,
+  type Sealed,
+  type Staging,
+  type StoredCheckpoint,
+  type Verified,
 } from '../ports/checkpoint-store.ts';
 import { checkContent } from './content-check.ts';
 import { allocatedBytes, type ContentNode, listContent, syncContent } from './content-tree.ts';
-import { compareDigests, digestContent, readDigests, recordDigests } from './digests.ts';
+import { digestContent, mergeDigests, readDigests, recordDigests } from './digests.ts';
 import { makeDirectory, syncDirectory } from './durable.ts';
 import { removeTree } from './remove-tree.ts';
 import { readSealed, type SealedManifest, writeSealed } from './seal-record.ts';
@@ -106,12 +108,12 @@ class DirectoryStore implements CheckpointStore {
     return this.#look(id, async () => (await this.#readSealed(id)).manifest);
   }
 
-  async inspect(id: CheckpointId, signal?: AbortSignal): Promise<Manifest> {
-    return this.#look(id, async () => (await this.#inspect(id, signal)).manifest);
+  async inspect(id: CheckpointId, signal?: AbortSignal, selection?: ContentSelection): Promise<Manifest> {
+    return this.#look(id, async () => (await this.#inspect(id, signal, selection)).manifest);
   }
 
-  verify(id: CheckpointId, signal?: AbortSignal): Promise<Verified> {
-    return this.#verifications.take(id, () => this.#look(id, () => this.#verify(id, signal)));
+  verify(id: CheckpointId, signal?: AbortSignal, selection?: ContentSelection): Promise<Verified> {
+    return this.#verifications.take(id, () => this.#look(id, () => this.#verify(id, signal, selection)));
   }
 
   location(id: CheckpointId): string {
@@ -209,29 +211,35 @@ class DirectoryStore implements CheckpointStore {
   async #inspect(
     id: CheckpointId,
     signal?: AbortSignal,
+    selection?: ContentSelection,
   ): Promise<SealedManifest & { readonly nodes: readonly ContentNode[] }> {
     signal?.throwIfAborted();
     const place = this.#place(id);
     const sealed = await this.#readSealed(id);
-    const nodes = await listContent(this.#fs, this.path(id), place, signal);
+    const nodes = await listContent(this.#fs, this.path(id), place, signal, selection);
     checkContent(
-      sealed.manifest.entries,
+      sealed.manifest.entries.filter(({ path }) => isSelected(path, selection)),
       nodes.map((node) => node.entry),
       place,
     );
     return { ...sealed, nodes };
   }
 
-  async #verify(id: CheckpointId, signal: AbortSignal | undefined): Promise<Verified> {
+  async #verify(
+    id: CheckpointId,
+    signal: AbortSignal | undefined,
+    selection: ContentSelection | undefined,
+  ): Promise<Verified> {
     const place = this.#place(id);
     const directory = this.#at('sealed', id);
-    const { manifest, sha256, nodes } = await this.#inspect(id, signal);
+    const { manifest, sha256, nodes } = await this.#inspect(id, signal, selection);
     const { entries } = manifest;
     const recorded = await readDigests(this.#fs, directory, { sha256, entries }, place);
-    const found = await digestContent(this.#fs, nodes, place, signal);
-    if (recorded === undefined) await recordDigests(this.#fs, directory, sha256, found, place);
-    else compareDigests(recorded, found, entries, place);
-    const digested = entries.reduce((sum, entry) => sum + entry.bytes, 0);
+    const byPath = await digestContent(this.#fs, nodes, place, signal);
+    const found = entries.map(({ path }) => byPath.get(path) ?? null);
+    const merged = mergeDigests(recorded, found, entries, place);
+    if (merged.isNew) await recordDigests(this.#fs, directory, sha256, merged.digests, place);
+    const digested = nodes.reduce((sum, { entry }) => sum + entry.bytes, 0);
     const withDigests = entries.map((entry, index) => {
       const digest = found[index];
       return typeof digest === 'string' ? { ...entry, sha256: digest } : entry;

@@ -1,5 +1,6 @@
 /** Checkpoints as the database has them. */
 import {
+  type CheckpointFault,
   type CheckpointHealth,
   type CheckpointId,
   type CheckpointState,
@@ -33,6 +34,7 @@ export interface Checkpoint {
   readonly health: CheckpointHealth;
   readonly healthCode: string | null;
   readonly healthDetail: string | null;
+  readonly faults: readonly CheckpointFault[];
   readonly verifiedAt: number | null;
   readonly createdAt: number;
   readonly sealedAt: number | null;
@@ -41,7 +43,7 @@ export interface Checkpoint {
 
 export const CHECKPOINT_COLUMNS = `id, org, sandbox_id, generation, seq, parent_id, runtime, operation_id, state, has_files,
   has_memory, needs, external, replayable, recovered, location, bytes, health, health_code, health_detail,
-  verified_at, created_at, sealed_at, expires_at`;
+  faults,   verified_at, created_at, sealed_at, expires_at`;
 
 export function toCheckpoint(row: Row): Checkpoint {
   return {
@@ -64,6 +66,7 @@ export function toCheckpoint(row: Row): Checkpoint {
     health: row['health'],
     healthCode: row['health_code'],
     healthDetail: row['health_detail'],
+    faults: JSON.parse(String(row['faults'])),
     verifiedAt: row['verified_at'],
     createdAt: row['created_at'],
     sealedAt: row['sealed_at'],
@@ -102,6 +105,43 @@ export async function getSealed(db: Queryable, id: CheckpointId, org: string): P
     throw new TorporError('conflict', `Checkpoint ${id} is still being written.`, { checkpointId: id });
   }
   return checkpoint;
+}
+
+/** Holds the row until the commit, so that two looks at once do not undo each other. Undefined when it is not sealed. */
+export async function lockSealed(tx: Transaction, id: CheckpointId): Promise<Checkpoint | undefined> {
+  const [row] = await tx.query(
+    `SELECT ${CHECKPOINT_COLUMNS} FROM checkpoints WHERE id = $1 AND state = 'sealed' {FOR UPDATE}`,
+    [id],
+  );
+  return row === undefined ? undefined : toCheckpoint(row);
+}
+
+/** Those of the ids that there are. */
+export async function findCheckpoints(
+  db: Queryable,
+  ids: readonly CheckpointId[],
+): Promise<Map<CheckpointId, Checkpoint>> {
+  if (ids.length === 0) return new Map();
+  const marks = ids.map((_, i) => `$${i + 1}`).join(', ');
+  const rows = await db.query(`SELECT ${CHECKPOINT_COLUMNS} FROM checkpoints WHERE id IN (${marks})`, [
+    ...ids,
+  ]);
+  return new Map(rows.map(toCheckpoint).map((checkpoint) => [checkpoint.id, checkpoint]));
+}
+
+/** Every sealed one, or those of an organisation, in pages by id. */
+export async function listSealed(
+  db: Queryable,
+  org: string | undefined,
+  after: string,
+  limit: number,
+): Promise<Checkpoint[]> {
+  const rows = await db.query(
+    `SELECT ${CHECKPOINT_COLUMNS} FROM checkpoints
+     WHERE state = 'sealed' AND id > $1 ${org === undefined ? '' : 'AND org = $3'} ORDER BY id LIMIT $2`,
+    org === undefined ? [after, limit] : [after, limit, org],
+  );
+  return rows.map(toCheckpoint);
 }
 
 /** Written before a byte of it exists, so that whatever is found in the store has a row that explains it. */

@@ -1,39 +1,216 @@
-/** Says whether a checkpoint can be started, before anything is. */
-import { type CheckpointHealth, type ErrorCode, TorporError } from '@torpor/protocol';
-import type { Context } from '../context.ts';
-import { note, runtimeOf } from '../context.ts';
-import type { MemoryVerdict } from '../ports/runtime.ts';
-import { lockOwner } from '../sandbox.ts';
+/** Says whether a checkpoint can be started, before anything is. Each part is judged by itself. */
+import { type CheckpointHealth, type CheckpointPart, TorporError } from '@torpor/protocol';
+import { type Context, runtimeOf } from '../context.ts';
+import type { ContentSelection } from '../ports/checkpoint-store.ts';
+import type { MemoryVerdict, Runtime } from '../ports/runtime.ts';
 import { within } from '../within.ts';
 import { type Checkpoint, forRuntime } from './checkpoint.ts';
+import { type PartLook, provesDamage, recordLooks } from './health.ts';
 
-/** Presence, sizes and seal records; contents are for `verify`. Throws the checkpoint_* errors. */
-export async function inspectCheckpoint(
+/** What a start uses: memory comes back on top of its files. */
+export type Use = 'memory' | 'files';
+
+/** The parts that can be looked at. What somebody else keeps is one thing to us, and counts as files. */
+function partsOf({ parts, external }: Checkpoint): readonly CheckpointPart[] {
+  return parts.memory && !external ? ['files', 'memory'] : ['files'];
+}
+
+function selectionOf({ memoryEntries }: Runtime, part: CheckpointPart): ContentSelection {
+  return { how: part === 'memory' ? 'only' : 'except', names: memoryEntries };
+}
+
+/**
+ * Presence, sizes and seal records of what a start needs; contents are for `verify`. Throws the checkpoint_*
+ * errors, with the part at fault in `details.part`.
+ */
+async function inspectFor(
   ctx: Context,
   checkpoint: Checkpoint,
-  signal?: AbortSignal,
+  use: Use,
+  bound: { readonly ms: number; readonly signal?: AbortSignal | undefined },
 ): Promise<MemoryVerdict> {
+  const runtime = runtimeOf(ctx, checkpoint);
+  // One look at everything is the quickest when both parts are needed.
+  const selection = use === 'memory' ? undefined : selectionOf(runtime, 'files');
   return within(
     ctx.clock,
-    ctx.settings.callMs,
+    bound.ms,
     `Inspecting checkpoint ${checkpoint.id}`,
     async (own) => {
-      const asking = runtimeOf(ctx, checkpoint).inspect(forRuntime(ctx.store, checkpoint), own);
+      const asking = runtime.inspect(forRuntime(ctx.store, checkpoint), own);
       asking.catch(() => {});
       // What is not kept any more is missing, whatever a runtime makes of that.
-      if (!checkpoint.external) await ctx.store.inspect(checkpoint.id, own);
+      if (!checkpoint.external) await ctx.store.inspect(checkpoint.id, own, selection);
       return asking;
     },
-    signal,
+    bound.signal,
   ).catch((thrown: unknown) => {
-    throw asCheckpointError(thrown, checkpoint);
+    throw asCheckpointError(thrown, checkpoint, partAtFault(runtime, thrown));
   });
 }
 
+/** Presence and sizes of all of it, for those who want it whole. */
+export async function inspectWhole(ctx: Context, checkpoint: Checkpoint): Promise<void> {
+  await inspectFor(ctx, checkpoint, wholeOf(checkpoint), { ms: ctx.settings.callMs });
+}
+
+function wholeOf(checkpoint: Checkpoint): Use {
+  return partsOf(checkpoint).includes('memory') ? 'memory' : 'files';
+}
+
+async function inspectMemory(
+  ctx: Context,
+  checkpoint: Checkpoint,
+  bound: { readonly ms: number },
+): Promise<void> {
+  const selection = selectionOf(runtimeOf(ctx, checkpoint), 'memory');
+  await within(ctx.clock, bound.ms, `Inspecting the memory of checkpoint ${checkpoint.id}`, (own) =>
+    ctx.store.inspect(checkpoint.id, own, selection),
+  ).catch((thrown: unknown) => {
+    throw asCheckpointError(thrown, checkpoint, 'memory');
+  });
+}
+
+async function inspectPart(
+  ctx: Context,
+  checkpoint: Checkpoint,
+  part: CheckpointPart,
+  ms: number,
+): Promise<PartLook> {
+  const look =
+    part === 'memory' ? inspectMemory(ctx, checkpoint, { ms }) : inspectFor(ctx, checkpoint, 'files', { ms });
+  return { part, found: 'inspection', error: await failureOf(look) };
+}
+
+/** Whether the files of a checkpoint are proved unusable, and by what. Doubt is no proof. */
+export async function proofAgainstFiles(
+  ctx: Context,
+  checkpoint: Checkpoint,
+): Promise<TorporError | undefined> {
+  const { error } = await inspectPart(ctx, checkpoint, 'files', ctx.settings.callMs);
+  return provesDamage(error) ? error : undefined;
+}
+
+/** Throws unless the checkpoint may be started from in this way. What it finds is recorded. */
+export async function requireUsable(
+  ctx: Context,
+  checkpoint: Checkpoint,
+  use: Use,
+  signal: AbortSignal,
+): Promise<void> {
+  const { id } = checkpoint;
+  const parts = partsOf(checkpoint).filter((part) => part === 'files' || use === 'memory');
+  let verdict: MemoryVerdict;
+  try {
+    verdict = await inspectFor(ctx, checkpoint, use, { ms: ctx.settings.callMs, signal });
+  } catch (thrown) {
+    if (provesDamage(thrown)) await recordLooks(ctx, checkpoint, [faultOf(thrown, 'inspection')]);
+    throw thrown;
+  }
+  if (checkpoint.health !== 'ok') {
+    const looks: PartLook[] = parts.map((part) => ({ part, found: 'inspection', error: null }));
+    await recordLooks(ctx, checkpoint, looks);
+    for (const part of parts) await readAgain(ctx, checkpoint, part, signal);
+  }
+  if (use === 'memory' && !verdict.usable) {
+    throw new TorporError('checkpoint_incompatible', `The memory of ${id}: ${verdict.why}.`, {
+      checkpointId: id,
+      details: { location: checkpoint.location, part: 'memory' },
+    });
+  }
+}
+
+/** Contents that were found damaged are read again before anything is started from them. */
+async function readAgain(
+  ctx: Context,
+  checkpoint: Checkpoint,
+  part: CheckpointPart,
+  signal: AbortSignal,
+): Promise<void> {
+  const known = checkpoint.faults.find((fault) => fault.part === part && fault.found === 'contents');
+  if (known === undefined) return;
+  const look = await verifyPart(ctx, checkpoint, part, signal);
+  signal.throwIfAborted();
+  await recordLooks(ctx, checkpoint, [look]);
+  if (look.error === null) return;
+  // Memory that cannot be read again is not worth waiting for: what is known of it stands.
+  if (part === 'files' || provesDamage(look.error)) throw look.error;
+  throw asCheckpointError(new TorporError(known.code, known.detail), checkpoint, part);
+}
+
+/** A start that failed on the checkpoint itself, though presence and sizes are right. */
+export async function recordStartFault(
+  ctx: Context,
+  checkpoint: Checkpoint,
+  use: Use,
+  error: TorporError,
+): Promise<void> {
+  const part = checkpoint.external ? 'files' : use;
+  const again = await inspectPart(ctx, checkpoint, part, ctx.settings.callMs);
+  const look: PartLook = provesDamage(again.error) ? again : { part, found: 'contents', error };
+  await recordLooks(ctx, checkpoint, [look]);
+}
+
+/** Presence and sizes of everything, for the rounds. */
+export async function lookAt(ctx: Context, checkpoint: Checkpoint): Promise<readonly PartLook[]> {
+  const ms = ctx.settings.inspectMs;
+  const parts = partsOf(checkpoint);
+  const error = await failureOf(inspectFor(ctx, checkpoint, wholeOf(checkpoint), { ms }));
+  if (!provesDamage(error)) return parts.map((part) => ({ part, found: 'inspection', error }));
+  return Promise.all(parts.map((part) => inspectPart(ctx, checkpoint, part, ms)));
+}
+
+/** Reads everything, records what was seen, and says it. */
+export async function verifyCheckpoint(ctx: Context, checkpoint: Checkpoint): Promise<CheckpointHealth> {
+  const looks: PartLook[] = [];
+  for (const part of partsOf(checkpoint)) looks.push(await verifyPart(ctx, checkpoint, part));
+  const scrubbedAt = ctx.clock.now();
+  // What could not be read is neither well nor damaged, and the last verification still stands.
+  const isRead = looks.every(({ error }) => error === null || provesDamage(error));
+  return recordLooks(ctx, checkpoint, looks, { scrubbedAt, verifiedAt: isRead ? scrubbedAt : null });
+}
+
+async function verifyPart(
+  ctx: Context,
+  checkpoint: Checkpoint,
+  part: CheckpointPart,
+  signal?: AbortSignal,
+): Promise<PartLook> {
+  const runtime = runtimeOf(ctx, checkpoint);
+  const reading = within(
+    ctx.clock,
+    ctx.settings.operationMs,
+    `Verifying the ${part} of checkpoint ${checkpoint.id}`,
+    async (own) => {
+      if (!checkpoint.external) await ctx.store.verify(checkpoint.id, own, selectionOf(runtime, part));
+      if (part === 'files') await runtime.verify(forRuntime(ctx.store, checkpoint), own);
+    },
+    signal,
+  ).catch((thrown: unknown) => {
+    throw asCheckpointError(thrown, checkpoint, part);
+  });
+  const error = await failureOf(reading);
+  if (!provesDamage(error)) return { part, found: 'contents', error };
+  // What is missing may come back, and then a quick look is enough to say so.
+  const again = await inspectPart(ctx, checkpoint, part, ctx.settings.callMs);
+  return provesDamage(again.error) ? again : { part, found: 'contents', error };
+}
+
+function faultOf(error: TorporError, found: PartLook['found']): PartLook {
+  return { part: error.toBody().details?.['part'] === 'memory' ? 'memory' : 'files', found, error };
+}
+
+/** By the entry that the store complains of. What a runtime throws is about the files. */
+function partAtFault({ memoryEntries }: Runtime, thrown: unknown): CheckpointPart {
+  const entry = thrown instanceof TorporError ? thrown.toBody().details?.['entry'] : undefined;
+  const [first = ''] = String(entry ?? '').split('/', 1);
+  return memoryEntries.includes(first) ? 'memory' : 'files';
+}
+
 /** A store that does not answer in time leaves the checkpoint unread, which says nothing against it. */
-function asCheckpointError(thrown: unknown, checkpoint: Checkpoint): unknown {
+function asCheckpointError(thrown: unknown, checkpoint: Checkpoint, part: CheckpointPart): unknown {
   if (!(thrown instanceof TorporError)) return thrown;
-  const about = { checkpointId: checkpoint.id, details: { location: checkpoint.location } };
+  const about = { checkpointId: checkpoint.id, details: { location: checkpoint.location, part } };
   if (thrown.code !== 'timeout') return thrown.with(about);
   return new TorporError('checkpoint_unreadable', `Checkpoint ${checkpoint.id} could not be read in time.`, {
     ...about,
@@ -41,59 +218,9 @@ function asCheckpointError(thrown: unknown, checkpoint: Checkpoint): unknown {
   });
 }
 
-/** Codes that say the checkpoint itself is at fault, for good. */
-const DAMAGE: ReadonlySet<ErrorCode> = new Set(['checkpoint_missing', 'checkpoint_corrupt']);
-
-export function provesDamage(thrown: unknown): thrown is TorporError {
-  return thrown instanceof TorporError && DAMAGE.has(thrown.code);
-}
-
-/** Writes down what an inspection or verification saw, with an event when it is news. */
-export async function recordHealth(
-  ctx: Context,
-  checkpoint: Checkpoint,
-  health: CheckpointHealth,
-  error: TorporError | null,
-  verifiedAt: number | null,
-): Promise<void> {
-  await ctx.db.transaction(async (tx) => {
-    const owner = await lockOwner(tx, checkpoint.sandboxId);
-    const rows = await tx.query(
-      `UPDATE checkpoints SET health = $2, health_code = $3, health_detail = $4, scrubbed_at = $6,
-         verified_at = COALESCE($5, verified_at) WHERE id = $1 AND state = 'sealed' RETURNING id`,
-      [checkpoint.id, health, error?.code ?? null, error?.message ?? null, verifiedAt, ctx.clock.now()],
-    );
-    if (owner === undefined || rows.length === 0 || checkpoint.health === health) return;
-    await note(
-      ctx,
-      tx,
-      owner,
-      'checkpoint.health',
-      { checkpointId: checkpoint.id, health, code: error?.code ?? null, detail: error?.message ?? null },
-      { operationId: null },
-    );
-  });
-}
-
-/** Reads everything, records what was seen, and says it. */
-export async function verifyCheckpoint(ctx: Context, checkpoint: Checkpoint): Promise<CheckpointHealth> {
-  try {
-    await within(
-      ctx.clock,
-      ctx.settings.operationMs,
-      `Verifying checkpoint ${checkpoint.id}`,
-      async (signal) => {
-        if (!checkpoint.external) await ctx.store.verify(checkpoint.id, signal);
-        await runtimeOf(ctx, checkpoint).verify(forRuntime(ctx.store, checkpoint), signal);
-      },
-    );
-  } catch (thrown) {
-    const error = TorporError.from(asCheckpointError(thrown, checkpoint));
-    // What could not be read is neither well nor damaged, and the last verification still stands.
-    const health = provesDamage(error) ? 'damaged' : 'unknown';
-    await recordHealth(ctx, checkpoint, health, error, health === 'damaged' ? ctx.clock.now() : null);
-    return health;
-  }
-  await recordHealth(ctx, checkpoint, 'ok', null, ctx.clock.now());
-  return 'ok';
+async function failureOf(work: Promise<unknown>): Promise<TorporError | null> {
+  return work.then(
+    () => null,
+    (thrown: unknown) => TorporError.from(thrown),
+  );
 }

@@ -3,7 +3,6 @@
  * way joins it, anything else is told what is under way, and a kill supersedes it.
  */
 import {
-  type ErrorCode,
   type OperationId,
   type OperationKind,
   type Reason,
@@ -14,6 +13,7 @@ import type { Context } from '../context.ts';
 import type { Growth } from '../ledger/read.ts';
 import { decide, type Wish } from '../lifecycle.ts';
 import { ConstraintViolation, type Transaction } from '../ports/database.ts';
+import { refusedBy } from '../refused-by.ts';
 import { type Dialect, lockSandbox, noSuchSandbox, type Sandbox } from '../sandbox.ts';
 import type { Held } from './held.ts';
 import { canonical, findByKey, hashBody, type Key, rememberKey } from './idempotency.ts';
@@ -126,7 +126,7 @@ export class Desk {
         if (key !== undefined) await rememberKey(tx, key, open.id, this.keyExpiry());
         return { is: 'joined', operationId: open.id };
       }
-      if (decision.kind === 'refused') throw refused(sandbox, decision.code, ask.kind);
+      if (decision.kind === 'refused') throw refused(sandbox, ask.kind);
       if (open !== undefined) {
         superseded = open;
         await endOperation(tx, open, this.ctx.clock.now(), {
@@ -308,11 +308,8 @@ function transitioning(open: Operation): TorporError {
   });
 }
 
-function refused(sandbox: Sandbox, code: ErrorCode, wish: Wish): TorporError {
-  return new TorporError(code, `The sandbox is ${sandbox.state}, so it cannot be asked to ${wish}.`, {
-    sandboxId: sandbox.id,
-    details: { state: sandbox.state, ...(sandbox.reason === null ? {} : { reason: sandbox.reason }) },
-  });
+function refused(sandbox: Sandbox, wish: Wish): TorporError {
+  return refusedBy(sandbox, `The sandbox is ${sandbox.state}, so it cannot be asked to ${wish}.`);
 }
 
 function stillUnderWay(operation: Operation): TorporError {

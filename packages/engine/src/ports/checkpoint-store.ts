@@ -57,7 +57,7 @@ export interface Sealed {
 }
 
 export interface Verified {
-  /** With the digest of every file. */
+  /** With the digest of every selected file. */
   readonly manifest: Manifest;
   /** How many bytes were read. */
   readonly digested: number;
@@ -66,6 +66,19 @@ export interface Verified {
 export interface StoredCheckpoint {
   readonly id: CheckpointId;
   readonly state: 'staged' | 'sealed' | 'removing';
+}
+
+/** Which entries of the content a look is about, by the first component of their paths. */
+export interface ContentSelection {
+  readonly how: 'only' | 'except';
+  readonly names: readonly string[];
+}
+
+/** Without a selection every entry is meant. */
+export function isSelected(path: string, selection: ContentSelection | undefined): boolean {
+  if (selection === undefined) return true;
+  const [first = ''] = path.split('/', 1);
+  return selection.names.includes(first) === (selection.how === 'only');
 }
 
 export interface CheckpointStore {
@@ -86,13 +99,16 @@ export interface CheckpointStore {
   ): Promise<Sealed>;
   /** The manifest, believed only when it is the one that was sealed. The content is not looked at. */
   read(id: CheckpointId, signal?: AbortSignal): Promise<Manifest>;
-  /** Quick: the manifest, and that the content has its entries in type and size, and no others. */
-  inspect(id: CheckpointId, signal?: AbortSignal): Promise<Manifest>;
   /**
-   * Slow: `inspect`, then reads all content. The first run records the digests; each later one compares
-   * with them. So a change of content before the first run is not seen.
+   * Quick: the manifest, and that the selected content has its entries in type and size, and no others. Damage to
+   * anything that is not selected is not seen.
    */
-  verify(id: CheckpointId, signal?: AbortSignal): Promise<Verified>;
+  inspect(id: CheckpointId, signal?: AbortSignal, selection?: ContentSelection): Promise<Manifest>;
+  /**
+   * Slow: `inspect`, then reads the selected content. The first run that reads an entry records its digest; each
+   * later one compares with it. So a change of content before the first run is not seen.
+   */
+  verify(id: CheckpointId, signal?: AbortSignal, selection?: ContentSelection): Promise<Verified>;
   /** For people, in errors and events. */
   location(id: CheckpointId): string;
   /** The content directory of a sealed checkpoint, for the runtime to read from. */

@@ -103,6 +103,11 @@ export type MemoryVerdict = { readonly usable: true } | { readonly usable: false
 
 export interface Runtime {
   readonly name: string;
+  /**
+   * Names at the top of a checkpoint's content directory that a start from files does not read. Damage to them is
+   * damage to the memory; damage to anything else is damage to the files.
+   */
+  readonly memoryEntries: readonly string[];
   capabilities(): Capabilities;
 
   /**
@@ -169,9 +174,12 @@ export interface Runtime {
   /** Every instance the runtime has anything of, for finding what nobody owns. */
   list(signal: AbortSignal): AsyncIterable<Instance>;
 
-  /** Quick check before a start of what lies outside the checkpoint store. Throws the checkpoint_* errors. */
+  /**
+   * Quick check before a start of what lies outside the checkpoint store. Throws the checkpoint_* errors only for
+   * what a start from files needs, so that damaged memory never makes files unusable.
+   */
   inspect(checkpoint: SealedCheckpoint, signal: AbortSignal): Promise<MemoryVerdict>;
-  /** Slow check of the contents of what lies outside the checkpoint store. */
+  /** Slow check of the contents of what lies outside the checkpoint store. Throws as `inspect` does. */
   verify(checkpoint: SealedCheckpoint, signal: AbortSignal): Promise<void>;
   /** Frees what lies outside the checkpoint store. Absent is fine. */
   discard(checkpoint: SealedCheckpoint, signal: AbortSignal): Promise<void>;

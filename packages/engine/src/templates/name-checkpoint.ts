@@ -2,7 +2,7 @@
 import { type CreateTemplateRequest, TorporError } from '@torpor/protocol';
 import { getSealed } from '../checkpoints/checkpoint.ts';
 import { requireForkable } from '../checkpoints/forkable.ts';
-import { inspectCheckpoint } from '../checkpoints/soundness.ts';
+import { inspectWhole } from '../checkpoints/soundness.ts';
 import type { Context } from '../context.ts';
 import { ConstraintViolation } from '../ports/database.ts';
 import { findSandbox } from '../sandbox.ts';
@@ -21,7 +21,7 @@ export async function nameCheckpointAsTemplate(
     throw new TorporError('conflict', 'It is the checkpoint of a built-in template already.', about);
   }
   requireForkable(ctx, checkpoint);
-  await inspectCheckpoint(ctx, checkpoint);
+  await inspectWhole(ctx, checkpoint);
   // What it would be given as a fork, unless the caller says otherwise.
   const source = checkpoint.sandboxId === null ? undefined : await findSandbox(ctx.db, checkpoint.sandboxId);
   const template: Template = {

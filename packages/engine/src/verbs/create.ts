@@ -171,6 +171,7 @@ export function draft(
     endsAt: null,
     lost: [],
     reason: null,
+    lostCheckpoint: null,
     observedAt: now,
     evidence: 'ledger',
     createdAt: now,

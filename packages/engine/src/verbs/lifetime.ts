@@ -1,7 +1,8 @@
 /** The lifetime: one fenced write, never part of an exclusive operation, and never shortened in passing. */
-import { type SandboxId, TorporError } from '@torpor/protocol';
+import type { SandboxId } from '@torpor/protocol';
 import { type Context, take } from '../context.ts';
-import { decide, refusal } from '../lifecycle.ts';
+import { decide } from '../lifecycle.ts';
+import { refusedBy } from '../refused-by.ts';
 import { lockSandbox, noSuchSandbox, type Sandbox } from '../sandbox.ts';
 
 /**
@@ -19,9 +20,7 @@ export async function setLifetime(
     if (sandbox.org !== org) throw noSuchSandbox(id);
     const decision = decide(sandbox.state, 'set_lifetime');
     if (decision.kind === 'refused') {
-      throw new TorporError(decision.code, `The sandbox is ${sandbox.state}; it has no lifetime to set.`, {
-        sandboxId: id,
-      });
+      throw refusedBy(sandbox, `The sandbox is ${sandbox.state}; it has no lifetime to set.`);
     }
     const timeoutMs = timeoutSeconds === null ? null : timeoutSeconds * 1_000;
     const endsAt = sandbox.state === 'running' && timeoutMs !== null ? ctx.clock.now() + timeoutMs : null;
@@ -52,13 +51,7 @@ export async function setEnd(
     const sandbox = await lockSandbox(tx, id);
     if (sandbox.org !== org) throw noSuchSandbox(id);
     if (sandbox.state !== 'running') {
-      throw new TorporError(
-        refusal(sandbox.state),
-        `The sandbox is ${sandbox.state}; no run of it can end.`,
-        {
-          sandboxId: id,
-        },
-      );
+      throw refusedBy(sandbox, `The sandbox is ${sandbox.state}; no run of it can end.`);
     }
     const endsAt = ctx.clock.now() + seconds * 1_000;
     if (how === 'at least' && (sandbox.endsAt ?? Number.POSITIVE_INFINITY) >= endsAt) return;

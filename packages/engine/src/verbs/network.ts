@@ -1,7 +1,8 @@
 /** What a sandbox may reach: written down first, then made so where it runs. */
-import { type Network, type SandboxId, TorporError } from '@torpor/protocol';
+import type { Network, SandboxId } from '@torpor/protocol';
 import { type Context, runtimeOf, take } from '../context.ts';
 import { decide } from '../lifecycle.ts';
+import { refusedBy } from '../refused-by.ts';
 import { findSandbox, listSandboxes, lockSandbox, noSuchSandbox, type Sandbox } from '../sandbox.ts';
 import { inPages, withHands } from '../upkeep/pages.ts';
 import { within } from '../within.ts';
@@ -13,9 +14,7 @@ export async function setNetwork(ctx: Context, org: string, id: SandboxId, netwo
     if (locked.org !== org) throw noSuchSandbox(id);
     const decision = decide(locked.state, 'set_network');
     if (decision.kind === 'refused') {
-      throw new TorporError(decision.code, `The sandbox is ${locked.state}; its network cannot be set.`, {
-        sandboxId: id,
-      });
+      throw refusedBy(locked, `The sandbox is ${locked.state}; its network cannot be set.`);
     }
     runtimeOf(ctx, locked).checkNetwork(network);
     const config = { ...locked.config, network };

@@ -2,7 +2,7 @@
  * Why a request is not passed on, each case with its own words. All of them say whether anything inside the
  * sandbox has seen the request: a client may send again what was never dispatched.
  */
-import { type ErrorDetails, type SandboxId, TorporError } from '@torpor/protocol';
+import { type ErrorDetails, lostDetails, type SandboxId, TorporError } from '@torpor/protocol';
 import type { SandboxFacts } from '../sandboxes.ts';
 
 export function unknownSandbox(sandboxId: SandboxId): TorporError {
@@ -14,12 +14,19 @@ export function unknownSandbox(sandboxId: SandboxId): TorporError {
 }
 
 /** A sandbox that will never run again. */
-export function gone({ id, state, reason }: SandboxFacts): TorporError {
+export function gone({ id, state, reason, lostCheckpoint }: SandboxFacts): TorporError {
   const extra: ErrorDetails = {
     sandboxId: id,
     details: { dispatched: false, state, ...(reason === null ? {} : { reason }) },
   };
-  if (state === 'lost') return new TorporError('lost', 'The sandbox is lost.', extra);
+  if (state === 'lost') {
+    const { checkpointId, details } = lostDetails({ reason, lostCheckpoint });
+    return new TorporError('lost', 'The sandbox is lost.', {
+      ...extra,
+      ...(checkpointId === undefined ? {} : { checkpointId }),
+      details: { ...extra.details, ...details },
+    });
+  }
   if (state === 'failed') {
     return new TorporError('conflict', 'The sandbox never came to run.', {
       ...extra,

@@ -196,6 +196,19 @@ describe('what stands in the way has its own answer', () => {
     expect(sandbox.wakes).toHaveLength(0);
   });
 
+  it('a lost sandbox: with the checkpoint that it is lost for, its place and the code (R91, R92)', async () => {
+    const checkpointId = 'ckpt_bbbbbbbbbbbbbbbbbbbb';
+    const lostCheckpoint = { checkpointId, location: 'file:///store/x', code: 'checkpoint_missing' } as const;
+    const { get } = await begin('lost', { reason: 'a reason', lostCheckpoint });
+    expect((await get()).json()).toMatchObject({
+      error: {
+        code: 'lost',
+        checkpointId,
+        details: { dispatched: false, location: 'file:///store/x', code: 'checkpoint_missing' },
+      },
+    });
+  });
+
   it('an unknown id: 404', async () => {
     await begin('running');
     const { status, text } = await ask(world.port, '3000-zzzzzzzzzzzzzzzzzzzz.sbx.localhost');

@@ -62,6 +62,7 @@ const UNSTOPPED = new AbortController().signal;
 
 export class E2bRuntime implements Runtime {
   readonly name = 'e2b';
+  readonly memoryEntries = [];
   private readonly parts: E2bRuntimeParts;
   private readonly doors: Doors;
   private readonly snapshots: Snapshots;

@@ -4,7 +4,13 @@ import { join } from 'node:path';
 import type { Captured, Instance, Staging } from '@torpor/engine';
 import { type CheckpointId, TorporError } from '@torpor/protocol';
 import { writing } from '../storage-failure.ts';
-import { type GvisorNeeds, MEMORY, type StackedLayer, writeSecrets } from './checkpoint-needs.ts';
+import {
+  type GvisorNeeds,
+  LAYERS_NOTE,
+  MEMORY,
+  type StackedLayer,
+  writeSecrets,
+} from './checkpoint-needs.ts';
 import type { Ground } from './ground.ts';
 import type { InstanceRecord } from './instance-files.ts';
 import type { LayerId } from './layers/layer-id.ts';
@@ -74,7 +80,7 @@ async function sealUpper(
   const { upper, merged } = record;
   const own: LayerId[] = merged === null ? [upper] : [upper, merged];
   // For people who find the checkpoint and wonder where its files are.
-  const note = join(path, 'layers.json');
+  const note = join(path, LAYERS_NOTE);
   await writing(note, () => writeFile(note, JSON.stringify([...own, ...record.lower.map(({ id }) => id)])));
   // A checkpoint it was sealed for before did not come to be, and must take nothing with it when it is discarded.
   if (record.sealedFor !== null && record.sealedFor !== checkpoint) await owned.forget(record.sealedFor);

@@ -43,6 +43,10 @@ export function needsOf(checkpoint: Omit<SealedCheckpoint, 'path'>): GvisorNeeds
 /** In the content directory. */
 export const MEMORY = 'memory';
 const SECRETS = 'secrets.json';
+export const LAYERS_NOTE = 'layers.json';
+
+/** A start from files reads nothing of the content directory: files are in layers, and the note is for people. */
+export const MEMORY_ENTRIES: readonly string[] = [MEMORY, SECRETS, LAYERS_NOTE];
 
 /** What the processes of a memory image know and nobody else does. */
 export interface ImageSecrets {

@@ -11,6 +11,7 @@ const SOME = [
   'leaves the instance frozen and whole when it fails or is aborted, and can be asked again',
   'keeps the files of an instance that died',
   'starts two instances that then go their own ways',
+  'whose memory alone is missing or damaged still gives its files back (R91, R93)',
   'with memory: the processes come back as they were, or are said to be lost',
 ];
 

@@ -35,7 +35,7 @@ import { agentAt } from './agent-door.ts';
 import { AGENT_PORT, clearBerth } from './berth.ts';
 import type { Expected } from './berths.ts';
 import { captureInstance, salvageInstance } from './capture.ts';
-import { needsOf } from './checkpoint-needs.ts';
+import { MEMORY_ENTRIES, needsOf } from './checkpoint-needs.ts';
 import { withDefaults } from './default-limits.ts';
 import { endReason } from './end-reason.ts';
 import type { Ground } from './ground.ts';
@@ -67,6 +67,7 @@ const CLEARED_KEPT = 10_000;
 
 export class GvisorRuntime implements Runtime {
   readonly name = 'gvisor';
+  readonly memoryEntries = MEMORY_ENTRIES;
   readonly #ground: Ground;
   readonly #ahead: Ahead;
   readonly #limits: LimitsWatch;

@@ -2,18 +2,7 @@ import { readdir, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { gzipSync, zstdCompressSync } from 'node:zlib';
-import {
-  type Captured,
-  DEFAULT_SETTINGS,
-  Engine,
-  type Instance,
-  noFaults,
-  openGate,
-  randomIds,
-  type Staging,
-  systemClock,
-  type TemplateOrder,
-} from '@torpor/engine';
+import type { Captured, Engine, Instance, Staging, TemplateOrder } from '@torpor/engine';
 import {
   builtInOrder,
   type FreshDatabase,
@@ -27,6 +16,7 @@ import {
 } from '@torpor/engine/testing';
 import { type SandboxView, type Service, TorporError } from '@torpor/protocol';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { engineOn } from '../../testing/engine-on.ts';
 import { type GvisorWorld, makeGvisorWorld, whyNoGvisor } from '../../testing/gvisor-world.ts';
 import { tinyRoot } from '../../testing/tiny-root.ts';
 import { tar } from './guest/testing/tar.ts';
@@ -198,21 +188,7 @@ describe.skipIf(why !== null)(
 
       it('come from an archive and from a snapshot, and are gone when they are deleted', async () => {
         fresh = await freshDatabase('sqlite');
-        engine = new Engine({
-          db: fresh.db,
-          store: world.store,
-          runtimes: new Map([[world.runtime.name, world.runtime]]),
-          defaultRuntime: world.runtime.name,
-          gate: openGate,
-          clock: systemClock,
-          ids: randomIds,
-          settings: DEFAULT_SETTINGS,
-          faults: noFaults,
-          report: () => {},
-          serverId: 'server-1',
-          alone: true,
-          home: 'home',
-        });
+        engine = engineOn(world, fresh);
         await engine.start({ rounds: false });
         const before = await layers();
         const archive = await archiveOf(gzipSync(root));

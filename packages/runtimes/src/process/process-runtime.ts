@@ -52,6 +52,7 @@ const CAPABILITIES: Capabilities = {
 
 export class ProcessRuntime implements Runtime {
   readonly name = 'process';
+  readonly memoryEntries = [];
   readonly #ground: Ground;
   readonly #turns = new Turns<SandboxId>();
   readonly #reserving = new Turns<'reserve'>();

@@ -1,15 +1,8 @@
-import {
-  DEFAULT_SETTINGS,
-  Engine,
-  type Instance,
-  noFaults,
-  openGate,
-  randomIds,
-  systemClock,
-} from '@torpor/engine';
+import type { Engine, Instance } from '@torpor/engine';
 import { type FreshDatabase, freshDatabase } from '@torpor/engine/testing';
 import type { SandboxView } from '@torpor/protocol';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { engineOn } from '../../testing/engine-on.ts';
 import { httpService, pageOf } from '../../testing/http-service.ts';
 import { makeProcessWorld, type ProcessWorld, processesKnowing } from '../../testing/process-world.ts';
 
@@ -23,21 +16,7 @@ describe('the engine on the process runtime', () => {
   beforeEach(async () => {
     world = await makeProcessWorld();
     fresh = await freshDatabase('sqlite');
-    engine = new Engine({
-      db: fresh.db,
-      store: world.store,
-      runtimes: new Map([[world.runtime.name, world.runtime]]),
-      defaultRuntime: world.runtime.name,
-      gate: openGate,
-      clock: systemClock,
-      ids: randomIds,
-      settings: DEFAULT_SETTINGS,
-      faults: noFaults,
-      report: (what, facts) => reported.push({ what, ...facts }),
-      serverId: 'server-1',
-      alone: true,
-      home: 'home',
-    });
+    engine = engineOn(world, fresh, (what, facts) => reported.push({ what, ...facts }));
     await engine.start({ rounds: false });
   });
   afterEach(async () => {

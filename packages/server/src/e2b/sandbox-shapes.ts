@@ -4,6 +4,7 @@ import { ENVD_VERSION } from '@torpor/envd';
 import type { Gateway } from '@torpor/gateway';
 import {
   bareSandboxId,
+  lostDetails,
   type Resources,
   type SandboxState,
   type SandboxView,
@@ -40,7 +41,8 @@ const SHOWN: Readonly<Partial<Record<SandboxState, 'running' | 'paused'>>> = {
 export const SHOWN_STATES = Object.keys(SHOWN) as SandboxState[];
 
 /** Throws for what their clients must take for absent, or for lost. */
-export function shownState({ id, state, reason, operationKind }: SandboxView): 'running' | 'paused' {
+export function shownState(sandbox: SandboxView): 'running' | 'paused' {
+  const { id, state, reason, operationKind } = sandbox;
   const shown = SHOWN[state];
   // Some runtimes put a sandbox to sleep for the moment in which it is copied.
   const isCopied = operationKind === 'snapshot' || operationKind === 'fork';
@@ -48,6 +50,7 @@ export function shownState({ id, state, reason, operationKind }: SandboxView): '
   if (state === 'lost') {
     throw new TorporError('lost', `The sandbox is lost: ${reason ?? 'nothing usable is left of it'}.`, {
       sandboxId: id,
+      ...lostDetails(sandbox),
     });
   }
   throw notFound(`The sandbox ${bareSandboxId(id)}`);

@@ -29,6 +29,7 @@ export function addRequestHooks(app: FastifyInstance, parts: RouteParts): void {
     if (parts.stopping.aborted) throw leaving();
     if (!needsKey(request)) return;
     request.identity = await request.bound.run(() => identify(db, clock, request.headers));
+    refuseOtherOrg(request);
   });
 
   app.addHook('onSend', async (_, reply) => {
@@ -36,6 +37,15 @@ export function addRequestHooks(app: FastifyInstance, parts: RouteParts): void {
     if (parts.stopping.aborted) reply.header('connection', 'close');
   });
   app.addHook('onResponse', async (request, reply) => answered(parts, request, reply));
+}
+
+/** The key decides the organisation. A caller that means another one is told so, and not answered about this one. */
+function refuseOtherOrg({ query, identity }: FastifyRequest): void {
+  const { orgId } = query as { readonly orgId?: unknown };
+  if (orgId === undefined || orgId === identity.org) return;
+  throw new TorporError('forbidden', 'The key does not belong to the organisation that orgId names.', {
+    hint: 'Use a key of that organisation, or leave orgId out.',
+  });
 }
 
 /** A path that leads nowhere needs a key too, so that a stranger cannot tell which do. */

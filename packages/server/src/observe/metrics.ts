@@ -38,6 +38,13 @@ export class Metrics {
     'Bytes sealed in checkpoints.',
     [],
   );
+  /** As the last look at the checkpoints found them. */
+  readonly checkpointsUnhealthy = new Gauge({
+    name: 'torpor_checkpoints_unhealthy',
+    help: 'Sealed checkpoints that are damaged, missing, or could not be read.',
+    labelNames: ['health'],
+    registers: [this.registry],
+  });
   readonly previews = this.counter('torpor_previews_total', 'Requests to ports of sandboxes.', ['by']);
   readonly previewRefusals = this.counter(
     'torpor_preview_refusals_total',

@@ -30,12 +30,10 @@ export function healthRoutes(app: RoutesApp, parts: RouteParts): void {
       },
     },
     async (_, reply) => {
-      const probe = new RequestBound(clock, PROBE_MS, 0);
-      const reached = await probe
-        .run(() => db.query('SELECT 1 AS one'))
-        .then(() => true)
-        .catch(() => false)
-        .finally(() => probe.release());
+      const reached = await probing(clock, () => db.query('SELECT 1 AS one')).then(
+        () => true,
+        () => false,
+      );
       return reply.code(reached ? 200 : 503).send({
         status: reached ? 'ok' : 'degraded',
         version,
@@ -65,6 +63,7 @@ export function healthRoutes(app: RoutesApp, parts: RouteParts): void {
       },
     },
     async (request, reply) => {
+      await countCheckpoints(parts);
       const text = await request.bound.run(() => metrics.registry.metrics());
       return reply.header('content-type', metrics.registry.contentType).send(text);
     },
@@ -73,4 +72,16 @@ export function healthRoutes(app: RoutesApp, parts: RouteParts): void {
   app.get('/v1/openapi.json', { config: { access: 'open' }, schema: { hide: true } }, async (_, reply) =>
     reply.header('cache-control', 'no-cache').send(app.swagger()),
   );
+}
+
+/** A database that does not answer leaves the figures of the last time. */
+async function countCheckpoints({ engine, clock, metrics }: RouteParts): Promise<void> {
+  const counts = await probing(clock, () => engine.checkpointHealthCounts()).catch(() => undefined);
+  for (const [health, count] of Object.entries(counts ?? {}))
+    metrics.checkpointsUnhealthy.set({ health }, count);
+}
+
+async function probing<T>(clock: RouteParts['clock'], work: () => Promise<T>): Promise<T> {
+  const probe = new RequestBound(clock, PROBE_MS, 0);
+  return probe.run(work).finally(() => probe.release());
 }

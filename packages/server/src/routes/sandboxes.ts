@@ -11,7 +11,7 @@ import {
 } from '@torpor/protocol';
 import { z } from 'zod';
 import { lifecycle } from '../http/lifecycle.ts';
-import { errors, json, pageQuery, sandboxParams } from '../http/route-schema.ts';
+import { errors, json, orgQuery, pageQuery, sandboxParams } from '../http/route-schema.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
 import type { RouteParts } from '../parts.ts';
 import { killAndForget } from '../sandbox/kill.ts';
@@ -30,11 +30,13 @@ const statesSchema = z.union([
   z.array(sandboxStateSchema).max(SANDBOX_STATES.length),
 ]);
 
+const KNOWN: ReadonlySet<string> = new Set(['limit', 'cursor', 'orgId', 'state', 'name']);
+
 const listQuery = z
-  .object({ ...pageQuery('sbx'), state: statesSchema.optional() })
+  .object({ ...pageQuery('sbx'), state: statesSchema.optional(), name: z.string().max(255).optional() })
   .catchall(z.string().max(1_024))
   .superRefine((query, context) => {
-    const filters = Object.keys(query).filter((name) => !['limit', 'cursor', 'state'].includes(name));
+    const filters = Object.keys(query).filter((name) => !KNOWN.has(name));
     for (const name of filters) {
       if (name.startsWith(METADATA) && name.length > METADATA.length) continue;
       context.addIssue({ code: 'custom', message: 'is not known', path: [name] });
@@ -91,17 +93,18 @@ export function sandboxRoutes(app: RoutesApp, parts: RouteParts): void {
         summary: 'List sandboxes',
         description:
           'In the order of their ids. `state` takes several, separated by commas. `metadata.<key>=<value>` ' +
-          'leaves only those with this metadata.',
+          'leaves only those with this metadata, `name` only those of this name, also those that have ended.',
         tags: ['sandboxes'],
         querystring: listQuery,
         response: { 200: json('One page.', pageSchema(sandboxViewSchema)), ...errors() },
       },
     },
     async (request) => {
-      const { limit, cursor = '', state } = request.query;
+      const { limit, cursor = '', state, name } = request.query;
       const filter = {
         org: request.identity.org,
         metadata: metadataOf(request.query),
+        name,
         ...(state === undefined ? {} : { states: state }),
       };
       return request.bound.run(() => engine.list(filter, cursor, limit));
@@ -116,6 +119,7 @@ export function sandboxRoutes(app: RoutesApp, parts: RouteParts): void {
         summary: 'One sandbox, and how its state is known',
         tags: ['sandboxes'],
         params: sandboxParams,
+        querystring: z.object(orgQuery),
         response: { 200: json('As it is.', sandboxViewSchema), ...errors('not_found') },
       },
     },

@@ -1,0 +1,14 @@
+/** The error for a wish that a sandbox's state does not allow. A lost one says which checkpoint it is lost for. */
+import { type ErrorDetails, lostDetails, TorporError } from '@torpor/protocol';
+import { refusal } from './lifecycle.ts';
+import type { Sandbox } from './sandbox.ts';
+
+export function refusedBy(sandbox: Sandbox, message: string): TorporError {
+  return new TorporError(refusal(sandbox.state), message, { sandboxId: sandbox.id, ...about(sandbox) });
+}
+
+function about(sandbox: Sandbox): ErrorDetails {
+  if (sandbox.state === 'lost') return lostDetails(sandbox);
+  const { state, reason } = sandbox;
+  return { details: { state, ...(reason === null ? {} : { reason }) } };
+}

@@ -1,0 +1,33 @@
+/** An engine without rounds on the runtime and store of a test's world. */
+import {
+  DEFAULT_SETTINGS,
+  Engine,
+  type EngineParts,
+  noFaults,
+  openGate,
+  randomIds,
+  systemClock,
+} from '@torpor/engine';
+import type { FreshDatabase, RuntimeUnderTest } from '@torpor/engine/testing';
+
+export function engineOn(
+  { runtime, store }: Pick<RuntimeUnderTest, 'runtime' | 'store'>,
+  { db }: FreshDatabase,
+  report: EngineParts['report'] = () => {},
+): Engine {
+  return new Engine({
+    db,
+    store,
+    runtimes: new Map([[runtime.name, runtime]]),
+    defaultRuntime: runtime.name,
+    gate: openGate,
+    clock: systemClock,
+    ids: randomIds,
+    settings: DEFAULT_SETTINGS,
+    faults: noFaults,
+    report,
+    serverId: 'server-1',
+    alone: true,
+    home: 'home',
+  });
+}
