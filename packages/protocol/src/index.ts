@@ -12,6 +12,7 @@ export * from './processes.ts';
 export * from './replies.ts';
 export * from './requests.ts';
 export * from './sessions.ts';
+export * from './settings.ts';
 export * from './states.ts';
 export * from './templates.ts';
 export * from './terminal.ts';

@@ -44,6 +44,7 @@ export {
   type SessionChange,
   type SessionId,
   type SessionView,
+  type SettingView,
   type SnapshotRequest,
   TorporError,
   type TurnId,

@@ -30,6 +30,7 @@ import { previewLinkRoutes } from './routes/preview-links.ts';
 import { processRoutes } from './routes/processes.ts';
 import { sandboxRoutes } from './routes/sandboxes.ts';
 import { sessionRoutes } from './routes/sessions.ts';
+import { settingRoutes } from './routes/settings.ts';
 import { templateRoutes } from './routes/templates.ts';
 import { turnRoutes } from './routes/turns.ts';
 import { attachTerminal } from './terminal.ts';
@@ -53,6 +54,7 @@ const ROUTES = [
   keyRoutes,
   healthRoutes,
   fsckRoutes,
+  settingRoutes,
   buildRoutes,
 ];
 

@@ -4,7 +4,13 @@ import { join } from 'node:path';
 import { bundleAgent } from '@torpor/agent';
 import type { CheckpointStore, Clock, Report, Runtime } from '@torpor/engine';
 import { TorporError } from '@torpor/protocol';
-import { gvisorRuntime, PROCESS_LIMITS, probeGvisor, processRuntime } from '@torpor/runtimes';
+import {
+  gvisorRuntime,
+  PROCESS_LIMITS,
+  probeGvisor,
+  processRuntime,
+  type RuntimeSettings,
+} from '@torpor/runtimes';
 import type { ServerConfig } from './config.ts';
 import { openE2b } from './e2b-choice.ts';
 import { isLoopbackHost } from './http/loopback.ts';
@@ -20,7 +26,7 @@ export interface ChosenRuntime {
   close?(): Promise<void>;
 }
 
-type Wanted = Pick<ServerConfig, 'runtime' | 'host' | 'dataDir' | 'ahead'>;
+type Wanted = Pick<ServerConfig, 'runtime' | 'host' | 'dataDir' | 'ahead' | 'configured'>;
 
 export async function chooseRuntime(
   config: Wanted,
@@ -35,7 +41,8 @@ export async function chooseRuntime(
     case 'auto':
       return chooseGvisor(config, store, clock, report);
     case 'e2b': {
-      const runtime = await openE2b(config.dataDir, clock, report, process.env);
+      const { dataDir } = config;
+      const runtime = await openE2b({ dataDir, settings: settingsOf(config), clock, report }, process.env);
       return { runtime, limits: [], close: () => runtime.close() };
     }
     default:
@@ -66,6 +73,7 @@ async function chooseGvisor(
     agentDir: await bundleAgent(),
     runsc: probe,
     ahead: config.ahead,
+    settings: settingsOf(config),
     clock,
     report,
   });
@@ -93,7 +101,13 @@ async function fallBack(
   return { runtime: await openProcess(config, store, clock), limits };
 }
 
-async function openProcess({ dataDir }: Wanted, store: CheckpointStore, clock: Clock): Promise<Runtime> {
+async function openProcess(config: Wanted, store: CheckpointStore, clock: Clock): Promise<Runtime> {
+  const { dataDir } = config;
   const agentDir = await bundleAgent();
-  return processRuntime({ dataDir, agentDir, clock, sealedPath: (id) => store.path(id) });
+  const settings = settingsOf(config);
+  return processRuntime({ dataDir, agentDir, clock, settings, sealedPath: (id) => store.path(id) });
+}
+
+function settingsOf({ configured }: Wanted): RuntimeSettings {
+  return configured.settings.runtimes;
 }

@@ -1,5 +1,6 @@
 /** What every part of the gVisor runtime works with. */
 import type { Clock } from '@torpor/engine';
+import type { RuntimeSettings } from '../settings.ts';
 import type { Cgroups } from './cgroups.ts';
 import type { BaseSystems } from './guest/base-system.ts';
 import type { GuestTools } from './guest/guest-tools.ts';
@@ -38,6 +39,7 @@ export interface Ground {
   readonly shelf: string;
   readonly machine: MachineFacts;
   readonly clock: Clock;
+  readonly settings: RuntimeSettings;
   readonly report: (what: string, details: Readonly<Record<string, unknown>>) => void;
 }
 

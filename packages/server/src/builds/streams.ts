@@ -5,9 +5,6 @@ import type { FastifyReply, FastifyRequest } from 'fastify';
 import { type Frame, sendEvents } from '../http/sse.ts';
 import type { RouteParts } from '../parts.ts';
 
-const EVENTS_BEAT_MS = 15_000;
-const LOGS_BEAT_MS = 20_000;
-
 type Owned = { readonly org: string; readonly user: string };
 
 /**
@@ -36,7 +33,7 @@ export async function streamEvents(
       yield { id: String(seq), event: form === 'typed' ? event.type : 'message', data: event };
     }
   };
-  return send(parts, request, reply, withBeats(frames(), parts.clock, EVENTS_BEAT_MS));
+  return send(parts, request, reply, withBeats(frames(), parts.clock, parts.settings.buildEventsBeatMs));
 }
 
 /** What a reader that was cut off says it has last. */
@@ -63,7 +60,7 @@ export async function streamLogs(
         : { event: 'done', data: { status: item.status } };
     }
   };
-  return send(parts, request, reply, withBeats(frames(), parts.clock, LOGS_BEAT_MS));
+  return send(parts, request, reply, withBeats(frames(), parts.clock, parts.settings.buildLogsBeatMs));
 }
 
 function untilLeft({ stopping }: RouteParts, request: FastifyRequest): AbortSignal {
