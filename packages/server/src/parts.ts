@@ -7,6 +7,7 @@ import type { Sessions } from '@torpor/sessions';
 import type { HostNames } from './http/host-names.ts';
 import type { KeyWatch } from './http/key-watch.ts';
 import type { Replays } from './http/replays.ts';
+import type { StreamLimit } from './http/stream-limit.ts';
 import type { Log } from './observe/log.ts';
 import type { Metrics } from './observe/metrics.ts';
 import type { OperationTrace } from './observe/operation-trace.ts';
@@ -42,6 +43,7 @@ export interface AppParts {
 export interface RouteParts extends AppParts {
   readonly replays: Replays;
   readonly keyWatch: KeyWatch;
+  readonly streamLimit: StreamLimit;
   /** Fires when the server stops: streams end at once, whatever else is under way may finish. */
   readonly stopping: AbortSignal;
   /** Fires when a stop has waited long enough. */

@@ -29,7 +29,9 @@ export const SERVER_SETTINGS = {
   buildLogsBeatMs: duration(20_000, 'How often a stream of build logs sends a `heartbeat` event.', {
     min: 100,
   }),
-  streamsPerKey: count(64, 'Event streams that one API key may have open at once.', { max: 100_000 }),
+  streamsPerKey: count(512, 'Streams of events, builds and turns that one API key may have open at once.', {
+    max: 100_000,
+  }),
   keyCheckMs: duration(15_000, 'How often the key behind an open stream or socket is checked again.', {
     min: 100,
   }),
