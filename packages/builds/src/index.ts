@@ -10,4 +10,11 @@ export type { FileLimits, GeneratedFile } from './runners/generated-files.ts';
 export { type OpenAiOptions, openaiRunner } from './runners/openai.ts';
 export type { Runner, RunnerOrder } from './runners/runner.ts';
 export { starterRunner } from './runners/starter.ts';
-export { type BuildSettings, DEFAULT_BUILD_SETTINGS } from './settings.ts';
+export {
+  BUILD_FILE_SETTING_ORDER,
+  BUILD_FILE_SETTINGS,
+  BUILD_SETTING_ORDER,
+  BUILD_SETTINGS,
+  type BuildSettings,
+  DEFAULT_BUILD_SETTINGS,
+} from './settings.ts';

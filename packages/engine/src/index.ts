@@ -26,7 +26,7 @@ export { enqueue } from './queue/enqueue.ts';
 export { type Job, LeaseLost } from './queue/job.ts';
 export { endLeases, type Held, requireHeld, withdraw } from './queue/lease.ts';
 export { startWorker, type Worker } from './queue/worker.ts';
-export { DEFAULT_SETTINGS, type Settings } from './settings.ts';
+export { DEFAULT_SETTINGS, ENGINE_SETTING_ORDER, ENGINE_SETTINGS, type Settings } from './settings.ts';
 export { inPages, withHands } from './upkeep/pages.ts';
 export type { Round } from './upkeep/reconciler.ts';
 export { within } from './within.ts';

@@ -1,74 +1,93 @@
-/** Every delay, bound and budget of the engine, in milliseconds where it is a time (R113). */
-export interface Settings {
-  /** How long an operation may take in all before it is given up and rolled back. */
-  readonly operationMs: number;
-  /** How long a template may take to be prepared: unpacked, booted, its services started, sealed. */
-  readonly templateMs: number;
-  /** How long one call to a runtime or the checkpoint store may take. */
-  readonly callMs: number;
-  /** How long requests in flight may go on once a pause has closed the door. */
-  readonly drainMs: number;
-  /** How long a question about a sandbox's real state may take before the answer is `unknown`. */
-  readonly observeMs: number;
-  /** How long a server is believed alive without a heartbeat; its operations are taken over after that. */
-  readonly serverLeaseMs: number;
-  readonly reconcileEveryMs: number;
-  readonly sweepEveryMs: number;
-  /** How often activity in memory is written to a sandbox's heartbeat row, at most. */
-  readonly activityEveryMs: number;
-  /** Readers of the ledger look again after this long without a notice. */
-  readonly noticeAtLeastEveryMs: number;
-  /** Rows read at once by the reconciler and the sweeps. */
-  readonly pageSize: number;
-  /** How many sandboxes a round works on at once. */
-  readonly hands: number;
-  /** How often checkpoints that nothing refers to are looked for, which reads all of them. */
-  readonly collectEveryMs: number;
-  readonly idempotencyMs: number;
-  /** How many checkpoints before the present one a sandbox keeps, beside those that have a name. */
-  readonly keepPrevious: number;
-  /** How long before a checkpoint expires its expiry is announced. */
-  readonly expiryNoticeMs: number;
-  /** How long the rounds wait between two looks at all checkpoints, in presence and sizes. */
-  readonly inspectEveryMs: number;
-  /** The same for checkpoints that a provider keeps, where each look is a request to the provider. */
-  readonly inspectExternalEveryMs: number;
-  /** How long a look at one checkpoint may take before its health is `unknown`. */
-  readonly inspectMs: number;
-  /** How many checkpoints are looked at at once. */
-  readonly inspectHands: number;
-  /** The part of its time that each of those looks in the background may take; it rests for the other part. */
-  readonly inspectLoad: number;
-  /** A sealed checkpoint's contents are read again after this long. */
-  readonly scrubEveryMs: number;
-  /** A difference between wall clock and monotonic clock larger than this is a jump. */
-  readonly clockJumpMs: number;
-  readonly defaultIdleMs: number;
-}
+/**
+ * Every delay, bound and budget of the engine (R113). A new one is one line here: its type, its default, its
+ * environment variable and its place in the docs follow from it.
+ */
+import {
+  count,
+  DAY_MS,
+  defaultsOf,
+  duration,
+  type SettingOrder,
+  type SettingValues,
+  YEAR_MS,
+} from '@torpor/protocol';
 
-export const DEFAULT_SETTINGS: Settings = {
-  operationMs: 120_000,
-  templateMs: 900_000,
-  callMs: 60_000,
-  drainMs: 5_000,
-  observeMs: 2_000,
-  serverLeaseMs: 15_000,
-  reconcileEveryMs: 30_000,
-  sweepEveryMs: 1_000,
-  activityEveryMs: 10_000,
-  noticeAtLeastEveryMs: 5_000,
-  pageSize: 100,
-  hands: 8,
-  collectEveryMs: 300_000,
-  idempotencyMs: 24 * 3_600_000,
-  keepPrevious: 1,
-  expiryNoticeMs: 24 * 3_600_000,
-  inspectEveryMs: 15_000,
-  inspectExternalEveryMs: 600_000,
-  inspectMs: 10_000,
-  inspectHands: 2,
-  inspectLoad: 0.1,
-  scrubEveryMs: 7 * 24 * 3_600_000,
-  clockJumpMs: 5_000,
-  defaultIdleMs: 300_000,
-};
+export const ENGINE_SETTINGS = {
+  operationMs: duration(120_000, 'How long an operation may take before it is given up and rolled back.'),
+  templateMs: duration(900_000, 'How long a template may take to be unpacked, booted and sealed.'),
+  callMs: duration(60_000, 'How long one call to a runtime or the checkpoint store may take.'),
+  drainMs: duration(5_000, 'How long requests in flight may go on once a pause has begun.', { min: 0 }),
+  observeMs: duration(
+    2_000,
+    "How long a question about a sandbox's real state may take before the answer is `unknown`.",
+  ),
+  serverLeaseMs: duration(
+    15_000,
+    'How long a server is believed alive without a heartbeat, of which it sends three in that time; then others take over its operations.',
+    { min: 300 },
+  ),
+  reconcileEveryMs: duration(30_000, 'How often what runs is compared with what should run.', { min: 100 }),
+  sweepEveryMs: duration(1_000, 'How often timeouts and idle sandboxes are looked for.', { min: 10 }),
+  activityEveryMs: duration(10_000, "How often a sandbox's activity is written to the database, at most."),
+  noticeAtLeastEveryMs: duration(
+    5_000,
+    'Readers of the ledger look again after this long without a notice of the database.',
+    { min: 10 },
+  ),
+  pageSize: count(100, 'Rows that the reconciler and the sweeps read at once.', { max: 10_000 }),
+  hands: count(8, 'Sandboxes that a round of the reconciler works on at once.', { max: 256 }),
+  collectEveryMs: duration(300_000, 'How often checkpoints that nothing refers to are looked for.', {
+    min: 1_000,
+  }),
+  idempotencyMs: duration(DAY_MS, 'How long an idempotency key of an operation is remembered.', {
+    max: YEAR_MS,
+  }),
+  keepPrevious: count(1, 'Checkpoints before the present one that a sandbox keeps, beside named ones.', {
+    min: 0,
+    max: 1_000,
+  }),
+  expiryNoticeMs: duration(DAY_MS, 'How long before a checkpoint expires its expiry is announced.', {
+    min: 0,
+    max: YEAR_MS,
+  }),
+  inspectEveryMs: duration(
+    15_000,
+    'How long the rounds wait between two looks at all checkpoints, in presence and sizes.',
+    { min: 100 },
+  ),
+  inspectExternalEveryMs: duration(
+    600_000,
+    'The same for checkpoints that a provider keeps, where each look is a request to the provider.',
+    { min: 100 },
+  ),
+  inspectMs: duration(10_000, 'How long a look at one checkpoint may take before its health is `unknown`.'),
+  inspectHands: count(2, 'Checkpoints that are looked at at once.', { max: 256 }),
+  inspectLoadPercent: count(
+    10,
+    'The part of its time that each of those looks in the background may take; it rests for the other part.',
+    { max: 100 },
+  ),
+  scrubEveryMs: duration(7 * DAY_MS, "How often a sealed checkpoint's contents are read again.", {
+    min: 60_000,
+    max: YEAR_MS,
+  }),
+  clockJumpMs: duration(
+    5_000,
+    'A difference between wall clock and monotonic clock larger than this is a jump.',
+    { min: 100 },
+  ),
+  defaultIdleMs: duration(300_000, 'How long a sandbox without a policy of its own may be idle.', {
+    min: 1_000,
+    max: YEAR_MS,
+  }),
+} as const;
+
+export type Settings = SettingValues<typeof ENGINE_SETTINGS>;
+export const DEFAULT_SETTINGS: Settings = defaultsOf(ENGINE_SETTINGS);
+
+export const ENGINE_SETTING_ORDER: readonly SettingOrder<typeof ENGINE_SETTINGS>[] = [
+  ['callMs', '<=', 'operationMs'],
+  ['callMs', '<=', 'templateMs'],
+  ['observeMs', '<=', 'callMs'],
+  ['drainMs', '<', 'operationMs'],
+];

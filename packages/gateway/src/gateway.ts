@@ -102,6 +102,12 @@ export class Gateway {
     return `${this.place.scheme}://${previewHost({ sandboxId, port }, this.place.domain)}`;
   }
 
+  /** A token that lets one browser in, once; good for the usual time unless another is given. */
+  link(sandboxId: SandboxId, seconds?: number): { readonly token: string; readonly expiresAt: number } {
+    const { linkMs } = this.parts.settings;
+    return this.tokens.link(sandboxId, seconds === undefined ? linkMs : seconds * 1_000);
+  }
+
   /** False when the request is for the API. `expectsContinue`: the client waits for a word before its body. */
   handle(request: ClientRequest, response: ClientResponse, expectsContinue = false): boolean {
     const route = this.route(request);

@@ -1,69 +1,67 @@
-/** Every bound of the gateway, in milliseconds where it is a time (R113). */
-export interface GatewaySettings {
-  /** How long a request may wait for its sandbox and its port. */
-  readonly holdMs: number;
-  /** How long a person looks at an empty tab before the waiting page comes. */
-  readonly momentMs: number;
-  /** How long a wake may take before the gateway looks at the sandbox afresh. */
-  readonly wakeMs: number;
-  /** A wake that failed is not tried again for the next request within this time. */
-  readonly failureMs: number;
-  /** A look at a sandbox that is changing is repeated after this long. */
-  readonly lookAgainMs: number;
-  readonly heldPerSandbox: number;
-  readonly heldOverall: number;
-  /** What held requests may keep in memory: their heads, and what Node has read of their bodies. */
-  readonly heldBytesPerSandbox: number;
-  readonly heldBytesOverall: number;
-  /** Requests and sockets under way to one sandbox. */
-  readonly passingPerSandbox: number;
-  /** How long opening one connection to a port may take. */
-  readonly connectMs: number;
-  /** Connections that are being opened to one port at once. */
-  readonly connectingAtOnce: number;
-  /** A connection that its server makes no promise about is used again only within this time. */
-  readonly idleConnectionMs: number;
-  /** The longest time that a connection is kept for, whatever its server promises. */
-  readonly idleConnectionMaxMs: number;
-  /** A service that was declared may take this long after a start until its port opens. */
-  readonly startingMs: number;
-  /** A port that is closed gets this long when there is reason to hope: just woken, or a declared service. */
-  readonly portGraceMs: number;
-  /** No bytes for this long, and a stream no longer holds its sandbox awake. */
-  readonly quietMs: number;
-  /** A stream that was quiet for this long is not waited for before a pause. */
-  readonly drainQuietMs: number;
-  /** How long the other side may take to say goodbye on a WebSocket that we close. */
-  readonly goodbyeMs: number;
-  /** What an answer's head may have at most. */
-  readonly maxHeadBytes: number;
-  /** How long a one-time link is good for. */
-  readonly linkMs: number;
-  /** How long a browser stays let in after it. */
-  readonly cookieMs: number;
-}
+/** Every bound of the gateway (R113). A new one is one line here. */
+import {
+  byteCount,
+  count,
+  DAY_MS,
+  defaultsOf,
+  duration,
+  type SettingOrder,
+  type SettingValues,
+  YEAR_MS,
+} from '@torpor/protocol';
 
-export const DEFAULT_GATEWAY_SETTINGS: GatewaySettings = {
-  holdMs: 60_000,
-  momentMs: 900,
-  wakeMs: 120_000,
-  failureMs: 1_000,
-  lookAgainMs: 50,
-  heldPerSandbox: 512,
-  heldOverall: 4_096,
-  heldBytesPerSandbox: 16 * 1024 * 1024,
-  heldBytesOverall: 128 * 1024 * 1024,
-  passingPerSandbox: 2_048,
-  connectMs: 5_000,
-  connectingAtOnce: 32,
-  idleConnectionMs: 1_000,
-  idleConnectionMaxMs: 30_000,
-  startingMs: 60_000,
-  portGraceMs: 2_000,
-  quietMs: 5_000,
-  drainQuietMs: 1_000,
-  goodbyeMs: 3_000,
-  maxHeadBytes: 64 * 1024,
-  linkMs: 10 * 60_000,
-  cookieMs: 7 * 24 * 3_600_000,
-};
+export const GATEWAY_SETTINGS = {
+  holdMs: duration(60_000, 'How long a request may wait for its sandbox and its port.'),
+  momentMs: duration(900, 'How long a browser waits before it is shown the waiting page.', { min: 0 }),
+  wakeMs: duration(120_000, 'How long a wake may take before the gateway looks at the sandbox again.'),
+  failureMs: duration(1_000, 'A wake that failed is not tried again within this time.', { min: 0 }),
+  lookAgainMs: duration(50, 'How soon the gateway looks again at a sandbox that is changing.'),
+  heldPerSandbox: count(512, 'Requests that may wait for one sandbox.'),
+  heldOverall: count(4_096, 'Requests that may wait for sandboxes in all.'),
+  heldBytesPerSandbox: byteCount(16 * 1024 ** 2, 'Memory for requests that wait for one sandbox.', {
+    min: 64 * 1024,
+  }),
+  heldBytesOverall: byteCount(128 * 1024 ** 2, 'Memory for requests that wait, in all.', { min: 64 * 1024 }),
+  passingPerSandbox: count(2_048, 'Requests and sockets under way to one sandbox.'),
+  connectMs: duration(5_000, 'How long opening one connection to a port may take.'),
+  connectingAtOnce: count(32, 'Connections that are being opened to one port at once.', { max: 10_000 }),
+  idleConnectionMs: duration(
+    1_000,
+    'How long an idle connection is used again when the app makes no promise about it.',
+    { min: 0 },
+  ),
+  idleConnectionMaxMs: duration(
+    30_000,
+    'How long an idle connection is kept at most, whatever the app promises.',
+    { min: 0 },
+  ),
+  startingMs: duration(60_000, 'How long a declared service may take after a start until its port opens.'),
+  portGraceMs: duration(
+    2_000,
+    'How long a closed port is tried when the sandbox has just woken or the service is declared.',
+    { min: 0 },
+  ),
+  quietMs: duration(5_000, 'A stream without bytes for this long no longer keeps its sandbox awake.'),
+  drainQuietMs: duration(1_000, 'A stream that was quiet for this long is not waited for before a pause.'),
+  goodbyeMs: duration(3_000, 'How long the other side of a WebSocket may take to answer a close.', {
+    min: 0,
+  }),
+  maxHeadBytes: byteCount(64 * 1024, "Size of the head of an app's answer, at most.", {
+    min: 1_024,
+    max: 16 * 1024 ** 2,
+  }),
+  linkMs: duration(600_000, 'How long a one-time link to a private preview is good for.', { max: YEAR_MS }),
+  cookieMs: duration(7 * DAY_MS, 'How long a browser stays admitted to a private preview.', { max: YEAR_MS }),
+} as const;
+
+export type GatewaySettings = SettingValues<typeof GATEWAY_SETTINGS>;
+export const DEFAULT_GATEWAY_SETTINGS: GatewaySettings = defaultsOf(GATEWAY_SETTINGS);
+
+export const GATEWAY_SETTING_ORDER: readonly SettingOrder<typeof GATEWAY_SETTINGS>[] = [
+  ['momentMs', '<=', 'holdMs'],
+  ['connectMs', '<=', 'holdMs'],
+  ['heldPerSandbox', '<=', 'heldOverall'],
+  ['heldBytesPerSandbox', '<=', 'heldBytesOverall'],
+  ['idleConnectionMs', '<=', 'idleConnectionMaxMs'],
+  ['drainQuietMs', '<=', 'quietMs'],
+];

@@ -16,6 +16,7 @@ export * from './replies.ts';
 export * from './requests.ts';
 export * from './sandbox-health.ts';
 export * from './sessions.ts';
+export * from './settings.ts';
 export * from './states.ts';
 export * from './templates.ts';
 export * from './terminal.ts';

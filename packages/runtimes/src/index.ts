@@ -13,3 +13,9 @@ export { type Probe, probeGvisor } from './gvisor/probe.ts';
 export { PROCESS_LIMITS } from './process/limits.ts';
 export { type ProcessRuntimeOptions, processRuntime } from './process/open-process-runtime.ts';
 export { declaredPort, startServices } from './services.ts';
+export {
+  DEFAULT_RUNTIME_SETTINGS,
+  RUNTIME_SETTING_ORDER,
+  RUNTIME_SETTINGS,
+  type RuntimeSettings,
+} from './settings.ts';

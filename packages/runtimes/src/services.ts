@@ -3,22 +3,21 @@ import { request } from 'node:http';
 import type { Address, Clock } from '@torpor/engine';
 import { type AgentClient, agentError, type ProcessEvent, serviceTag } from '@torpor/envd';
 import { type Service, TorporError } from '@torpor/protocol';
+import type { RuntimeSettings } from './settings.ts';
 
 export interface ServiceGround {
   readonly agent: AgentClient;
   readonly clock: Clock;
+  readonly settings: RuntimeSettings;
   /** The port that a service is told to listen on, in PORT. */
   portFor(service: Service): number | undefined;
   /** Where a declared port can be dialled, once a process of the sandbox listens on it. */
   dial(port: number): Promise<Address | null>;
 }
 
-const DEFAULT_READY_SECONDS = 45;
 const TAIL_BYTES = 4_000;
 const FIRST_LOOK_MS = 10;
 const LONGEST_LOOK_MS = 200;
-/** One answer to a ready check may take this long; a first page is often built while it is asked for. */
-const ANSWER_MS = 10_000;
 
 export async function startServices(
   ground: ServiceGround,
@@ -39,7 +38,7 @@ export async function startServices(
 
 /** For services that run already: each is as ready as it must be for a start. */
 export async function untilServicesReady(
-  ground: Pick<ServiceGround, 'clock' | 'dial'>,
+  ground: Pick<ServiceGround, 'clock' | 'dial' | 'settings'>,
   services: readonly Service[],
   signal: AbortSignal,
 ): Promise<void> {
@@ -101,21 +100,22 @@ async function watch(
 
 /** Ready when the port is listened on, and when the path, if there is one, answers below 500. */
 async function untilReady(
-  ground: Pick<ServiceGround, 'clock' | 'dial'>,
+  ground: Pick<ServiceGround, 'clock' | 'dial' | 'settings'>,
   service: Service,
   run: ServiceRun,
   signal: AbortSignal,
 ): Promise<void> {
   const { port, ready } = service;
   if (port === undefined) return;
-  const seconds = ready?.timeoutSeconds ?? DEFAULT_READY_SECONDS;
-  const { clock } = ground;
+  const { clock, settings } = ground;
+  const seconds = ready?.timeoutSeconds ?? settings.serviceReadyMs / 1_000;
+  // A first page is often built while it is asked for.
+  const isUp = (address: Address, path: string) => answers(address, path, signal, settings.serviceAnswerMs);
   const until = clock.monotonic() + seconds * 1_000;
   for (let pause = FIRST_LOOK_MS; ; pause = Math.min(2 * pause, LONGEST_LOOK_MS)) {
     signal.throwIfAborted();
     const address = await ground.dial(port);
-    if (address !== null && (ready?.path === undefined || (await answers(address, ready.path, signal))))
-      return;
+    if (address !== null && (ready?.path === undefined || (await isUp(address, ready.path)))) return;
     if (run.failure !== undefined) throw notReady(service, `ended (${run.failure}) before it was ready`, run);
     if (clock.monotonic() >= until) {
       const what =
@@ -131,7 +131,7 @@ export async function answers(
   address: Address,
   path: string,
   signal: AbortSignal,
-  boundMs = ANSWER_MS,
+  boundMs: number,
 ): Promise<boolean> {
   const bounded = AbortSignal.any([signal, AbortSignal.timeout(boundMs)]);
   const status = await new Promise<number>((resolve) => {

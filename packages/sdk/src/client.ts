@@ -19,6 +19,8 @@ import {
   type RuntimeView,
   runtimeViewSchema,
   type SandboxId,
+  type SettingView,
+  settingViewSchema,
 } from '@torpor/protocol';
 import { Builds } from './builds.ts';
 import { Checkpoints } from './checkpoints.ts';
@@ -37,6 +39,7 @@ export interface EventPageOptions extends PageOptions {
 }
 
 const runtimePage = pageSchema(runtimeViewSchema);
+const settingPage = pageSchema(settingViewSchema);
 const eventPage = pageSchema(eventViewSchema);
 
 export class Torpor {
@@ -72,6 +75,11 @@ export class Torpor {
 
   async runtimes(options: ReadOptions = {}): Promise<readonly RuntimeView[]> {
     return (await this.calls.get('/v1/runtimes', runtimePage, options)).items;
+  }
+
+  /** What the server runs with, and where each value came from. For service keys. */
+  async settings(options: ReadOptions = {}): Promise<readonly SettingView[]> {
+    return (await this.calls.get('/v1/admin/settings', settingPage, options)).items;
   }
 
   /** Every event of the organisation after `after`, then every new one as it happens. */

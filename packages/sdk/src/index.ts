@@ -48,6 +48,7 @@ export {
   type SessionId,
   type SessionView,
   type SessionWake,
+  type SettingView,
   type SnapshotRequest,
   TorporError,
   type TurnId,

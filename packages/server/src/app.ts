@@ -13,6 +13,7 @@ import { KeyWatch } from './http/key-watch.ts';
 import { Replays } from './http/replays.ts';
 import { addRequestHooks } from './http/request-hooks.ts';
 import type { RoutesApp } from './http/routes-app.ts';
+import { StreamLimit } from './http/stream-limit.ts';
 import { openapiOptions } from './openapi.ts';
 import type { AppParts, RouteParts } from './parts.ts';
 import { portRoutes } from './port-list.ts';
@@ -31,6 +32,7 @@ import { processRoutes } from './routes/processes.ts';
 import { sandboxHealthRoutes } from './routes/sandbox-health.ts';
 import { sandboxRoutes } from './routes/sandboxes.ts';
 import { sessionRoutes } from './routes/sessions.ts';
+import { settingRoutes } from './routes/settings.ts';
 import { templateRoutes } from './routes/templates.ts';
 import { turnRoutes } from './routes/turns.ts';
 import { attachTerminal } from './terminal.ts';
@@ -55,6 +57,7 @@ const ROUTES = [
   keyRoutes,
   healthRoutes,
   fsckRoutes,
+  settingRoutes,
   buildRoutes,
 ];
 
@@ -75,6 +78,7 @@ export async function buildApp(given: AppParts): Promise<App> {
     ...given,
     replays: new Replays({ db, clock, keptMs: settings.replayMs }),
     keyWatch: new KeyWatch({ db, clock, everyMs: settings.keyCheckMs }),
+    streamLimit: new StreamLimit(settings.streamsPerKey),
     stopping: stopping.signal,
     leaving: leaving.signal,
   };

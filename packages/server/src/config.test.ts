@@ -5,6 +5,7 @@ import type { TorporError } from '@torpor/protocol';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { readConfig } from './config.ts';
 import { faultsFrom } from './fault-switch.ts';
+import { configureSettings } from './settings/configured.ts';
 
 const KEY = 'ab'.repeat(32);
 let directory: string;
@@ -39,6 +40,7 @@ describe('the configuration', () => {
       openaiSteps: 60,
       openaiTokens: 1_000_000,
       logLevel: 'info',
+      configured: configureSettings([]),
     });
   });
 

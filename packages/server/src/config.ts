@@ -6,8 +6,17 @@ import { parseArgs } from 'node:util';
 import { RUNNERS, TorporError } from '@torpor/protocol';
 import { z } from 'zod';
 import { buildConfigFields, planChoice } from './builds/build-config.ts';
+import { allowedHostsSchema } from './http/host-names.ts';
 import { isLoopbackHost } from './http/loopback.ts';
 import { keyOnPurpose } from './keys/first-key.ts';
+import {
+  type ConfiguredSettings,
+  configureSettings,
+  type GivenSetting,
+  settingFromFlag,
+  settingsFromEnvironment,
+  settingsFromFile,
+} from './settings/configured.ts';
 
 const RUNTIME_CHOICES = ['auto', 'gvisor', 'process', 'e2b'] as const;
 
@@ -23,6 +32,8 @@ const configSchema = z.strictObject({
     .regex(/^[a-z0-9]([a-z0-9.-]*[a-z0-9])?(:\d{1,5})?$/i)
     .optional(),
   tls: z.stringbool().or(z.boolean()).default(false),
+  /** Further names by which the API may be called, separated by commas; a list in the file. */
+  allowedHosts: allowedHostsSchema.optional(),
   /** Containers made before anybody asks for them; each takes some 25 MB of memory until it is used. */
   ahead: z.coerce.number().int().min(0).max(64).optional(),
   /** The runsc for new sandboxes; found by itself when it is not said. */
@@ -48,6 +59,8 @@ const configSchema = z.strictObject({
 
 export interface ServerConfig extends Omit<z.infer<typeof configSchema>, 'dataDir'> {
   readonly dataDir: string;
+  /** Delays, bounds and budgets of all packages. */
+  readonly configured: ConfiguredSettings;
   /** Set on purpose by the operator. */
   readonly apiKey?: string;
   readonly openaiKey?: string;
@@ -65,6 +78,7 @@ const FLAGS: Readonly<Record<Setting, string>> = {
   database: 'database',
   domain: 'domain',
   tls: 'tls',
+  allowedHosts: 'allowed-hosts',
   ahead: 'ahead',
   runsc: 'runsc',
   buildRunsc: 'build-runsc',
@@ -93,6 +107,7 @@ const VARIABLES: Readonly<Record<Setting, string>> = {
   database: 'TORPOR_DATABASE_URL',
   domain: 'TORPOR_DOMAIN',
   tls: 'TORPOR_TLS',
+  allowedHosts: 'TORPOR_ALLOWED_HOSTS',
   ahead: 'TORPOR_AHEAD',
   runsc: 'TORPOR_RUNSC',
   buildRunsc: 'TORPOR_BUILD_RUNSC',
@@ -120,14 +135,24 @@ export async function readConfig(
   env: NodeJS.ProcessEnv,
   directory = process.cwd(),
 ): Promise<ServerConfig> {
-  const inFile = await readFileSettings(join(directory, FILE));
-  const settings = { ...inFile, ...fromEnvironment(env), ...fromFlags(argv) };
+  const { settings: settingsInFile, ...inFile } = await readFileSettings(join(directory, FILE));
+  const inEnvironment = fromEnvironment(env);
+  const { values: inFlags, set } = fromFlags(argv);
+  const settings = { ...inFile, ...inEnvironment, ...inFlags };
   const { dataDir = join(env['HOME'] || homedir(), '.torpor'), ...rest } = checked(settings);
   const apiKey = env['TORPOR_API_KEY'] || undefined;
   const openaiKey = env['TORPOR_OPENAI_API_KEY'] || undefined;
   const config = {
     ...rest,
     dataDir: resolve(directory, dataDir),
+    configured: configureSettings([
+      ...settingsFromFile(settingsInFile, FILE),
+      ...byOtherName(inFile, 'file'),
+      ...settingsFromEnvironment(env),
+      ...byOtherName(inEnvironment, 'environment'),
+      ...set.map(settingFromFlag),
+      ...byOtherName(inFlags, 'flag'),
+    ]),
     ...(apiKey === undefined ? {} : { apiKey: keyOnPurpose(apiKey) }),
     ...(openaiKey === undefined ? {} : { openaiKey }),
     ...runnerEnvironment(env),
@@ -135,6 +160,25 @@ export async function readConfig(
   refuseOpenDoor(config);
   refuseUnknownPlans(config);
   return config;
+}
+
+/** Settings that also have a flag of their own. */
+const OTHER_NAMES = {
+  buildWorkers: { name: 'builds.workers', suffix: '' },
+  buildWaiting: { name: 'builds.maxWaiting', suffix: '' },
+  runnerSeconds: { name: 'builds.runnerMs', suffix: 's' },
+} as const satisfies Partial<Record<Setting, unknown>>;
+
+function byOtherName(
+  given: Readonly<Record<string, unknown>>,
+  source: GivenSetting['source'],
+): GivenSetting[] {
+  return (Object.keys(OTHER_NAMES) as (keyof typeof OTHER_NAMES)[])
+    .filter((setting) => given[setting] !== undefined)
+    .map((setting) => {
+      const { name, suffix } = OTHER_NAMES[setting];
+      return { name, value: `${given[setting]}${suffix}`, source, where: nameOf(setting) };
+    });
 }
 
 /** Everything that starts so, without its beginning: `TORPOR_RUNNER_ENV_TOKEN` is `TOKEN` to the program. */
@@ -188,7 +232,13 @@ function nameOf(setting: Setting): string {
   return `--${FLAGS[setting]} (${VARIABLES[setting]})`;
 }
 
-function fromFlags(argv: readonly string[]): Partial<Record<Setting, unknown>> {
+interface Flags {
+  readonly values: Partial<Record<Setting, unknown>>;
+  /** What `--set` was given, each time. */
+  readonly set: readonly string[];
+}
+
+function fromFlags(argv: readonly string[]): Flags {
   const options = Object.fromEntries(
     Object.values(FLAGS).map((flag) => [
       flag,
@@ -196,13 +246,16 @@ function fromFlags(argv: readonly string[]): Partial<Record<Setting, unknown>> {
     ]),
   );
   try {
-    const { values } = parseArgs({ args: [...argv], options, allowPositionals: false });
-    return pick((setting) => values[FLAGS[setting]]);
+    const { values } = parseArgs({
+      args: [...argv],
+      options: { ...options, set: { type: 'string', multiple: true } },
+      allowPositionals: false,
+    });
+    const { set = [] } = values as { readonly set?: readonly string[] };
+    return { values: pick((setting) => (values as Record<string, unknown>)[FLAGS[setting]]), set };
   } catch (cause) {
     throw new TorporError('invalid_request', cause instanceof Error ? cause.message : String(cause), {
-      hint: `Known are: ${Object.values(FLAGS)
-        .map((flag) => `--${flag}`)
-        .join(' ')}`,
+      hint: `Known are: ${[...Object.values(FLAGS), 'set'].map((flag) => `--${flag}`).join(' ')}`,
       cause,
     });
   }

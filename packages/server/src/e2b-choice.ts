@@ -1,12 +1,16 @@
 /** The runtime at a provider, from what its operator has set in the environment; E2B's own names count too. */
 import type { Clock, Report } from '@torpor/engine';
 import { TorporError } from '@torpor/protocol';
+import type { RuntimeSettings } from '@torpor/runtimes';
 import type { OpenedE2bRuntime } from '@torpor/runtimes/e2b';
 
 export async function openE2b(
-  dataDir: string,
-  clock: Clock,
-  report: Report,
+  parts: {
+    readonly dataDir: string;
+    readonly settings: RuntimeSettings;
+    readonly clock: Clock;
+    readonly report: Report;
+  },
   env: NodeJS.ProcessEnv,
 ): Promise<OpenedE2bRuntime> {
   const of = (name: string) => env[`TORPOR_${name}`] || env[name] || undefined;
@@ -24,8 +28,6 @@ export async function openE2b(
     sandboxUrl: of('E2B_SANDBOX_URL'),
     domain: of('E2B_DOMAIN'),
     template: of('E2B_TEMPLATE'),
-    dataDir,
-    clock,
-    report,
+    ...parts,
   });
 }

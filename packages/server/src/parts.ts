@@ -2,9 +2,12 @@
 import type { Builds } from '@torpor/builds';
 import type { Clock, Database, Engine, Ids } from '@torpor/engine';
 import type { Gateway } from '@torpor/gateway';
+import type { SettingView } from '@torpor/protocol';
 import type { Sessions } from '@torpor/sessions';
+import type { HostNames } from './http/host-names.ts';
 import type { KeyWatch } from './http/key-watch.ts';
 import type { Replays } from './http/replays.ts';
+import type { StreamLimit } from './http/stream-limit.ts';
 import type { Log } from './observe/log.ts';
 import type { Metrics } from './observe/metrics.ts';
 import type { OperationTrace } from './observe/operation-trace.ts';
@@ -23,9 +26,12 @@ export interface AppParts {
   readonly randomBytes: (n: number) => Uint8Array;
   readonly uploads: Uploads;
   readonly settings: ServerSettings;
+  /** Those of all packages, for whoever asks what the server runs with. */
+  readonly settingsList: readonly SettingView[];
   readonly log: Log;
   readonly metrics: Metrics;
   readonly version: string;
+  readonly hostNames: HostNames;
   /** What serves previews; without it there are none. */
   readonly gateway?: Gateway;
   /** What turns goals into previews; without it there are no routes for that. */
@@ -37,6 +43,7 @@ export interface AppParts {
 export interface RouteParts extends AppParts {
   readonly replays: Replays;
   readonly keyWatch: KeyWatch;
+  readonly streamLimit: StreamLimit;
   /** Fires when the server stops: streams end at once, whatever else is under way may finish. */
   readonly stopping: AbortSignal;
   /** Fires when a stop has waited long enough. */

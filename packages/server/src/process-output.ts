@@ -65,7 +65,8 @@ export function processOutputRoutes(app: RoutesApp, parts: RouteParts): void {
         });
       if (first.done)
         throw new TorporError('not_found', `There is no process ${process}.`, { sandboxId: id });
-      return sendEvents(parts, request, reply, frames(parts, request, id, first.value, events, follow));
+      const output = frames(parts, request, id, first.value, events, follow);
+      return sendEvents(parts, request, reply, output, { resumable: false });
     },
   );
 }

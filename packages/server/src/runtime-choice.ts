@@ -11,6 +11,7 @@ import {
   probeGvisor,
   processRuntime,
   type RunningUpgrade,
+  type RuntimeSettings,
   type UpgradeOptions,
 } from '@torpor/runtimes';
 import type { ServerConfig } from './config.ts';
@@ -32,7 +33,7 @@ export interface ChosenRuntime {
 
 type Wanted = Pick<
   ServerConfig,
-  'runtime' | 'host' | 'dataDir' | 'ahead' | 'runsc' | 'buildRunsc' | 'oldestRunsc'
+  'runtime' | 'host' | 'dataDir' | 'ahead' | 'configured' | 'runsc' | 'buildRunsc' | 'oldestRunsc'
 >;
 
 export async function chooseRuntime(
@@ -48,7 +49,8 @@ export async function chooseRuntime(
     case 'auto':
       return chooseGvisor(config, store, clock, report);
     case 'e2b': {
-      const runtime = await openE2b(config.dataDir, clock, report, process.env);
+      const { dataDir } = config;
+      const runtime = await openE2b({ dataDir, settings: settingsOf(config), clock, report }, process.env);
       return { runtime, limits: [], close: () => runtime.close() };
     }
     default:
@@ -80,6 +82,7 @@ async function chooseGvisor(
     runsc: probe,
     ahead: config.ahead,
     oldestRunsc,
+    settings: settingsOf(config),
     clock,
     report,
   });
@@ -116,7 +119,13 @@ async function fallBack(
   return { runtime: await openProcess(config, store, clock), limits };
 }
 
-async function openProcess({ dataDir }: Wanted, store: CheckpointStore, clock: Clock): Promise<Runtime> {
+async function openProcess(config: Wanted, store: CheckpointStore, clock: Clock): Promise<Runtime> {
+  const { dataDir } = config;
   const agentDir = await bundleAgent();
-  return processRuntime({ dataDir, agentDir, clock, sealedPath: (id) => store.path(id) });
+  const settings = settingsOf(config);
+  return processRuntime({ dataDir, agentDir, clock, settings, sealedPath: (id) => store.path(id) });
+}
+
+function settingsOf({ configured }: Wanted): RuntimeSettings {
+  return configured.settings.runtimes;
 }

@@ -1,43 +1,58 @@
-/** Every bound and budget of the HTTP face, in milliseconds where it is a time (R113). */
-export interface ServerSettings {
-  /** For what changes a sandbox, and for waking one. The operation goes on; only the waiting ends. */
-  readonly lifecycleMs: number;
-  /** For what only looks. */
-  readonly readMs: number;
-  /** For questions about checkpoints, which are asked when something is wrong already (R97). */
-  readonly checkpointReadMs: number;
-  /** How long what is under way may still answer for itself once its time is over. */
-  readonly graceMs: number;
-  /** A command without a limit of its own, when the answer comes in one piece. */
-  readonly execMs: number;
-  /** Bytes that do not move for this long are given up. */
-  readonly stallMs: number;
-  readonly heartbeatMs: number;
-  /** How often a key is looked up again while a stream or a socket that it opened stays open. */
-  readonly keyCheckMs: number;
-  /** How long a stop waits for requests, and then for operations. */
-  readonly stopMs: number;
-  readonly maxJsonBytes: number;
-  /** Of the archive of a template, as it is sent. */
-  readonly maxTemplateBytes: number;
-  /** Of each of stdout and stderr, in an answer that comes in one piece. */
-  readonly maxOutputBytes: number;
-  /** How long the answer to a request is kept for its idempotency key. */
-  readonly replayMs: number;
-}
+/** Every bound and budget of the HTTP face (R113). A new one is one line here. */
+import {
+  byteCount,
+  count,
+  DAY_MS,
+  defaultsOf,
+  duration,
+  type SettingOrder,
+  type SettingValues,
+  YEAR_MS,
+} from '@torpor/protocol';
 
-export const DEFAULT_SERVER_SETTINGS: ServerSettings = {
-  lifecycleMs: 120_000,
-  readMs: 10_000,
-  checkpointReadMs: 1_500,
-  graceMs: 250,
-  execMs: 300_000,
-  stallMs: 60_000,
-  heartbeatMs: 15_000,
-  keyCheckMs: 15_000,
-  stopMs: 10_000,
-  maxJsonBytes: 1024 * 1024,
-  maxTemplateBytes: 8 * 1024 ** 3,
-  maxOutputBytes: 8 * 1024 * 1024,
-  replayMs: 24 * 3_600_000,
-};
+export const SERVER_SETTINGS = {
+  lifecycleMs: duration(
+    120_000,
+    'How long a request waits for a change of a sandbox; the operation goes on after that.',
+  ),
+  readMs: duration(10_000, 'How long a request that only reads may take.'),
+  checkpointReadMs: duration(1_500, 'How long a request about a checkpoint may take (R97).'),
+  graceMs: duration(250, 'How long work may still answer for itself once its time is over.', { min: 0 }),
+  execMs: duration(300_000, 'How long a command without a limit of its own may run.'),
+  stallMs: duration(60_000, 'A transfer on which no bytes move for this long is ended.'),
+  heartbeatMs: duration(15_000, 'How often an event stream on which nothing happens shows a sign of life.', {
+    min: 100,
+  }),
+  buildEventsBeatMs: duration(15_000, 'How often a stream of build events sends a `heartbeat` event.', {
+    min: 100,
+  }),
+  buildLogsBeatMs: duration(20_000, 'How often a stream of build logs sends a `heartbeat` event.', {
+    min: 100,
+  }),
+  streamsPerKey: count(512, 'Streams of events, builds and turns that one API key may have open at once.', {
+    max: 100_000,
+  }),
+  keyCheckMs: duration(15_000, 'How often the key behind an open stream or socket is checked again.', {
+    min: 100,
+  }),
+  stopMs: duration(10_000, 'How long a stop waits for requests, and then for operations.', { min: 0 }),
+  maxJsonBytes: byteCount(1024 ** 2, 'Size of a JSON body, at most.', { min: 1_024, max: 1024 ** 3 }),
+  maxTemplateBytes: byteCount(8 * 1024 ** 3, 'Size of the archive of a template as it is sent, at most.'),
+  maxOutputBytes: byteCount(
+    8 * 1024 ** 2,
+    'Bytes of stdout and of stderr in an answer that comes in one piece.',
+    { max: 512 * 1024 ** 2 },
+  ),
+  replayMs: duration(DAY_MS, 'How long the answer to a request is kept for its idempotency key.', {
+    max: YEAR_MS,
+  }),
+} as const;
+
+export type ServerSettings = SettingValues<typeof SERVER_SETTINGS>;
+export const DEFAULT_SERVER_SETTINGS: ServerSettings = defaultsOf(SERVER_SETTINGS);
+
+export const SERVER_SETTING_ORDER: readonly SettingOrder<typeof SERVER_SETTINGS>[] = [
+  ['heartbeatMs', '<', 'stallMs'],
+  ['checkpointReadMs', '<=', 'readMs'],
+  ['readMs', '<=', 'lifecycleMs'],
+];

@@ -5,7 +5,6 @@ import { join } from 'node:path';
 import type { BuildContext } from '@torpor/builds';
 import {
   claimDataDirectory,
-  DEFAULT_SETTINGS,
   Engine,
   type FaultPoints,
   migrate,
@@ -17,7 +16,7 @@ import {
 } from '@torpor/engine';
 import { type LocalCertificate, localCertificate } from '@torpor/gateway';
 import { type Capabilities, TorporError } from '@torpor/protocol';
-import { DEFAULT_SESSION_SETTINGS, Sessions } from '@torpor/sessions';
+import { Sessions } from '@torpor/sessions';
 import manifest from '../package.json' with { type: 'json' };
 import { leaveAddress } from './address-file.ts';
 import { type App, buildApp } from './app.ts';
@@ -25,6 +24,7 @@ import { EngineSandboxes } from './builds/engine-sandboxes.ts';
 import { openBuilds } from './builds/open-builds.ts';
 import { OwnDoor } from './builds/own-door.ts';
 import type { ServerConfig } from './config.ts';
+import { HostNames } from './http/host-names.ts';
 import { ensureFirstKey, type FirstKey } from './keys/first-key.ts';
 import { ensureSecret } from './keys/server-secret.ts';
 import { watchLedger } from './observe/ledger-watch.ts';
@@ -35,7 +35,6 @@ import { reportTo } from './observe/report.ts';
 import { openGateway } from './preview/open-gateway.ts';
 import { type ChosenRuntime, chooseRuntime } from './runtime-choice.ts';
 import { agentInside } from './sessions/agent-inside.ts';
-import { DEFAULT_SERVER_SETTINGS } from './settings.ts';
 import { openUploads } from './uploads.ts';
 
 export interface RunningServer {
@@ -65,6 +64,7 @@ export interface StartOptions {
 export async function startServer(config: ServerConfig, options: StartOptions): Promise<RunningServer> {
   await using begun = new AsyncDisposableStack();
   const { dataDir } = config;
+  const { settings, list: settingsList } = config.configured;
   const directory = await claimDataDirectory(dataDir);
   begun.defer(() => directory.release());
   const db = await openDatabase(config);
@@ -80,7 +80,13 @@ export async function startServer(config: ServerConfig, options: StartOptions): 
   const secret = await ensureSecret(dataDir, randomBytes);
   const shared = { db, clock: systemClock, randomBytes, log: options.log, metrics };
   // The gateway holds the door that the engine closes, and asks the engine to wake whoever is behind it.
-  const gateway = openGateway({ ...shared, engine: () => engine, ids: randomIds, secret });
+  const gateway = openGateway({
+    ...shared,
+    engine: () => engine,
+    ids: randomIds,
+    secret,
+    settings: settings.gateway,
+  });
   const engine: Engine = new Engine({
     db,
     store,
@@ -89,7 +95,7 @@ export async function startServer(config: ServerConfig, options: StartOptions): 
     gate: gateway.gate,
     clock: systemClock,
     ids: operations,
-    settings: DEFAULT_SETTINGS,
+    settings: settings.engine,
     faults: options.faults,
     report,
     serverId,
@@ -97,7 +103,7 @@ export async function startServer(config: ServerConfig, options: StartOptions): 
     home: directory.id,
   });
   begun.defer(await watchLedger({ db, serverId, log: options.log, metrics }));
-  begun.defer(() => stopEngine(engine, options.log));
+  begun.defer(() => stopEngine(engine, settings.server.stopMs, options.log));
   await engine.start();
   const upgrade = chosen.beginUpgrade?.(() => engine.renewTemplates());
   begun.defer(() => upgrade?.stop());
@@ -107,7 +113,7 @@ export async function startServer(config: ServerConfig, options: StartOptions): 
     clock: systemClock,
     ids: randomIds,
     inside: agentInside(engine),
-    settings: DEFAULT_SESSION_SETTINGS,
+    settings: settings.sessions,
     report,
     pass: (point) => options.faults.pass(point),
   });
@@ -116,7 +122,14 @@ export async function startServer(config: ServerConfig, options: StartOptions): 
   const key = await ensureFirstKey({ db, clock: systemClock, randomBytes }, dataDir, config.apiKey);
   const certificate = config.tls ? await certificateFor(config) : undefined;
   const door = new OwnDoor();
-  const sandboxes = new EngineSandboxes({ engine, gateway, door, clock: systemClock, ids: randomIds });
+  const sandboxes = new EngineSandboxes({
+    engine,
+    gateway,
+    door,
+    clock: systemClock,
+    ids: randomIds,
+    settings: settings.runtimes,
+  });
   const alone = config.database === undefined;
   const pass: BuildContext['pass'] = (point) => options.faults.pass(point);
   const builds = openBuilds({ ...shared, ids: randomIds, sandboxes, report, pass, serverId, alone }, config);
@@ -128,8 +141,15 @@ export async function startServer(config: ServerConfig, options: StartOptions): 
     ids: randomIds,
     operations,
     uploads: await openUploads(join(dataDir, 'uploads')),
-    settings: DEFAULT_SERVER_SETTINGS,
+    settings: settings.server,
+    settingsList,
     version: manifest.version,
+    hostNames: new HostNames({
+      host: config.host,
+      domain: config.domain ?? DEFAULT_DOMAIN,
+      machine: hostname(),
+      allowed: config.allowedHosts ?? [],
+    }),
     gateway,
     builds,
     ...(certificate === undefined ? {} : { tls: certificate }),
@@ -190,7 +210,7 @@ async function listen(app: App, { host, port, tls }: ServerConfig): Promise<URL>
 }
 
 /** What does not end in time stays open in the database, and the next start takes it up. */
-async function stopEngine(engine: Engine, log: Log): Promise<void> {
+async function stopEngine(engine: Engine, withinMs: number, log: Log): Promise<void> {
   const enough = new AbortController();
   const stopped = engine.stop().then(
     () => true,
@@ -199,7 +219,7 @@ async function stopEngine(engine: Engine, log: Log): Promise<void> {
       return false;
     },
   );
-  const bound = systemClock.sleep(DEFAULT_SERVER_SETTINGS.stopMs, enough.signal).then(
+  const bound = systemClock.sleep(withinMs, enough.signal).then(
     () => false,
     () => false,
   );

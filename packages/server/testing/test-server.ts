@@ -15,6 +15,7 @@ import type { ErrorBody, SandboxId } from '@torpor/protocol';
 import { DEFAULT_SESSION_SETTINGS, Sessions } from '@torpor/sessions';
 import type { InjectOptions, LightMyRequestResponse } from 'fastify';
 import { type App, buildApp } from '../src/app.ts';
+import { HostNames } from '../src/http/host-names.ts';
 import { createKey } from '../src/keys/manage.ts';
 import { openLog } from '../src/observe/log.ts';
 import { Metrics } from '../src/observe/metrics.ts';
@@ -22,6 +23,7 @@ import { OperationTrace } from '../src/observe/operation-trace.ts';
 import { reportTo } from '../src/observe/report.ts';
 import type { AppParts } from '../src/parts.ts';
 import { agentInside } from '../src/sessions/agent-inside.ts';
+import { configureSettings } from '../src/settings/configured.ts';
 import { DEFAULT_SERVER_SETTINGS, type ServerSettings } from '../src/settings.ts';
 import { openUploads } from '../src/uploads.ts';
 import { AgentRuntime } from './agent-runtime.ts';
@@ -109,9 +111,11 @@ export async function testServer(options: TestServerOptions = {}): Promise<TestS
     randomBytes,
     uploads: await openUploads(uploadsDir),
     settings,
+    settingsList: configureSettings([]).list,
     log: logger,
     metrics,
     version: '0.0.0-test',
+    hostNames: new HostNames({ host: '127.0.0.1', domain: 'sbx.localhost', machine: 'test', allowed: [] }),
   };
   const keyParts = { db: world.db, clock: systemClock, randomBytes };
   const keys = {

@@ -7,17 +7,23 @@ import type { Check } from '../doctor/check.ts';
 import { checkGvisor } from '../doctor/gvisor.ts';
 import { checkDatabase, checkDataDirectory, checkNode } from '../doctor/machine.ts';
 import { checkServer } from '../doctor/server.ts';
+import { isChanged, settingsText } from '../doctor/settings.ts';
 import { EXIT } from '../exit-codes.ts';
 
 export const define: Define = (command, act) => {
+  command.option('--settings', 'list every setting of the server, with its range and its source');
   teach(command, {
-    examples: [['torpor doctor', 'exits 1 when something is wrong']],
+    examples: [
+      ['torpor doctor', 'exits 1 when something is wrong'],
+      ['torpor doctor --settings', 'and every setting that the server runs with'],
+    ],
     seeAlso: ['up', 'fsck', 'runtimes'],
   });
   command.action(
-    act(async (cli) => {
+    act<{ settings?: boolean }>(async (cli, _, options) => {
       const connection = await findConnection(cli.io, cli.options);
       const { dataDir } = connection;
+      const server = await cli.during('Asking the server…', checkServer(connection, cli.io.env));
       const checks: Check[] = [
         checkNode(process.version),
         await checkDataDirectory(dataDir),
@@ -26,11 +32,15 @@ export const define: Define = (command, act) => {
           'Trying a sandbox…',
           checkGvisor(dataDir, cli.io.env['TORPOR_RUNTIME'], cli.signal),
         )),
-        ...(await cli.during('Asking the server…', checkServer(connection, cli.io.env))),
+        ...server.checks,
       ];
       const ok = checks.every(({ is }) => is !== 'wrong');
-      cli.answer({ ok, url: connection.url, dataDir, checks }, () =>
-        checks.map((check) => checkText(check, cli.io.colors)).join('\n'),
+      const settings = server.settings.filter((one) => options.settings || isChanged(one));
+      cli.answer({ ok, url: connection.url, dataDir, checks, settings }, () =>
+        [
+          ...checks.map((check) => checkText(check, cli.io.colors)),
+          ...(options.settings ? [settingsText(settings, cli.io.colors)] : []),
+        ].join('\n'),
       );
       return ok ? EXIT.ok : EXIT.general;
     }),

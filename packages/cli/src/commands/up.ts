@@ -6,7 +6,8 @@ import type { Define } from '../cli.ts';
 interface UpOptions {
   apiKey?: string;
   tls?: boolean;
-  [flag: string]: string | boolean | undefined;
+  set?: string[];
+  [flag: string]: string | boolean | string[] | undefined;
 }
 
 const FLAGS = [
@@ -22,17 +23,24 @@ const FLAGS = [
     'containers made before they are asked for, some 25 MB each (default: 2 to 16, by memory)',
   ],
   ['runner', 'name', 'what writes builds that name none: starter, command, openai, none (default: starter)'],
+  ['allowed-hosts', 'names', 'further names, separated by commas, that the API may be called by'],
   ['log-level', 'level', 'debug, info, warn, error or silent (default: info)'],
 ] as const;
 
 export const define: Define = (command, act) => {
   for (const [name, value, what] of FLAGS) command.addOption(new Option(`--${name} <${value}>`, what));
+  command.addOption(
+    new Option('--set <name=value>', 'a setting, such as engine.callMs=90s; may be repeated').argParser(
+      (value, before: string[] = []) => [...before, value],
+    ),
+  );
   command.option('--tls', 'speak https on the same port').allowUnknownOption().argument('[flags...]');
   command.usage('[options]');
   teach(command, {
     examples: [
       ['torpor up', 'on http://127.0.0.1:7676'],
       ['torpor up --port 0 --data-dir ./data', 'a second one, with its own data'],
+      ['torpor up --set engine.defaultIdleMs=10m', 'sandboxes pause after ten idle minutes'],
     ],
     seeAlso: ['doctor', 'create'],
   });
@@ -46,7 +54,8 @@ export const define: Define = (command, act) => {
         options.apiKey === undefined ? cli.io.env : { ...cli.io.env, TORPOR_API_KEY: options.apiKey };
       const { serve } = await import('@torpor/server');
       // What this does not know may be known there.
-      return serve([...told, ...(options.tls ? ['--tls'] : []), ...unknown], env);
+      const set = (options.set ?? []).map((one) => `--set=${one}`);
+      return serve([...told, ...set, ...(options.tls ? ['--tls'] : []), ...unknown], env);
     }),
   );
 };

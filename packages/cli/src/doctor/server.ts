@@ -1,9 +1,10 @@
 /** The server: whether it is there, lets us in, and what its runtime keeps. */
-import { Torpor, TorporError } from '@torpor/sdk';
+import { type SettingView, Torpor, TorporError } from '@torpor/sdk';
 import manifest from '../../package.json' with { type: 'json' };
 import { type Connection, canConnect, portOf } from '../connection.ts';
 import type { Check } from './check.ts';
 import { checkSessions } from './sessions.ts';
+import { checkSettings, readSettings } from './settings.ts';
 
 const KEPT = {
   memory: 'memory and files survive a pause',
@@ -11,20 +12,26 @@ const KEPT = {
   none: 'nothing survives a pause',
 };
 
+export interface ServerChecks {
+  readonly checks: readonly Check[];
+  /** What the server runs with; empty when it cannot be asked. */
+  readonly settings: readonly SettingView[];
+}
+
 export async function checkServer(
   { url, apiKey, dataDir }: Connection,
   env: NodeJS.ProcessEnv,
-): Promise<Check[]> {
+): Promise<ServerChecks> {
   const { hostname } = new URL(url);
   if (!(await canConnect(hostname, portOf(url)))) {
     const todo = 'Start it with `npm start` or `torpor up`; if it runs elsewhere, set TORPOR_URL.';
-    return [{ is: 'wrong', what: 'Server', detail: `nobody answers at ${url}`, todo }];
+    return only({ is: 'wrong', what: 'Server', detail: `nobody answers at ${url}`, todo });
   }
   const torpor = new Torpor({ url, apiKey, env, retries: 0 });
   const health = await torpor.health().catch((thrown: unknown) => thrown);
   if (!isHealth(health)) {
     const todo = 'Look into its log; is it Torpor that listens there?';
-    return [{ is: 'wrong', what: 'Server', detail: `${url} is not well: ${reason(health)}`, todo }];
+    return only({ is: 'wrong', what: 'Server', detail: `${url} is not well: ${reason(health)}`, todo });
   }
   const same = health.version === manifest.version;
   const server: Check = {
@@ -33,22 +40,32 @@ export async function checkServer(
     detail: `${url}, version ${health.version}, up ${Math.round(health.uptimeSeconds)} s`,
     ...(same ? {} : { todo: `This command is ${manifest.version}: use the one that came with the server.` }),
   };
-  return [server, ...(await checkKey(torpor, apiKey, dataDir))];
+  const { checks, settings } = await checkKey(torpor, apiKey, dataDir);
+  return { checks: [server, ...checks], settings };
 }
 
-async function checkKey(torpor: Torpor, apiKey: string | undefined, dataDir: string): Promise<Check[]> {
+function only(check: Check): ServerChecks {
+  return { checks: [check], settings: [] };
+}
+
+async function checkKey(torpor: Torpor, apiKey: string | undefined, dataDir: string): Promise<ServerChecks> {
   const what = 'API key';
   if (apiKey === undefined) {
     const todo = `Set TORPOR_API_KEY, or --data-dir to where the server keeps its key (${dataDir} has none).`;
-    return [{ is: 'wrong', what, detail: 'there is none', todo }];
+    return only({ is: 'wrong', what, detail: 'there is none', todo });
   }
   try {
     const runtimes = await torpor.runtimes();
-    const rest = [...runtimes.map(runtimeCheck), ...(await checkSessions(torpor))];
-    return [{ is: 'good', what, detail: 'opens the server' }, ...rest];
+    const settings = await readSettings(torpor);
+    const rest = [
+      ...runtimes.map(runtimeCheck),
+      ...(await checkSessions(torpor)),
+      ...checkSettings(settings),
+    ];
+    return { checks: [{ is: 'good', what, detail: 'opens the server' }, ...rest], settings };
   } catch (thrown) {
     const todo = thrown instanceof TorporError ? thrown.hint : 'Try again.';
-    return [{ is: 'wrong', what, detail: reason(thrown), todo }];
+    return only({ is: 'wrong', what, detail: reason(thrown), todo });
   }
 }
 

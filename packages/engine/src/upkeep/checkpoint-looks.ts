@@ -50,7 +50,7 @@ export async function lookAtCheckpoints(
 }
 
 async function rest({ clock, settings }: Context, worked: number, signal: AbortSignal): Promise<void> {
-  await clock.sleep(worked * (1 / settings.inspectLoad - 1), signal).catch(() => {});
+  await clock.sleep(worked * (100 / settings.inspectLoadPercent - 1), signal).catch(() => {});
 }
 
 async function look(ctx: Context, checkpoint: Checkpoint, looks: Looks): Promise<void> {

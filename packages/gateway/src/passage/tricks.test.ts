@@ -203,6 +203,76 @@ describe('host tricks', () => {
   });
 });
 
+describe('response smuggling', () => {
+  /** What a client gets from an app that answers with exactly these bytes. */
+  async function answered(text: string, method = 'GET'): Promise<string> {
+    await world.serveRaw(sandbox, (socket) => void socket.once('data', () => socket.end(text)), 4000);
+    const lines = [`${method} / HTTP/1.1`, `Host: ${world.hostOf(sandbox, 4000)}`, 'Connection: close'];
+    return raw(lines);
+  }
+  const lengthsIn = (text: string) =>
+    [...text.matchAll(/^content-length:(.*)\r$/gim)].map((found) => found[1]?.trim());
+
+  it.each([
+    ['a list of equal lengths', 'Content-Length: 5, 5'],
+    ['two equal lengths', 'Content-Length: 5\r\nContent-Length: 5'],
+    ['a length with zeros in front', 'Content-Length: 005'],
+    ['a list of three', 'Content-Length: 5,5,5'],
+  ])('%s reaches the client as one length', async (_, header) => {
+    const text = await answered(`HTTP/1.1 200 OK\r\n${header}\r\n\r\nhello`);
+    expect(statusOf(text)).toBe(200);
+    expect(lengthsIn(text)).toEqual(['5']);
+    expect(text.endsWith('\r\n\r\nhello')).toBe(true);
+  });
+
+  it.each([
+    ['GET', '200 OK', 'Content-Length: 5, 6'],
+    ['GET', '200 OK', 'Content-Length: 5\r\nContent-Length: 6'],
+    ['GET', '200 OK', 'Content-Length: 5,'],
+    ['HEAD', '200 OK', 'Content-Length: 5, 6'],
+    ['HEAD', '200 OK', 'Content-Length: 5x'],
+    ['GET', '304 Not Modified', 'Content-Length: 5\r\nContent-Length: 6'],
+    ['GET', '204 No Content', 'Content-Length: -1'],
+  ])('%s: an answer %s with %j is refused', async (method, status, header) => {
+    const text = await answered(`HTTP/1.1 ${status}\r\n${header}\r\n\r\nhello`, method);
+    expect(statusOf(text)).toBe(502);
+    expect(text).not.toContain('hello');
+  });
+
+  it.each(['204 No Content', '304 Not Modified'])(
+    'an answer %s, which has no body, says no length and passes no bytes on',
+    async (status) => {
+      for (const framing of ['Content-Length: 5', 'Transfer-Encoding: chunked']) {
+        const text = await answered(`HTTP/1.1 ${status}\r\n${framing}\r\nX-Kept: 1\r\n\r\nhello`);
+        expect(statusOf(text)).toBe(Number.parseInt(status, 10));
+        expect(text).toMatch(/^x-kept: 1\r$/im);
+        expect(text).not.toMatch(/^(content-length|transfer-encoding):/im);
+        expect(text).not.toContain('hello');
+      }
+    },
+  );
+
+  it('a 1xx answer says no length, and what follows it is the answer', async () => {
+    const early = 'HTTP/1.1 103 Early Hints\r\nLink: </a>; rel=preload\r\nContent-Length: 5\r\n\r\n';
+    const text = await answered(`${early}HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok`);
+    expect(lengthsIn(text)).toEqual(['2']);
+    expect(text.endsWith('\r\n\r\nok')).toBe(true);
+  });
+
+  it('the answer to HEAD keeps its length', async () => {
+    expect(lengthsIn(await answered('HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n', 'HEAD'))).toEqual(['5']);
+  });
+
+  it('a length beside chunks does not reach the client', async () => {
+    const body = '5\r\nhello\r\n0\r\n\r\n';
+    const text = await answered(
+      `HTTP/1.1 200 OK\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n${body}`,
+    );
+    expect(lengthsIn(text)).toEqual([]);
+    expect(text).toContain('hello');
+  });
+});
+
 describe('bombs', () => {
   it('headers that are too large are refused', async () => {
     const text = await raw(['GET / HTTP/1.1', `Host: ${host}`, `X-A: ${'b'.repeat(20_000)}`]);

@@ -82,9 +82,15 @@ export function readHead({ minor, status, reason }: StatusLine, headers: string[
       default:
     }
   }
-  const framing = framingOf(status, method, lengths, coding);
-  // Both lengths at once is how answers are smuggled; the connection is of no more use after that.
-  const isSuspect = lengths !== undefined && coding !== undefined;
+  const length = lengths === undefined ? undefined : lengthOf(lengths);
+  const isBodiless = status < 200 || status === 204 || status === 304;
+  // The client is told no length where there is no body, and none beside chunks.
+  const shown = isBodiless || coding !== undefined ? undefined : length;
+  const framing = framingOf(isBodiless || method === 'HEAD', length, coding);
+  // Two framings at once, or the framing of a body where there is none, is how answers are smuggled: bytes may follow
+  // that would be taken for the next answer. The connection is of no more use after that.
+  const isSuspect =
+    coding !== undefined ? length !== undefined || isBodiless : isBodiless && (length ?? 0) > 0;
   const words = connection
     .toLowerCase()
     .split(',')
@@ -95,30 +101,44 @@ export function readHead({ minor, status, reason }: StatusLine, headers: string[
   return {
     status,
     reason,
-    headers,
+    headers: lengths === undefined || lengths === String(shown) ? headers : withLength(headers, shown),
     framing,
     keepsAlive,
     keepAliveMs: seconds === undefined ? undefined : Number(seconds) * 1_000,
   };
 }
 
-function framingOf(
-  status: number,
-  method: string,
-  lengths: string | undefined,
-  coding: string | undefined,
-): Framing {
-  if (method === 'HEAD' || status === 204 || status === 304 || status < 200) return 'none';
+/** Equal lengths count as one. Any other list, and what is not a number, is refused whatever the status. */
+function lengthOf(lengths: string): number {
+  const [length = '', ...others] = lengths.split(',').map((text) => text.trim());
+  if (!/^\d{1,15}$/.test(length) || others.some((other) => other !== length)) {
+    throw new BadResponse('The answer has no length that makes sense.');
+  }
+  return Number(length);
+}
+
+/** The same headers with this length, once, in the place of the first; or with none. */
+function withLength(headers: readonly string[], length: number | undefined): string[] {
+  const others: string[] = [];
+  let isSaid = length === undefined;
+  for (let i = 0; i < headers.length; i += 2) {
+    const name = headers[i] as string;
+    if (name.toLowerCase() !== 'content-length') others.push(name, headers[i + 1] as string);
+    else if (!isSaid) {
+      others.push(name, String(length));
+      isSaid = true;
+    }
+  }
+  return others;
+}
+
+function framingOf(hasNoBody: boolean, length: number | undefined, coding: string | undefined): Framing {
+  if (hasNoBody) return 'none';
   if (coding !== undefined) {
     if (coding.trim().toLowerCase() !== 'chunked') {
       throw new BadResponse(`The answer is encoded as "${coding.slice(0, 40)}", which nobody asked for.`);
     }
     return 'chunked';
   }
-  if (lengths === undefined) return 'until-close';
-  const [length = '', ...others] = lengths.split(',').map((text) => text.trim());
-  if (!/^\d{1,15}$/.test(length) || others.some((other) => other !== length)) {
-    throw new BadResponse('The answer has no length that makes sense.');
-  }
-  return { length: Number(length) };
+  return length === undefined ? 'until-close' : { length };
 }

@@ -164,11 +164,14 @@ describe('reading an answer', () => {
   it.each([
     [
       'both a length and chunks',
-      'Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n',
+      '200 OK\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n',
     ],
-    ['a wish to close', 'Content-Length: 0\r\nConnection: Close\r\n\r\n'],
+    ['a length of what has no body', '204 No Content\r\nContent-Length: 5\r\n\r\n'],
+    ['a length of what has not changed', '304 Not Modified\r\nContent-Length: 5\r\n\r\n'],
+    ['chunks of what has no body', '204 No Content\r\nTransfer-Encoding: chunked\r\n\r\n'],
+    ['a wish to close', '200 OK\r\nContent-Length: 0\r\nConnection: Close\r\n\r\n'],
   ])('after %s the connection is not used again', (_, rest) => {
-    const { reader } = read([`HTTP/1.1 200 OK\r\n${rest}`]);
+    const { reader } = read([`HTTP/1.1 ${rest}`]);
     expect(reader.isOver).toBe(true);
     expect(reader.keptFor).toBeNull();
   });

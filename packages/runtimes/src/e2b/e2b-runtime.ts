@@ -31,6 +31,7 @@ import {
 } from '@torpor/protocol';
 import { refuseRestrictions } from '../refuse-restrictions.ts';
 import { declaredPort } from '../services.ts';
+import type { RuntimeSettings } from '../settings.ts';
 import { Turns } from '../turns.ts';
 import { corrupt, type Kept, keptAs, locationOf, missing, needsOf } from './checkpoint-needs.ts';
 import { Doors } from './doors.ts';
@@ -45,6 +46,7 @@ export interface E2bRuntimeParts {
   readonly provider: Provider;
   readonly records: Records;
   readonly clock: Clock;
+  readonly settings: RuntimeSettings;
   readonly report: Report;
   readonly capabilities: Capabilities;
   /** The provider's template that stands for `base`. */
@@ -433,11 +435,10 @@ export class E2bRuntime implements Runtime {
   ): Promise<void> {
     if (services.length === 0) return;
     const agent = await this.agentOf(instance, signal);
-    const { clock } = this.parts;
+    const { clock, settings } = this.parts;
     const dial = (port: number) => this.dial(instance, port, signal);
-    await startWhatIsMissing({ agent, clock, portFor: declaredPort, dial }, services, signal).finally(() =>
-      agent.close(),
-    );
+    const ground = { agent, clock, settings, portFor: declaredPort, dial };
+    await startWhatIsMissing(ground, services, signal).finally(() => agent.close());
   }
 }
 

@@ -8,6 +8,7 @@ import type { Clock, Report } from '@torpor/engine';
 import { AGENT_PORT, type AgentClient, connectAgent } from '@torpor/envd';
 import { type Capabilities, capabilitiesSchema } from '@torpor/protocol';
 import { writeWhole } from '../durable.ts';
+import { DEFAULT_RUNTIME_SETTINGS, type RuntimeSettings } from '../settings.ts';
 import { isMissing } from '../storage-failure.ts';
 import { E2bRuntime } from './e2b-runtime.ts';
 import { listeningPorts } from './listening-ports.ts';
@@ -20,6 +21,7 @@ export interface E2bRuntimeOptions extends Partial<Omit<ProviderOptions, 'apiKey
   readonly apiKey: string;
   readonly dataDir: string;
   readonly clock: Clock;
+  readonly settings?: RuntimeSettings;
   readonly report: Report;
   /** The provider's template that stands for `base`. */
   readonly template?: string | undefined;
@@ -29,13 +31,12 @@ export interface OpenedE2bRuntime extends E2bRuntime {
   close(): Promise<void>;
 }
 
-const LIFETIME_MS = 3_600_000;
-const REQUEST_MS = 60_000;
 const HEARING_MS = 30_000;
 
 export async function e2bRuntime(options: E2bRuntimeOptions): Promise<OpenedE2bRuntime> {
-  const { dataDir, clock, report, template = 'base' } = options;
-  const provider = new Provider({ lifetimeMs: LIFETIME_MS, requestMs: REQUEST_MS, ...options });
+  const { dataDir, clock, report, template = 'base', settings = DEFAULT_RUNTIME_SETTINGS } = options;
+  const { e2bLifetimeMs: lifetimeMs, e2bRequestMs: requestMs } = settings;
+  const provider = new Provider({ lifetimeMs, requestMs, ...options });
   const directory = join(dataDir, 'e2b');
   await mkdir(directory, { recursive: true, mode: 0o700 });
   const home = await homeOf(directory);
@@ -56,6 +57,7 @@ export async function e2bRuntime(options: E2bRuntimeOptions): Promise<OpenedE2bR
     provider,
     records,
     clock,
+    settings,
     report,
     capabilities,
     template,

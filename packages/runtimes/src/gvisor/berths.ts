@@ -15,8 +15,6 @@ import { stackFor } from './start.ts';
 const BYTES_EACH = 25 * 1024 * 1024;
 const SHARE_OF_MEMORY = 1 / 64;
 const MOST_OF_ONE = 2;
-/** One that nobody wanted for so long is taken away. */
-const KEEP_MS = 30 * 60_000;
 
 /** Of all checkpoints together. */
 export function mostBerths(memory = totalmem()): number {
@@ -117,11 +115,11 @@ export class Berths {
 
   /** Takes away those that nobody came for. */
   async #tidy(): Promise<void> {
-    const { clock } = this.#ground;
+    const { clock, settings } = this.#ground;
     const { signal } = this.#closing;
     while (!signal.aborted) {
-      await clock.sleep(TIDY_EVERY_MS, signal).catch(() => {});
-      const oldest = clock.now() - KEEP_MS;
+      await clock.sleep(Math.min(TIDY_EVERY_MS, settings.aheadKeepMs), signal).catch(() => {});
+      const oldest = clock.now() - settings.aheadKeepMs;
       for (const one of this.#ready.filter(({ madeAt }) => madeAt < oldest)) await this.#drop(one);
     }
   }

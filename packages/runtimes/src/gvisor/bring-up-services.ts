@@ -42,11 +42,11 @@ export async function bringUpServices(
   signal: AbortSignal,
 ): Promise<void> {
   if (spec.services.length === 0) return;
-  const { clock } = ground;
+  const { clock, settings } = ground;
   // None may be the answer of an agent that does not say.
   const isSaid = use === 'files' || tagged.length > 0;
   const found = isSaid ? byTag(tagged) : await taggedProcesses(agent, signal);
-  const here = { agent, clock, portFor: declaredPort, dial };
+  const here = { agent, clock, settings, portFor: declaredPort, dial };
   const back = spec.services.filter((service) => isRunning(service, found));
   const missing = spec.services.filter((service) => !back.includes(service));
   for (const { name } of missing) {

@@ -1,5 +1,6 @@
 /** What every part of the gVisor runtime works with. */
 import type { Clock } from '@torpor/engine';
+import type { RuntimeSettings } from '../settings.ts';
 import type { RunscBinaries } from './binaries/runsc-binaries.ts';
 import type { Cgroups } from './cgroups.ts';
 import type { BaseSystems } from './guest/base-system.ts';
@@ -42,5 +43,6 @@ export interface Ground {
   /** What a memory image depends on, beside its runsc. */
   readonly processor: string;
   readonly clock: Clock;
+  readonly settings: RuntimeSettings;
   readonly report: (what: string, details: Readonly<Record<string, unknown>>) => void;
 }

@@ -3,6 +3,7 @@ import { randomBytes } from 'node:crypto';
 import { mkdir, readdir, realpath } from 'node:fs/promises';
 import { join } from 'node:path';
 import { type Clock, type Runtime, systemClock } from '@torpor/engine';
+import { DEFAULT_RUNTIME_SETTINGS, type RuntimeSettings } from '../settings.ts';
 import { writing } from '../storage-failure.ts';
 import { clearBerth } from './berth.ts';
 import { Berths } from './berths.ts';
@@ -34,6 +35,7 @@ export interface GvisorRuntimeOptions {
   /** Memory that an older runsc wrote is not restored: a day such as 20250101. */
   readonly oldestRunsc?: number | undefined;
   readonly clock?: Clock;
+  readonly settings?: RuntimeSettings;
   readonly node?: string;
   /** How many containers may wait for somebody to need them. */
   readonly ahead?: number | undefined;
@@ -55,6 +57,7 @@ const RUN = '/run/torpor';
 
 export async function gvisorRuntime(options: GvisorRuntimeOptions): Promise<OpenedRuntime> {
   const { agentDir, clock = systemClock, node = process.execPath, report = () => {} } = options;
+  const { settings = DEFAULT_RUNTIME_SETTINGS } = options;
   await writing(options.dataDir, () => mkdir(options.dataDir, { recursive: true, mode: 0o700 }));
   const dataDir = await realpath(options.dataDir);
   const place = join(dataDir, 'gvisor');
@@ -100,6 +103,7 @@ export async function gvisorRuntime(options: GvisorRuntimeOptions): Promise<Open
       ignoreCgroups: true,
       discardOutput: true,
       clock,
+      settings,
     }),
     cgroups: await openCgroups(tag),
     view,
@@ -109,6 +113,7 @@ export async function gvisorRuntime(options: GvisorRuntimeOptions): Promise<Open
     binaries: new RunscBinaries(at('runsc'), options.oldestRunsc),
     processor: (await machineIdentity()).processor,
     clock,
+    settings,
     report,
   };
   await ground.binaries.open(options.runsc);

@@ -10,6 +10,7 @@ import { mkdir, stat, symlink } from 'node:fs/promises';
 import { join } from 'node:path';
 import { type Clock, systemClock } from '@torpor/engine';
 import { TorporError } from '@torpor/protocol';
+import { DEFAULT_RUNTIME_SETTINGS, type RuntimeSettings } from '../settings.ts';
 import { isMissing } from '../storage-failure.ts';
 import { type CommandOptions, hung, runCommand } from './command.ts';
 import { type Launcher, type ProgramEnd, type Running, usualLauncher } from './programs/launch.ts';
@@ -33,6 +34,7 @@ export interface RunscOptions {
   /** Has each process write down what it does, in files of its own. */
   readonly debug?: boolean;
   readonly clock?: Clock;
+  readonly settings?: RuntimeSettings;
   /** How long each command may take; for tests. */
   readonly boundMs?: number;
 }
@@ -83,22 +85,20 @@ const HOLD =
   'exec 9>>"$1" 3<&0; shift; flock 9 || exit; { read -r _ <&3; } & exec 3<&- 9>&-; exec "$@" </dev/null';
 
 /** The memory image of a large sandbox takes seconds on a slow disk, a sentry that hangs takes for ever. */
-const BOUND_MS: Readonly<Record<Verb, number>> = {
-  create: 30_000,
-  start: 30_000,
-  run: 60_000,
-  pause: 30_000,
-  resume: 300_000,
-  checkpoint: 300_000,
-  restore: 300_000,
-  kill: 10_000,
-  delete: 30_000,
-  state: 5_000,
+const BOUND: Readonly<Record<Verb, keyof RuntimeSettings>> = {
+  create: 'runscCreateMs',
+  start: 'runscStartMs',
+  run: 'runscRunMs',
+  pause: 'runscPauseMs',
+  resume: 'runscResumeMs',
+  checkpoint: 'runscCheckpointMs',
+  restore: 'runscRestoreMs',
+  kill: 'runscKillMs',
+  delete: 'runscDeleteMs',
+  state: 'runscStateMs',
 };
 
 const LOOK_EVERY_MS = 5;
-/** How long the kernel may take to end a process that cannot refuse. */
-const DEATH_MS = 30_000;
 
 /** Inside a container's `logs`. */
 export const LOG_FILES = {
@@ -113,6 +113,7 @@ export const LOG_FILES = {
 export class Runsc {
   readonly #options: RunscOptions;
   readonly #clock: Clock;
+  readonly #settings: RuntimeSettings;
   readonly #root: RootDirectory;
   readonly #sentries: KnownSentries;
   readonly #veil = behindVeil();
@@ -122,8 +123,13 @@ export class Runsc {
   constructor(options: RunscOptions) {
     this.#options = options;
     this.#clock = options.clock ?? systemClock;
+    this.#settings = options.settings ?? DEFAULT_RUNTIME_SETTINGS;
     this.#root = new RootDirectory(options.root, this.#clock);
     this.#sentries = new KnownSentries(options.root);
+  }
+
+  #boundOf(verb: Verb): number {
+    return this.#options.boundMs ?? this.#settings[BOUND[verb]];
   }
 
   /** Containers go on. */
@@ -202,7 +208,7 @@ export class Runsc {
         await requireImage(from);
         await symlink(from, image);
         await this.#signalSentry(id, 'SIGCONT');
-        const boundMs = this.#options.boundMs ?? BOUND_MS.restore;
+        const boundMs = this.#boundOf('restore');
         const bound = AbortSignal.any([signal, AbortSignal.timeout(boundMs)]);
         const kill = () => running.kill();
         bound.addEventListener('abort', kill);
@@ -296,7 +302,10 @@ export class Runsc {
    * no mount, no file, no namespace. What runsc remembers of the container is left for `delete`.
    */
   async end(container: Pick<Container, 'id' | 'bundle'>, signal: AbortSignal): Promise<void> {
-    const bound = AbortSignal.any([signal, AbortSignal.timeout(this.#options.boundMs ?? DEATH_MS)]);
+    const bound = AbortSignal.any([
+      signal,
+      AbortSignal.timeout(this.#options.boundMs ?? this.#settings.sentryDeathMs),
+    ]);
     const poised = this.#poised.get(container.id);
     poised?.kill();
     await poised?.ended.catch(() => {});
@@ -383,7 +392,7 @@ export class Runsc {
   ): Promise<ProgramEnd> {
     return runCommand(program, args, {
       signal,
-      boundMs: this.#options.boundMs ?? BOUND_MS[verb],
+      boundMs: this.#boundOf(verb),
       ...options,
     });
   }

@@ -118,7 +118,7 @@ async function bootOnce(
 
 /** Resolves when its services are ready. */
 async function boot(
-  { runsc, clock }: Ground,
+  { runsc, clock, settings }: Ground,
   order: TemplateOrder,
   { container, rootfs, attachment }: Berth,
   credential: string,
@@ -146,7 +146,7 @@ async function boot(
     await agent.warmUp({ signal });
     if (order.services.length > 0) await order.progress('starting services');
     const dial = dialThrough(agent, attachment.guestAddress, signal);
-    await startServices({ agent, clock, portFor: declaredPort, dial }, order.services, signal);
+    await startServices({ agent, clock, settings, portFor: declaredPort, dial }, order.services, signal);
   } finally {
     agent.close();
   }

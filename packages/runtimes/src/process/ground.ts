@@ -3,6 +3,7 @@ import { stat } from 'node:fs/promises';
 import type { Clock, Instance } from '@torpor/engine';
 import { type CheckpointId, type SandboxId, TorporError } from '@torpor/protocol';
 import { type HostProcesses, isSameProcess } from '../host-processes.ts';
+import type { RuntimeSettings } from '../settings.ts';
 import type { AgentProgram } from './agent-process.ts';
 import type { InstanceDirectory } from './instance-directory.ts';
 import { type Belonging, processesOf } from './instance-processes.ts';
@@ -14,6 +15,7 @@ export interface Ground {
   readonly directory: InstanceDirectory;
   readonly host: HostProcesses;
   readonly clock: Clock;
+  readonly settings: RuntimeSettings;
   readonly program: AgentProgram;
   /** Descriptors that the server was started with; see `inheritedDescriptors`. */
   readonly inherited: readonly number[];

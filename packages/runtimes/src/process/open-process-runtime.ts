@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { type Clock, type Runtime, systemClock } from '@torpor/engine';
 import type { CheckpointId } from '@torpor/protocol';
 import { hostProcesses } from '../host-processes.ts';
+import { DEFAULT_RUNTIME_SETTINGS, type RuntimeSettings } from '../settings.ts';
 import { errnoOf, writing } from '../storage-failure.ts';
 import type { AgentProgram } from './agent-process.ts';
 import { inheritedDescriptors } from './inherited-descriptors.ts';
@@ -18,6 +19,7 @@ export interface ProcessRuntimeOptions {
   /** The directory of the agent's bundle, with `agent.mjs` in it. */
   readonly agentDir: string;
   readonly clock?: Clock;
+  readonly settings?: RuntimeSettings;
   /**
    * `path` of the checkpoint store. With it the checkpoints of one run share unchanged files; without it
    * only with the checkpoint that the run was started from.
@@ -51,6 +53,7 @@ export async function processRuntime(options: ProcessRuntimeOptions): Promise<Ru
     directory,
     host: hostProcesses(),
     clock,
+    settings: options.settings ?? DEFAULT_RUNTIME_SETTINGS,
     program,
     inherited,
     users,

@@ -56,7 +56,8 @@ export async function startInstance(
   try {
     await keepDoor(paths, record);
     const portFor = ({ name }: Service) => record.ports.find((port) => port.service === name)?.allocated;
-    await startServices({ agent, clock: ground.clock, portFor, dial }, spec.services, signal);
+    const { clock, settings } = ground;
+    await startServices({ agent, clock, settings, portFor, dial }, spec.services, signal);
   } finally {
     agent.close();
   }

@@ -8,6 +8,7 @@ import {
   withChanges,
 } from '@torpor/builds';
 import { z } from 'zod';
+import type { ServerConfig } from '../config.ts';
 
 /** An object in the file; JSON in a variable or a flag. */
 function jsonOr<T extends z.ZodType>(schema: T) {
@@ -44,14 +45,7 @@ export function planChoice({ buildPlans = {}, buildPlan, buildUsers = {} }: Buil
   return { plans, defaultPlan, planOfUser: buildUsers };
 }
 
-export function buildSettingsOf(config: BuildConfig): BuildSettings {
-  const { workers, maxWaiting, runnerMs } = DEFAULT_BUILD_SETTINGS;
-  const { buildWorkers, buildWaiting, runnerSeconds } = config;
-  return {
-    ...DEFAULT_BUILD_SETTINGS,
-    ...planChoice(config),
-    workers: buildWorkers ?? workers,
-    maxWaiting: buildWaiting ?? maxWaiting,
-    runnerMs: runnerSeconds === undefined ? runnerMs : runnerSeconds * 1_000,
-  };
+export function buildSettingsOf(config: BuildConfig & Pick<ServerConfig, 'configured'>): BuildSettings {
+  const { builds, buildFiles } = config.configured.settings;
+  return { ...builds, files: buildFiles, ...planChoice(config) };
 }

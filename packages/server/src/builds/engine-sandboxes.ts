@@ -22,7 +22,7 @@ import {
   type Service,
   TorporError,
 } from '@torpor/protocol';
-import { declaredPort, startServices } from '@torpor/runtimes';
+import { declaredPort, type RuntimeSettings, startServices } from '@torpor/runtimes';
 import { fromAgent } from '../sandbox/agent-failure.ts';
 import { connect } from '../sandbox/awake.ts';
 import { runCommand } from '../sandbox/command.ts';
@@ -35,6 +35,7 @@ export interface EngineSandboxesParts {
   readonly door: OwnDoor;
   readonly clock: Clock;
   readonly ids: Pick<Ids, 'next'>;
+  readonly settings: RuntimeSettings;
 }
 
 /** By which the sandboxes of a job are found again. */
@@ -244,11 +245,11 @@ export class EngineSandboxes implements BuildSandboxes {
   }
 
   private async startInPlace(org: string, id: SandboxId, signal: AbortSignal): Promise<void> {
-    const { engine, clock } = this.parts;
+    const { engine, clock, settings } = this.parts;
     const { services } = await engine.get(org, id);
     await this.inside(org, id, (agent) => {
       const dial = (port: number) => engine.dial(org, id, port);
-      return startServices({ agent, clock, portFor: declaredPort, dial }, services, signal);
+      return startServices({ agent, clock, portFor: declaredPort, dial, settings }, services, signal);
     });
   }
 

@@ -30,6 +30,7 @@ export interface OpenBuildsParts {
 type RunnerConfig = BuildConfig &
   Pick<
     ServerConfig,
+    | 'configured'
     | 'runner'
     | 'runnerCommand'
     | 'runnerPlace'

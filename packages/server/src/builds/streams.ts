@@ -1,12 +1,8 @@
 /** The streams of a build: typed events and lines of log, each with a sign of life and an end. */
-import type { Clock } from '@torpor/engine';
 import { isBuildOver } from '@torpor/protocol';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { type Frame, sendEvents } from '../http/sse.ts';
 import type { RouteParts } from '../parts.ts';
-
-const EVENTS_BEAT_MS = 15_000;
-const LOGS_BEAT_MS = 20_000;
 
 type Owned = { readonly org: string; readonly user: string };
 
@@ -38,7 +34,7 @@ export async function streamEvents(
       yield { id: String(seq), event: form === 'typed' ? event.type : 'message', data: event };
     }
   };
-  return send(parts, request, reply, withBeats(frames(), parts.clock, EVENTS_BEAT_MS));
+  return send(parts, request, reply, frames(), parts.settings.buildEventsBeatMs);
 }
 
 /** What a reader that was cut off says it has last. */
@@ -65,7 +61,7 @@ export async function streamLogs(
         : { event: 'done', data: { status: item.status } };
     }
   };
-  return send(parts, request, reply, withBeats(frames(), parts.clock, LOGS_BEAT_MS));
+  return send(parts, request, reply, frames(), parts.settings.buildLogsBeatMs);
 }
 
 function untilLeft({ stopping }: RouteParts, request: FastifyRequest): AbortSignal {
@@ -77,36 +73,9 @@ function send(
   request: FastifyRequest,
   reply: FastifyReply,
   frames: AsyncGenerator<Frame>,
+  everyMs: number,
 ) {
   reply.header('cache-control', 'no-cache');
-  return sendEvents(parts, request, reply, frames);
-}
-
-async function* withBeats(
-  frames: AsyncGenerator<Frame>,
-  clock: Clock,
-  everyMs: number,
-): AsyncGenerator<Frame> {
-  let next = frames.next();
-  try {
-    for (;;) {
-      const timer = new AbortController();
-      const beat = clock.sleep(everyMs, timer.signal).then(
-        () => 'beat' as const,
-        () => 'beat' as const,
-      );
-      const first = await Promise.race([next, beat]);
-      timer.abort();
-      if (first === 'beat') {
-        yield { event: 'heartbeat', data: {} };
-        continue;
-      }
-      if (first.done) return;
-      yield first.value;
-      next = frames.next();
-    }
-  } finally {
-    next.catch(() => {});
-    void frames.return(undefined).catch(() => {});
-  }
+  const beat = { everyMs, frame: { event: 'heartbeat', data: {} } };
+  return sendEvents(parts, request, reply, frames, { resumable: true, beat });
 }

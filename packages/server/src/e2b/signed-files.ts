@@ -48,7 +48,7 @@ export function e2bSignedFileRoutes(app: RoutesApp, parts: RouteParts): void {
     app.route({
       method,
       url: '/files',
-      config: { access: 'open' },
+      config: { access: 'signed' },
       schema: { hide: true },
       onRequest: pass,
       handler: async (_, reply) => reply,

@@ -3,6 +3,7 @@ import { TorporError } from '@torpor/protocol';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { identify } from '../keys/identity.ts';
 import type { RouteParts } from '../parts.ts';
+import { strangeName } from './host-names.ts';
 import { isLoopback } from './loopback.ts';
 import { RequestBound } from './request-bound.ts';
 import type { BoundKind } from './request-state.ts';
@@ -27,7 +28,7 @@ export function addRequestHooks(app: FastifyInstance, parts: RouteParts): void {
     reply.header('cache-control', 'no-store');
     whenOver(reply, () => request.bound.end(new TorporError('timeout', 'The caller went away.')));
     if (parts.stopping.aborted) throw leaving();
-    if (!needsKey(request)) return;
+    if (!needsKey(request) && mayAnswerAnybody(parts, request)) return;
     request.identity = await request.bound.run(() => identify(db, clock, request.headers));
     refuseOtherOrg(request);
   });
@@ -53,6 +54,14 @@ function needsKey(request: FastifyRequest): boolean {
   const { access = 'key' } = request.routeOptions.config;
   if (access === 'loopback') return !(isLoopback(request.socket.remoteAddress) && !isForwarded(request));
   return access === 'key';
+}
+
+/** Under a name that is not ours a key is needed after all; see `HostNames`. */
+function mayAnswerAnybody({ hostNames }: RouteParts, { routeOptions, headers }: FastifyRequest): boolean {
+  // What is signed is known to nobody but whom it was signed for.
+  if (routeOptions.config.access === 'signed' || hostNames.knows(headers)) return true;
+  if (headers.authorization !== undefined || headers['x-api-key'] !== undefined) return false;
+  throw strangeName();
 }
 
 /** A proxy on this machine speaks for somebody who is not on it. */

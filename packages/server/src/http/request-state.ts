@@ -23,7 +23,7 @@ declare module 'fastify' {
 
   interface FastifyContextConfig {
     bound?: BoundKind;
-    /** `open` needs no key; `loopback` needs none from this machine. */
-    access?: 'key' | 'open' | 'loopback';
+    /** `open` needs no key, `signed` has a signature instead, `loopback` needs none from this machine. */
+    access?: 'key' | 'signed' | 'open' | 'loopback';
   }
 }

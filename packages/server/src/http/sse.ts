@@ -1,5 +1,6 @@
 /** Server-sent events: frames, and a stream that shows signs of life and ends when nobody reads it. */
 import { Readable } from 'node:stream';
+import { setImmediate } from 'node:timers/promises';
 import type { Clock } from '@torpor/engine';
 import type { TorporError } from '@torpor/protocol';
 import type { FastifyReply, FastifyRequest } from 'fastify';
@@ -23,23 +24,55 @@ function frameText({ id, event, data }: Frame): string {
   return `${id === undefined ? '' : `id: ${id}\n`}event: ${event}\ndata: ${JSON.stringify(data)}\n\n`;
 }
 
+/** When nothing happens for so long, the stream shows that it is alive. */
+interface Beat {
+  readonly everyMs: number;
+  readonly text: string;
+}
+
+export interface StreamOptions {
+  /**
+   * Whether a reader that is cut off can go on where it stopped. Such a stream counts towards what its key may have
+   * open, and is ended when nobody reads it. A command is not: its reader may rest, and would lose it.
+   */
+  readonly resumable: boolean;
+  /** Instead of the usual comment. */
+  readonly beat?: { readonly everyMs: number; readonly frame: Frame };
+}
+
 /**
- * Answers with the frames as they come, each only when the caller has taken the one before. `frames` must end
- * when `request.bound.signal` fires; it is told to, also when the caller goes away or its key is revoked.
+ * Answers with the frames as they come. Frames that are there at once go out in batches, each only when the caller
+ * has taken the one before and everybody else has had a turn. `frames` must end when `request.bound.signal` fires;
+ * it is told to, also when the caller goes away or its key is revoked.
  */
 export function sendEvents(
   parts: RouteParts,
   request: FastifyRequest,
   reply: FastifyReply,
   frames: AsyncGenerator<Frame>,
+  options: StreamOptions,
 ): FastifyReply {
-  const { metrics, clock, settings, keyWatch } = parts;
+  const { metrics, clock, settings, keyWatch, streamLimit } = parts;
+  if (options.resumable) streamLimit.take(request, reply);
   request.bound.release();
   metrics.streams.inc();
   const key = keyWatch.watch(request.identity);
   const closed = new AbortController();
-  const lines = withHeartbeats(frames, clock, settings.heartbeatMs, key.lost, request.id);
-  const body = Readable.from(lines, { objectMode: false, highWaterMark: 1 });
+  const usualBeat = { everyMs: settings.heartbeatMs, text: ': heartbeat\n\n' };
+  const beat =
+    options.beat === undefined
+      ? usualBeat
+      : { everyMs: options.beat.everyMs, text: frameText(options.beat.frame) };
+  const endUntaken = (chunks: AsyncGenerator<string>) =>
+    whileTaken(chunks, clock, settings.stallMs, () => {
+      request.facts.errorCode = 'timeout';
+      body.destroy();
+    });
+  const batches = inBatches(frames, clock, beat, key.lost, request.id);
+  const body = Readable.from(options.resumable ? endUntaken(batches) : batches, {
+    objectMode: false,
+    highWaterMark: 1,
+  });
   key.lost.addEventListener('abort', () => {
     const { reason } = key.lost as { readonly reason: TorporError };
     request.facts.errorCode = reason.code;
@@ -64,10 +97,13 @@ export function sendEvents(
   );
 }
 
-async function* withHeartbeats(
+/** A batch is sent when it has grown to this. */
+const BATCH_CHARACTERS = 32 * 1024;
+
+async function* inBatches(
   frames: AsyncGenerator<Frame>,
   clock: Clock,
-  everyMs: number,
+  beat: Beat,
   lost: AbortSignal,
   requestId: string,
 ): AsyncGenerator<string> {
@@ -79,25 +115,53 @@ async function* withHeartbeats(
   try {
     while (!lost.aborted) {
       timer = new AbortController();
-      const beat = clock.sleep(everyMs, timer.signal).then(
-        () => 'beat' as const,
-        () => 'beat' as const,
+      const quiet = clock.sleep(beat.everyMs, timer.signal).then(
+        () => 'quiet' as const,
+        () => 'quiet' as const,
       );
-      const first = await Promise.race([next, beat]);
+      const first = await Promise.race([next, quiet]);
       timer.abort();
       if (lost.aborted) break;
-      if (first === 'beat') {
-        yield ': heartbeat\n\n';
+      if (first === 'quiet') {
+        yield beat.text;
         continue;
       }
       if (first.done) return;
-      yield frameText(first.value);
+      let batch = frameText(first.value);
       next = frames.next();
+      const turn = setImmediate();
+      while (batch.length < BATCH_CHARACTERS) {
+        // A failure is met again, and thrown, once the batch is out.
+        const more = await Promise.race([next, turn]).catch(() => undefined);
+        if (more === undefined || more.done) break;
+        batch += frameText(more.value);
+        next = frames.next();
+      }
+      yield batch;
+      await turn;
     }
     const error = lost.reason as TorporError;
     yield frameText({ event: 'error', data: { ...error.toBody(), requestId } });
   } finally {
     next.catch(() => {});
     await frames.return(undefined);
+  }
+}
+
+/** Calls back when a chunk waits for longer than `stallMs` until the next one is asked for. */
+async function* whileTaken(
+  chunks: AsyncGenerator<string>,
+  clock: Clock,
+  stallMs: number,
+  onStall: () => void,
+): AsyncGenerator<string> {
+  for await (const chunk of chunks) {
+    const taken = new AbortController();
+    clock.sleep(stallMs, taken.signal).then(onStall, () => {});
+    try {
+      yield chunk;
+    } finally {
+      taken.abort();
+    }
   }
 }

@@ -2,10 +2,10 @@
 import type { Clock, Database, Engine, Ids } from '@torpor/engine';
 import { checkSignature } from '@torpor/envd';
 import {
-  DEFAULT_GATEWAY_SETTINGS,
   engineSandboxes,
   Gateway,
   type GatewayObserver,
+  type GatewaySettings,
   type Keys,
 } from '@torpor/gateway';
 import { hashKey, parseKey } from '../keys/api-key.ts';
@@ -25,13 +25,14 @@ export interface OpenGatewayParts {
   readonly secret: Uint8Array;
   readonly log: Log;
   readonly metrics: Metrics;
+  readonly settings: GatewaySettings;
 }
 
 /** For the list of open ports in an error, which nobody waits long for. */
 const OPEN_PORTS_MS = 1_000;
 
 export function openGateway(parts: OpenGatewayParts): Gateway {
-  const { engine, clock, ids, randomBytes, secret, metrics } = parts;
+  const { engine, clock, ids, randomBytes, secret, metrics, settings } = parts;
   const sandboxes = engineSandboxes(engine, ({ org, id }) =>
     openPortsOf(engine(), org, id, AbortSignal.timeout(OPEN_PORTS_MS)),
   );
@@ -43,7 +44,7 @@ export function openGateway(parts: OpenGatewayParts): Gateway {
     randomBytes,
     secret,
     checkSignature,
-    settings: DEFAULT_GATEWAY_SETTINGS,
+    settings,
     observe: observer(parts),
   });
   metrics.watchHeld(() => gateway.held);

@@ -108,7 +108,7 @@ async function answer(parts: RouteParts, request: FastifyRequest, reply: Fastify
       yield { id: String(numberOf(event)), event: event.type, data: event };
     }
   };
-  return sendEvents(parts, request, reply, follow());
+  return sendEvents(parts, request, reply, follow(), { resumable: true });
 }
 
 /** Whoever has read further than there is follows another ledger, and would wait for what this one never writes. */

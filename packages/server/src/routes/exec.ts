@@ -189,5 +189,5 @@ async function stream(
   whenOver(reply, () => {
     void events.return(undefined).finally(() => inside.release());
   });
-  return sendEvents(parts, request, reply, frames());
+  return sendEvents(parts, request, reply, frames(), { resumable: false });
 }

@@ -10,8 +10,6 @@ import { errors, json, sandboxParams } from '../http/route-schema.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
 import type { RouteParts } from '../parts.ts';
 
-const DEFAULT_SECONDS = 600;
-
 export function previewLinkRoutes(app: RoutesApp, { engine, gateway }: RouteParts): void {
   app.post(
     '/v1/sandboxes/:id/preview-links',
@@ -33,7 +31,7 @@ export function previewLinkRoutes(app: RoutesApp, { engine, gateway }: RoutePart
     },
     async (request, reply) => {
       const { id } = request.params;
-      const { port, expiresInSeconds = DEFAULT_SECONDS } = request.body;
+      const { port, expiresInSeconds } = request.body;
       request.facts.sandboxId = id;
       if (gateway === undefined)
         throw new TorporError('capability_unsupported', 'There are no previews here.');
@@ -41,7 +39,7 @@ export function previewLinkRoutes(app: RoutesApp, { engine, gateway }: RoutePart
       if (sandbox.state === 'killed')
         throw new TorporError('killed', 'The sandbox was killed.', { sandboxId: id });
       const address = gateway.urlOf(id, port);
-      const { token, expiresAt } = gateway.tokens.link(id, expiresInSeconds * 1_000);
+      const { token, expiresAt } = gateway.link(id, expiresInSeconds);
       const isPrivate = sandbox.preview === 'private';
       return reply.code(201).send({
         url: isPrivate ? `${address}/?${LINK_PARAMETER}=${token}` : `${address}/`,

@@ -9,11 +9,10 @@ import {
   sessionKeySchema,
   sessionViewSchema,
   sessionWakeSchema,
-  TorporError,
 } from '@torpor/protocol';
-import type { FastifyRequest } from 'fastify';
 import { z } from 'zod';
 import { callerOf } from '../http/caller.ts';
+import { requireService } from '../http/require-service.ts';
 import { errors, json, numberedPageQuery, pageQuery } from '../http/route-schema.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
 import type { RouteParts } from '../parts.ts';
@@ -200,9 +199,4 @@ export function sessionRoutes(app: RoutesApp, parts: RouteParts): void {
       return request.bound.run(() => sessions.healing());
     },
   );
-}
-
-function requireService({ identity }: FastifyRequest): void {
-  if (identity.service) return;
-  throw new TorporError('forbidden', 'The key of a user cannot look at the whole server.');
 }

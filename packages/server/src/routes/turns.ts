@@ -52,6 +52,7 @@ export function turnRoutes(app: RoutesApp, parts: RouteParts): void {
     async (request, response) => {
       const { id } = request.params;
       const { org } = request.identity;
+      if (wantsEvents(request)) parts.streamLimit.take(request, response);
       const turn = await request.bound.run((signal) =>
         sessions.send(callerOf(request, signal), id, request.body.input),
       );
@@ -125,7 +126,7 @@ function stream(
       }
     }
   };
-  return sendEvents(parts, request, response, frames());
+  return sendEvents(parts, request, response, frames(), { resumable: true });
 }
 
 function afterOf(request: FastifyRequest): number {

@@ -1,0 +1,50 @@
+/** Delays and budgets of the runtimes that an operator may want to change (R113). A new one is one line here. */
+import {
+  defaultsOf,
+  duration,
+  MINUTE_MS,
+  type SettingOrder,
+  type SettingValues,
+  YEAR_MS,
+} from '@torpor/protocol';
+
+export const RUNTIME_SETTINGS = {
+  serviceReadyMs: duration(
+    45_000,
+    'How long a declared service without a time of its own may take until it is ready.',
+  ),
+  serviceAnswerMs: duration(10_000, 'How long a service may take to answer one request of its ready check.'),
+  runscCreateMs: duration(30_000, 'gVisor: how long `runsc create` may take.'),
+  runscStartMs: duration(30_000, 'gVisor: how long `runsc start` may take.'),
+  runscRunMs: duration(60_000, 'gVisor: how long `runsc run` may take.'),
+  runscPauseMs: duration(30_000, 'gVisor: how long `runsc pause` may take.'),
+  runscResumeMs: duration(300_000, 'gVisor: how long `runsc resume` may take.'),
+  runscCheckpointMs: duration(300_000, 'gVisor: how long `runsc checkpoint` may take.'),
+  runscRestoreMs: duration(300_000, 'gVisor: how long `runsc restore` may take.'),
+  runscKillMs: duration(10_000, 'gVisor: how long `runsc kill` may take.'),
+  runscDeleteMs: duration(30_000, 'gVisor: how long `runsc delete` may take.'),
+  runscStateMs: duration(5_000, 'gVisor: how long `runsc state` may take.'),
+  sentryDeathMs: duration(30_000, 'gVisor: how long the kernel may take to end a killed sentry.'),
+  aheadKeepMs: duration(
+    30 * MINUTE_MS,
+    'gVisor: a container made ahead is removed when unused for this long.',
+    {
+      min: 1_000,
+      max: YEAR_MS,
+    },
+  ),
+  e2bRequestMs: duration(60_000, 'E2B: how long one request to the provider may take.'),
+  e2bLifetimeMs: duration(
+    3_600_000,
+    'E2B: how long a sandbox lives at the provider when nobody renews it; it is renewed three times in that.',
+    { min: 15_000 },
+  ),
+} as const;
+
+export type RuntimeSettings = SettingValues<typeof RUNTIME_SETTINGS>;
+export const DEFAULT_RUNTIME_SETTINGS: RuntimeSettings = defaultsOf(RUNTIME_SETTINGS);
+
+export const RUNTIME_SETTING_ORDER: readonly SettingOrder<typeof RUNTIME_SETTINGS>[] = [
+  ['serviceAnswerMs', '<=', 'serviceReadyMs'],
+  ['e2bRequestMs', '<', 'e2bLifetimeMs'],
+];

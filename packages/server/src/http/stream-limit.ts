@@ -1,0 +1,41 @@
+/** How many event streams each API key has open. One key must not use up the memory of the server. */
+import { TorporError } from '@torpor/protocol';
+import type { FastifyReply, FastifyRequest } from 'fastify';
+import { whenOver } from './when-over.ts';
+
+export class StreamLimit {
+  readonly #most: number;
+  /** By organisation and key. */
+  readonly #open = new Map<string, number>();
+  readonly #counted = new WeakSet<FastifyRequest>();
+
+  constructor(most: number) {
+    this.#most = most;
+  }
+
+  /**
+   * Counts the stream that answers this request until the answer is over; throws when its key has too many. A
+   * route that changes something calls it first, so that a refusal changes nothing. A second call does nothing.
+   */
+  take(request: FastifyRequest, reply: FastifyReply): void {
+    if (this.#counted.has(request)) return;
+    const { org, keyId } = request.identity;
+    const key = JSON.stringify([org, keyId]);
+    const open = this.#open.get(key) ?? 0;
+    if (open >= this.#most) {
+      throw new TorporError('quota_exceeded', `This key has ${open} event streams open, which is the most.`, {
+        hint: 'End one of them. The limit is the setting server.streamsPerKey.',
+        retryAfterMs: 1_000,
+      });
+    }
+    this.#open.set(key, open + 1);
+    this.#counted.add(request);
+    whenOver(reply, () => this.#leave(key));
+  }
+
+  #leave(key: string): void {
+    const left = (this.#open.get(key) ?? 1) - 1;
+    if (left === 0) this.#open.delete(key);
+    else this.#open.set(key, left);
+  }
+}

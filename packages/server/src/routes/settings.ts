@@ -1,0 +1,27 @@
+/** The settings of this server, with where each value came from. None of them is secret. */
+import { pageSchema, settingViewSchema } from '@torpor/protocol';
+import { z } from 'zod';
+import { requireService } from '../http/require-service.ts';
+import { errors, json, wholeQuery } from '../http/route-schema.ts';
+import type { RoutesApp } from '../http/routes-app.ts';
+import type { RouteParts } from '../parts.ts';
+
+export function settingRoutes(app: RoutesApp, { settingsList }: RouteParts): void {
+  app.get(
+    '/v1/admin/settings',
+    {
+      schema: {
+        operationId: 'listSettings',
+        summary: 'The settings that the server runs with',
+        description: 'For service keys. `source` says where each value came from.',
+        tags: ['server'],
+        querystring: z.strictObject(wholeQuery),
+        response: { 200: json('All of them.', pageSchema(settingViewSchema)), ...errors('forbidden') },
+      },
+    },
+    async (request) => {
+      requireService(request);
+      return { items: [...settingsList], nextCursor: null };
+    },
+  );
+}

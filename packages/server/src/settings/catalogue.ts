@@ -1,0 +1,77 @@
+/** Every setting of every package that an operator can change, by group. */
+import {
+  BUILD_FILE_SETTING_ORDER,
+  BUILD_FILE_SETTINGS,
+  BUILD_SETTING_ORDER,
+  BUILD_SETTINGS,
+} from '@torpor/builds';
+import { ENGINE_SETTING_ORDER, ENGINE_SETTINGS } from '@torpor/engine';
+import { GATEWAY_SETTING_ORDER, GATEWAY_SETTINGS } from '@torpor/gateway';
+import { defaultsOf, type Setting, type SettingTable, type SettingValues } from '@torpor/protocol';
+import { RUNTIME_SETTING_ORDER, RUNTIME_SETTINGS } from '@torpor/runtimes';
+import { SESSION_SETTING_ORDER, SESSION_SETTINGS } from '@torpor/sessions';
+import { SERVER_SETTING_ORDER, SERVER_SETTINGS } from '../settings.ts';
+
+const TABLES = {
+  engine: ENGINE_SETTINGS,
+  server: SERVER_SETTINGS,
+  gateway: GATEWAY_SETTINGS,
+  builds: BUILD_SETTINGS,
+  buildFiles: BUILD_FILE_SETTINGS,
+  sessions: SESSION_SETTINGS,
+  runtimes: RUNTIME_SETTINGS,
+} as const satisfies Readonly<Record<string, SettingTable>>;
+
+type Tables = typeof TABLES;
+type Group = keyof Tables;
+export type AllSettings = { readonly [G in Group]: SettingValues<Tables[G]> };
+
+export const GROUPS = Object.keys(TABLES) as Group[];
+
+const ORDERS: Readonly<Record<Group, readonly (readonly [string, '<' | '<=', string])[]>> = {
+  engine: ENGINE_SETTING_ORDER,
+  server: SERVER_SETTING_ORDER,
+  gateway: GATEWAY_SETTING_ORDER,
+  builds: BUILD_SETTING_ORDER,
+  buildFiles: BUILD_FILE_SETTING_ORDER,
+  sessions: SESSION_SETTING_ORDER,
+  runtimes: RUNTIME_SETTING_ORDER,
+};
+
+export interface Described extends Setting {
+  /** `engine.callMs`. */
+  readonly name: string;
+  readonly group: Group;
+  /** `callMs`. */
+  readonly key: string;
+  /** `TORPOR_ENGINE_CALL_MS`. */
+  readonly variable: string;
+}
+
+export const CATALOGUE: readonly Described[] = GROUPS.flatMap((group) =>
+  Object.entries<Setting>(TABLES[group]).map(([key, setting]) => ({
+    ...setting,
+    name: `${group}.${key}`,
+    group,
+    key,
+    variable: `${variablePrefix(group)}${upperSnake(key)}`,
+  })),
+);
+
+/** What must hold between two settings, by their whole names. */
+export const ORDER: readonly { readonly low: string; readonly is: '<' | '<='; readonly high: string }[] =
+  GROUPS.flatMap((group) =>
+    ORDERS[group].map(([low, is, high]) => ({ low: `${group}.${low}`, is, high: `${group}.${high}` })),
+  );
+
+export const DEFAULT_ALL_SETTINGS: AllSettings = Object.fromEntries(
+  GROUPS.map((group) => [group, defaultsOf(TABLES[group])]),
+) as unknown as AllSettings;
+
+export function variablePrefix(group: string): string {
+  return `TORPOR_${upperSnake(group)}_`;
+}
+
+function upperSnake(name: string): string {
+  return name.replaceAll(/[A-Z]/g, '_$&').toUpperCase();
+}
