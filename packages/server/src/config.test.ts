@@ -35,6 +35,7 @@ describe('the configuration', () => {
       dataDir: '/home/ada/.torpor',
       runtime: 'auto',
       tls: false,
+      buildRunsc: true,
       runner: 'starter',
       runnerPlace: 'sandbox',
       openaiSteps: 60,

@@ -21,7 +21,7 @@ function settingsPage(): string {
 
 Delays, bounds and budgets that an operator can change. How to set them: [operations.md](operations.md#settings).
 
-This page is written from the code: \`vitest run -u packages/server/src/settings/page.test.ts\`.
+This page is written from the code: \`vitest run packages/server/src/settings/page.test.ts -u\`.
 
 ${tables.join('\n')}`;
 }
