@@ -196,6 +196,13 @@ export const COMMANDS: readonly CommandEntry[] = [
     load: () => import('./commands/keys.ts'),
   },
   {
+    name: 'org',
+    aliases: ['orgs'],
+    group: SERVER,
+    summary: 'organisations and their quotas (ls, create, get, set-quota, delete)',
+    load: () => import('./commands/org.ts'),
+  },
+  {
     name: 'doctor',
     group: SERVER,
     summary: 'check this machine, and say what to do',

@@ -7,6 +7,7 @@ export * from './files.ts';
 export * from './fsck.ts';
 export * from './ids.ts';
 export * from './keys.ts';
+export * from './orgs.ts';
 export * from './ports.ts';
 export * from './processes.ts';
 export * from './replies.ts';

@@ -26,6 +26,7 @@ import { type FollowOptions, followEvents } from './event-stream.ts';
 import { JsonCalls, type MutationOptions, type ReadOptions } from './json-calls.ts';
 import { Keys } from './keys.ts';
 import { Operations } from './operations.ts';
+import { Orgs } from './orgs.ts';
 import type { Page, PageOptions } from './pages.ts';
 import { Sandboxes } from './sandboxes.ts';
 import { Sessions } from './sessions.ts';
@@ -47,6 +48,7 @@ export class Torpor {
   readonly operations: Operations;
   readonly templates: Templates;
   readonly keys: Keys;
+  readonly orgs: Orgs;
   private readonly calls: JsonCalls;
 
   constructor(options: TransportOptions = {}) {
@@ -58,6 +60,7 @@ export class Torpor {
     this.operations = new Operations(this.calls);
     this.templates = new Templates(this.calls);
     this.keys = new Keys(this.calls);
+    this.orgs = new Orgs(this.calls);
   }
 
   /** Where the server is. */

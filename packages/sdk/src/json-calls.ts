@@ -34,10 +34,17 @@ export class JsonCalls {
     path: string,
     schema: Schema<T>,
     json: unknown,
-    options: MutationOptions & Pick<Call, 'repeatWhenLost' | 'dispatched' | 'retries'> = {},
+    options: MutationOptions & Pick<Call, 'query' | 'repeatWhenLost' | 'dispatched' | 'retries'> = {},
   ): Promise<T> {
     return validated(
       await this.transport.ask({ method: 'POST', path, json, whole: true, ...options }),
+      schema,
+    );
+  }
+
+  async patch<T>(path: string, schema: Schema<T>, json: unknown, options: MutationOptions = {}): Promise<T> {
+    return validated(
+      await this.transport.ask({ method: 'PATCH', path, json, whole: true, ...options }),
       schema,
     );
   }

@@ -26,6 +26,7 @@ import { healthRoutes } from './routes/health.ts';
 import { keyRoutes } from './routes/keys.ts';
 import { lifecycleRoutes } from './routes/lifecycle.ts';
 import { operationRoutes } from './routes/operations.ts';
+import { orgRoutes } from './routes/orgs.ts';
 import { previewLinkRoutes } from './routes/preview-links.ts';
 import { processRoutes } from './routes/processes.ts';
 import { sandboxRoutes } from './routes/sandboxes.ts';
@@ -51,6 +52,7 @@ const ROUTES = [
   sessionRoutes,
   turnRoutes,
   keyRoutes,
+  orgRoutes,
   healthRoutes,
   fsckRoutes,
   buildRoutes,

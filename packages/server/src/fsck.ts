@@ -1,13 +1,8 @@
 /** `POST /v1/admin/fsck`: one round of making what is so and what is written agree, and a report. */
 import type { Engine, Page } from '@torpor/engine';
-import {
-  type Finding,
-  type FsckReport,
-  fsckReportSchema,
-  type SandboxView,
-  TorporError,
-} from '@torpor/protocol';
+import { type Finding, type FsckReport, fsckReportSchema, type SandboxView } from '@torpor/protocol';
 import { z } from 'zod';
+import { requireOperator } from './http/org-id.ts';
 import { errors, json } from './http/route-schema.ts';
 import type { RoutesApp } from './http/routes-app.ts';
 import type { RouteParts } from './parts.ts';
@@ -24,15 +19,16 @@ export function fsckRoutes(app: RoutesApp, parts: RouteParts): void {
         operationId: 'fsck',
         summary: 'Compare everything, repair what can be repaired, and report the rest',
         description:
-          'For service keys. The round covers all that the server looks after; findings are those of the organisation.',
+          'For operator keys. The round covers all that the server looks after; findings are those of the organisation.',
         tags: ['server'],
         body: z.strictObject({}),
         response: { 200: json('What was found.', fsckReportSchema), ...errors('forbidden') },
       },
     },
     async (request) => {
-      const { org, service } = request.identity;
-      if (!service) throw new TorporError('forbidden', 'The key of a user cannot check the whole store.');
+      // The round counts what was found in every organisation.
+      requireOperator(request.identity);
+      const { org } = request.identity;
       return request.bound.run((signal) => check(parts, org, signal));
     },
   );

@@ -4,6 +4,7 @@ import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { identify } from '../keys/identity.ts';
 import type { RouteParts } from '../parts.ts';
 import { isLoopback } from './loopback.ts';
+import { takeOrgId } from './org-id.ts';
 import { RequestBound } from './request-bound.ts';
 import type { BoundKind } from './request-state.ts';
 import { whenOver } from './when-over.ts';
@@ -15,7 +16,7 @@ export function addRequestHooks(app: FastifyInstance, parts: RouteParts): void {
     checkpoint: settings.checkpointReadMs,
     lifecycle: settings.lifecycleMs,
   };
-  for (const name of ['bound', 'facts', 'startedAt', 'identity'] as const)
+  for (const name of ['bound', 'facts', 'startedAt', 'identity', 'org'] as const)
     app.decorateRequest(name, null as never);
 
   app.addHook('onRequest', async (request, reply) => {
@@ -29,6 +30,7 @@ export function addRequestHooks(app: FastifyInstance, parts: RouteParts): void {
     if (parts.stopping.aborted) throw leaving();
     if (!needsKey(request)) return;
     request.identity = await request.bound.run(() => identify(db, clock, request.headers));
+    request.org = takeOrgId(request);
   });
 
   app.addHook('onSend', async (_, reply) => {
