@@ -22,9 +22,11 @@ export {
   listOrgs,
   lockOrg,
   markOrgDeleted,
+  runningBuildQuotas,
   updateQuotas,
 } from './orgs/org.ts';
-export { usedBy } from './orgs/used.ts';
+export { quotaExceeded } from './orgs/quota.ts';
+export { countBuilds, usedBy } from './orgs/used.ts';
 export * from './ports/checkpoint-store.ts';
 export * from './ports/clock.ts';
 export * from './ports/database.ts';

@@ -50,11 +50,13 @@ export interface Sandbox {
   readonly evidence: Evidence;
   readonly createdAt: number;
   readonly startedAt: number | null;
+  /** The memory it may use; null where its runtime limits none. */
+  readonly memoryMb: number | null;
 }
 
 export const SANDBOX_COLUMNS = `id, org, name, runtime, template, config, metadata, timeout_ms, on_timeout, idle_ms,
   on_idle, state, seq, generation, base_id, checkpoint_id, ends_at, lost, reason, observed_at, evidence,
-  created_at, started_at`;
+  created_at, started_at, memory_mb`;
 
 /** The columns and the record have the same meaning field by field; the schema's checks stand behind the casts. */
 export function toSandbox(row: Row): Sandbox {
@@ -72,6 +74,7 @@ export function toSandbox(row: Row): Sandbox {
     observed_at: observedAt,
     created_at: createdAt,
     started_at: startedAt,
+    memory_mb: memoryMb,
     ...same
   } = row;
   return {
@@ -89,6 +92,7 @@ export function toSandbox(row: Row): Sandbox {
     observedAt,
     createdAt,
     startedAt,
+    memoryMb,
   } as unknown as Sandbox;
 }
 
@@ -125,9 +129,9 @@ export async function insertSandbox(tx: Transaction, sandbox: Sandbox): Promise<
   await tx.query(
     `INSERT INTO sandboxes (id, org, name, runtime, template, config, metadata, timeout_ms, on_timeout, idle_ms,
        on_idle, state, seq, generation, base_id, checkpoint_id, ends_at, lost, reason, observed_at, evidence,
-       created_at, started_at)
+       created_at, started_at, memory_mb)
      VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, 'creating', 0, 0, NULL, NULL, NULL, '[]', NULL, $12,
-       'ledger', $12, NULL)`,
+       'ledger', $12, NULL, $13)`,
     [
       sandbox.id,
       sandbox.org,
@@ -141,6 +145,7 @@ export async function insertSandbox(tx: Transaction, sandbox: Sandbox): Promise<
       sandbox.idleMs,
       sandbox.onIdle,
       sandbox.createdAt,
+      sandbox.memoryMb,
     ],
   );
   for (const [key, value] of Object.entries(sandbox.metadata)) {

@@ -46,6 +46,14 @@ export async function listOrgs(db: Queryable, after: string, limit: number): Pro
   return rows.map(toOrg);
 }
 
+/** How many builds each organisation may have under way; those without such a quota are not in it. */
+export async function runningBuildQuotas(db: Queryable): Promise<Map<string, number>> {
+  const rows = await db.query<{ id: string; running_builds: number }>(
+    'SELECT id, running_builds FROM orgs WHERE running_builds IS NOT NULL',
+  );
+  return new Map(rows.map((row) => [row.id, row.running_builds]));
+}
+
 /** False when the id is taken, or was before. */
 export async function insertOrg(tx: Transaction, org: OrgView): Promise<boolean> {
   const names = Object.keys(QUOTA_COLUMNS) as QuotaName[];

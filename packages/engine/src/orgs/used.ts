@@ -1,42 +1,49 @@
 /** What counts against each quota of an organisation at this moment. */
-import type { QuotaName } from '@torpor/protocol';
+import type { QuotaName, SandboxId } from '@torpor/protocol';
 import type { Queryable } from '../ports/database.ts';
 
 const MIB = 1024 * 1024;
 
-/**
- * A sandbox that an operation has put to sleep only to start it again keeps its place: another one must not take it
- * in between.
- */
-const RUNS = `(state IN ('creating', 'running', 'pausing', 'resuming') OR (state = 'paused' AND EXISTS (
-  SELECT 1 FROM operations o
-  WHERE o.sandbox_id = sandboxes.id AND o.ended_at IS NULL AND o.kind IN ('snapshot', 'fork', 'rollback'))))`;
-const KEPT = `state IN ('creating', 'running', 'pausing', 'paused', 'resuming')`;
-
 export type Used = Readonly<Record<QuotaName, number>>;
 
 export async function usedBy(db: Queryable, org: string): Promise<Used> {
-  const { running, kept, memory } = await countSandboxes(db, org);
+  const { running, kept, memoryMb } = await countSandboxes(db, org, null);
   const { working, waiting } = await countBuilds(db, org);
   return {
     runningSandboxes: running,
     sandboxes: kept,
-    memoryMb: memory,
-    diskMb: Math.ceil((await checkpointBytes(db, org)) / MIB),
+    memoryMb,
+    diskMb: await diskMbOf(db, org),
     runningBuilds: working,
     queuedBuilds: waiting,
   };
 }
 
-/** Reads the organisation's sandboxes that are not over, by the index `sandboxes_kept`. */
-export async function countSandboxes(db: Queryable, org: string) {
-  const [row] = await db.query<{ running: number; kept: number; memory: number }>(
-    `SELECT COUNT(*) AS kept, COALESCE(SUM(CASE WHEN ${RUNS} THEN 1 ELSE 0 END), 0) AS running,
-       CAST(COALESCE(SUM(CASE WHEN ${RUNS} THEN memory_mb END), 0) AS {integer}) AS memory
-     FROM sandboxes WHERE org = $1 AND ${KEPT}`,
-    [org],
+/**
+ * Reads the organisation's sandboxes that are not over, by the index `sandboxes_kept`. A sandbox that an operation
+ * has put to sleep only to start it again keeps its place: another one must not take it in between. Whether `by`
+ * runs is judged by its state alone, because its operation is the one that asks.
+ */
+export async function countSandboxes(db: Queryable, org: string, by: SandboxId | null) {
+  const [row] = await db.query<{ kept: number; running: number; memory: number }>(
+    `SELECT COUNT(*) AS kept, COALESCE(SUM(runs), 0) AS running,
+       CAST(COALESCE(SUM(CASE WHEN runs = 1 THEN memory_mb END), 0) AS {integer}) AS memory
+     FROM (
+       SELECT memory_mb, CASE WHEN state <> 'paused' OR EXISTS (
+           SELECT 1 FROM operations o
+           WHERE o.sandbox_id = sandboxes.id AND o.ended_at IS NULL AND o.sandbox_id <> $2
+             AND o.kind IN ('snapshot', 'fork', 'rollback')
+         ) THEN 1 ELSE 0 END AS runs
+       FROM sandboxes
+       WHERE org = $1 AND state IN ('creating', 'running', 'pausing', 'paused', 'resuming')
+     ) AS kept_ones`,
+    [org, by ?? ''],
   );
-  return { running: row?.running ?? 0, kept: row?.kept ?? 0, memory: row?.memory ?? 0 };
+  return { kept: row?.kept ?? 0, running: row?.running ?? 0, memoryMb: row?.memory ?? 0 };
+}
+
+export async function diskMbOf(db: Queryable, org: string): Promise<number> {
+  return Math.ceil((await checkpointBytes(db, org)) / MIB);
 }
 
 /** Checkpoints share files; each is counted with the bytes that were written for it. */

@@ -103,6 +103,8 @@ export type MemoryVerdict = { readonly usable: true } | { readonly usable: false
 
 export interface Runtime {
   readonly name: string;
+  /** The memory that a sandbox may use when its request does not say; absent where memory is not limited. */
+  readonly usualMemoryMb?: number;
   capabilities(): Capabilities;
 
   /**

@@ -67,6 +67,7 @@ const CLEARED_KEPT = 10_000;
 
 export class GvisorRuntime implements Runtime {
   readonly name = 'gvisor';
+  readonly usualMemoryMb = withDefaults({}).memoryMb ?? 0;
   readonly #ground: Ground;
   readonly #ahead: Ahead;
   readonly #limits: LimitsWatch;

@@ -132,7 +132,7 @@ describe('the first key', () => {
   it('that was revoked is not brought back by its file', async () => {
     const { items } = await pageOfKeys(parts(), 'default', '', 10);
     const spare = await createKey(parts(), 'default', { name: 'spare', operator: true });
-    await revokeKey(parts(), 'default', items[0]?.id ?? '');
+    await revokeKey(parts(), 'default', items[0]?.id ?? '', true);
     await ensure();
     expect(await opens((await readFile(keyFileOf(dataDir), 'utf8')).trim())).toBe('unauthenticated');
     expect(await opens(spare.key)).toBe('fine');

@@ -50,7 +50,7 @@ export async function pageOfKeys({ db }: Pick<KeyParts, 'db'>, org: string, afte
 
 /**
  * Revoking a key that is revoked changes nothing. The last service key of an organisation and the last operator key
- * stay, because nobody could make another; `byOperator` may take the last one of another organisation.
+ * stay, because nobody could make another; an operator may take the last one of another organisation.
  */
 export async function revokeKey(
   { db, clock }: Pick<KeyParts, 'db' | 'clock'>,
@@ -63,6 +63,9 @@ export async function revokeKey(
     const left = await lockServiceKeys(tx, org, now);
     const key = await findKeyById(tx, org, id);
     if (key === undefined) throw new TorporError('not_found', `There is no key ${id}.`);
+    if (key.operator && !byOperator) {
+      throw new TorporError('forbidden', 'Only an operator key may revoke an operator key.');
+    }
     const others = left.filter(({ hash }) => hash !== key.hash);
     const mayBeLast = byOperator && org !== DEFAULT_ORG;
     if (left.length === 1 && others.length === 0 && !mayBeLast) {

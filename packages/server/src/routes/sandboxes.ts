@@ -67,6 +67,7 @@ export function sandboxRoutes(app: RoutesApp, parts: RouteParts): void {
             'expired',
             'capability_unsupported',
             'idempotency_mismatch',
+            'quota_exceeded',
             'capacity',
             'storage_full',
             'checkpoint_missing',
