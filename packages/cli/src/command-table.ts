@@ -203,6 +203,12 @@ export const COMMANDS: readonly CommandEntry[] = [
     load: () => import('./commands/org.ts'),
   },
   {
+    name: 'usage',
+    group: SERVER,
+    summary: 'what an organisation used',
+    load: () => import('./commands/usage.ts'),
+  },
+  {
     name: 'doctor',
     group: SERVER,
     summary: 'check this machine, and say what to do',

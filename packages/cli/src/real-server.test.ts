@@ -271,6 +271,9 @@ describe('organisations from the command line', () => {
     expect((await torporInside(['ls', '-q', '--org-id', 'acme'], inside)).stdout).toBe('');
     expect((await run('keys', 'ls', '--org', 'acme')).stdout).toContain('first');
     expect((await torporInside(['org', 'create', 'sly'], inside)).code).toBe(13);
+    expect((await torporInside(['usage'], inside)).stdout).toMatch(/running +0\.00 h/);
+    expect(await json('usage', '--org', 'acme', '--from', '2026-01-01')).toMatchObject({ orgId: 'acme' });
+    expect((await torporInside(['usage', '--org', 'default'], inside)).code).toBe(13);
     expect((await run('org', 'set-quota', 'acme', 'sandboxes=many')).code).toBe(10);
   });
 

@@ -26,6 +26,7 @@ export {
   updateQuotas,
 } from './orgs/org.ts';
 export { quotaExceeded } from './orgs/quota.ts';
+export { type OrgTotals, totalsOfOrgs, usageOf } from './orgs/usage.ts';
 export { countBuilds, usedBy } from './orgs/used.ts';
 export * from './ports/checkpoint-store.ts';
 export * from './ports/clock.ts';

@@ -68,3 +68,36 @@ export const changeOrgRequestSchema = z
   .strictObject({ quotas: quotaChangeSchema })
   .meta({ id: 'ChangeOrganisation' });
 export type ChangeOrgRequest = z.infer<typeof changeOrgRequestSchema>;
+
+/** What an organisation used between two moments. */
+export const usageViewSchema = z
+  .object({
+    orgId: z.string(),
+    from: z.number().int(),
+    to: z.number().int(),
+    runningSeconds: z.number().meta({
+      description:
+        'From a start to the end of the pause or kill that ended the run, of all sandboxes together.',
+    }),
+    pausedSeconds: z.number().meta({ description: 'From a pause to the end of the resume or the kill.' }),
+    memoryMbSeconds: z
+      .number()
+      .nullable()
+      .meta({
+        description:
+          'The memory limits of the running sandboxes times how long each ran, not what was measured. Null when one of ' +
+          'them ran without a limit, so that the figure is not known.',
+      }),
+    diskBytes: z.number().int().meta({ description: 'Bytes of the sealed checkpoints now.' }),
+    diskByteSeconds: z.number().meta({ description: 'Bytes of each checkpoint times how long it was kept.' }),
+    egressBytes: z
+      .object({ sent: z.number().int(), received: z.number().int() })
+      .nullable()
+      .meta({
+        description:
+          'Bytes between sandboxes and the outside, as the sandboxes see it, by whole hours. Null when one of them ' +
+          'ran on a runtime that does not count them.',
+      }),
+  })
+  .meta({ id: 'Usage' });
+export type UsageView = z.infer<typeof usageViewSchema>;

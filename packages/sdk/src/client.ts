@@ -19,6 +19,8 @@ import {
   type RuntimeView,
   runtimeViewSchema,
   type SandboxId,
+  type UsageView,
+  usageViewSchema,
 } from '@torpor/protocol';
 import { Builds } from './builds.ts';
 import { Checkpoints } from './checkpoints.ts';
@@ -32,6 +34,7 @@ import { Sandboxes } from './sandboxes.ts';
 import { Sessions } from './sessions.ts';
 import { Templates } from './templates.ts';
 import { Transport, type TransportOptions } from './transport.ts';
+import { momentOf, type UsageOptions } from './usage.ts';
 
 export interface EventPageOptions extends PageOptions {
   readonly sandboxId?: SandboxId | undefined;
@@ -87,6 +90,12 @@ export class Torpor {
     const path =
       sandboxId === undefined ? '/v1/events' : `/v1/sandboxes/${encodeURIComponent(sandboxId)}/events`;
     return this.calls.get(path, eventPage, { query: { limit, cursor }, ...options });
+  }
+
+  /** What the organisation used, without `from` and `to` in this month so far. */
+  usage({ orgId, from, to, ...options }: UsageOptions = {}): Promise<UsageView> {
+    const query = { orgId, from: momentOf(from), to: momentOf(to) };
+    return this.calls.get('/v1/usage', usageViewSchema, { query, ...options });
   }
 
   /** Makes what is so and what is written agree, and says what it found. */

@@ -53,6 +53,7 @@ export {
   type TurnReply,
   type TurnState,
   type TurnView,
+  type UsageView,
   type WrittenFile,
 } from '@torpor/protocol';
 export type { Builds, LogPageOptions } from './builds.ts';
@@ -78,3 +79,4 @@ export type { ArchiveTemplateRequest } from './templates.ts';
 export { DEFAULT_URL, type TransportOptions } from './transport.ts';
 export { isTransportFault } from './transport-fault.ts';
 export type { TurnEvent } from './turn-stream.ts';
+export type { UsageOptions } from './usage.ts';

@@ -33,6 +33,7 @@ import { sandboxRoutes } from './routes/sandboxes.ts';
 import { sessionRoutes } from './routes/sessions.ts';
 import { templateRoutes } from './routes/templates.ts';
 import { turnRoutes } from './routes/turns.ts';
+import { usageRoutes } from './routes/usage.ts';
 import { attachTerminal } from './terminal.ts';
 
 const ROUTES = [
@@ -53,6 +54,7 @@ const ROUTES = [
   turnRoutes,
   keyRoutes,
   orgRoutes,
+  usageRoutes,
   healthRoutes,
   fsckRoutes,
   buildRoutes,

@@ -107,6 +107,7 @@ const PROMISED = [
   'GET /v1/orgs/{id}',
   'PATCH /v1/orgs/{id}',
   'DELETE /v1/orgs/{id}',
+  'GET /v1/usage',
 ];
 
 describe('the OpenAPI document', () => {

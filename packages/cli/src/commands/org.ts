@@ -91,7 +91,7 @@ export const define: Define = (command, act) => {
       ['torpor keys create first --org acme', 'its first key'],
       ['torpor org set-quota acme sandboxes=50 memoryMb=none', 'change one, lift another'],
     ],
-    seeAlso: ['keys'],
+    seeAlso: ['keys', 'usage'],
   });
 };
 

@@ -187,5 +187,6 @@ export function draft(
     createdAt: now,
     startedAt: null,
     memoryMb: memoryLimit(runtime, request.resources),
+    countsEgress: runtime.takeEgress !== undefined,
   };
 }

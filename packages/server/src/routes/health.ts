@@ -1,4 +1,5 @@
 /** How the server itself is: for probes, for Prometheus, and for whoever wants to know its API. */
+import { totalsOfOrgs } from '@torpor/engine';
 import { healthSchema } from '@torpor/protocol';
 import { z } from 'zod';
 import { requireOperator } from '../http/org-id.ts';
@@ -10,10 +11,14 @@ import type { RouteParts } from '../parts.ts';
 /** A probe waits less long than people do. */
 const PROBE_MS = 1_000;
 
+/** So many organisations have figures of their own in the metrics. */
+const ORGS_APART = 100;
+
 export function healthRoutes(app: RoutesApp, parts: RouteParts): void {
   const { engine, db, clock, metrics, version } = parts;
   const began = clock.monotonic();
   const tags = ['server'];
+  metrics.watchOrgs(() => totalsOfOrgs(db, clock.now(), ORGS_APART));
 
   app.get(
     '/health',
