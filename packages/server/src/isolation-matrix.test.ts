@@ -3,8 +3,8 @@ import { systemClock } from '@torpor/engine';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type ApiDocument, routesOf } from '../testing/document-requests.ts';
 import { testBuilds } from '../testing/test-builds.ts';
+import { testGateway } from '../testing/test-gateway.ts';
 import { type TestServer, testServer } from '../testing/test-server.ts';
-import { openGateway } from './preview/open-gateway.ts';
 
 /** Every id of the default organisation, by the word that stands for it in paths and bodies below. */
 const ids: Record<string, string> = {};
@@ -37,11 +37,10 @@ async function snapshotRows(): Promise<string> {
 
 beforeAll(async () => {
   server = await testServer({
-    wrapApp: (parts) => {
-      const gateway = openGateway({ ...parts, engine: () => parts.engine, secret: new Uint8Array(32) });
-      gateway.settle({ domain: 'sbx.localhost', scheme: 'http' });
-      return { gateway, builds: testBuilds(parts, new FakeProvider(systemClock)) };
-    },
+    wrapApp: (parts) => ({
+      gateway: testGateway(parts),
+      builds: testBuilds(parts, new FakeProvider(systemClock)),
+    }),
   });
   url = await server.listen();
   const post = async (url: string, body: object = {}) => {

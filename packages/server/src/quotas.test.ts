@@ -2,18 +2,17 @@ import { FakeProvider } from '@torpor/builds/testing';
 import { systemClock } from '@torpor/engine';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { testBuilds } from '../testing/test-builds.ts';
+import { testGateway } from '../testing/test-gateway.ts';
 import { errorIn, type TestServer, testServer } from '../testing/test-server.ts';
-import { openGateway } from './preview/open-gateway.ts';
 
 let server: TestServer;
 let url: string;
 beforeAll(async () => {
   server = await testServer({
-    wrapApp: (parts) => {
-      const gateway = openGateway({ ...parts, engine: () => parts.engine, secret: new Uint8Array(32) });
-      gateway.settle({ domain: 'sbx.localhost', scheme: 'http' });
-      return { gateway, builds: testBuilds(parts, new FakeProvider(systemClock)) };
-    },
+    wrapApp: (parts) => ({
+      gateway: testGateway(parts),
+      builds: testBuilds(parts, new FakeProvider(systemClock)),
+    }),
   });
   url = await server.listen();
 });
