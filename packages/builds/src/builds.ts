@@ -32,7 +32,7 @@ import { lockRoot } from './jobs/root.ts';
 import { readFiles } from './jobs/stored-files.ts';
 import { type BuildOrder, submit } from './jobs/submit.ts';
 import { changeJob } from './jobs/transition.ts';
-import { failStale, promoteScheduled } from './jobs/upkeep.ts';
+import { admitWaiting, failStale, promoteScheduled } from './jobs/upkeep.ts';
 import { estimateWait, iterationsAllowed, positionOf, usageOf } from './jobs/usage.ts';
 import { predictVersion } from './jobs/version.ts';
 import { followLogs, type LogItem, readLogs } from './logs/read-logs.ts';
@@ -90,7 +90,7 @@ export class Builds {
   /** One round of what no caller asks for. */
   async upkeep(): Promise<void> {
     const retain = () => this.retain();
-    for (const round of [promoteScheduled, failStale, tidyRound, retain]) {
+    for (const round of [promoteScheduled, admitWaiting, failStale, tidyRound, retain]) {
       await round(this.ctx).catch((thrown: unknown) =>
         this.ctx.report('a round of the builds failed', { error: thrown }),
       );

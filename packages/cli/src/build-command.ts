@@ -55,7 +55,7 @@ function prepare(command: Command, io: Io): void {
     new Option('--url <url>', 'the server (TORPOR_URL)'),
     new Option('--api-key <key>', 'the key for it (TORPOR_API_KEY)'),
     new Option('--data-dir <dir>', 'where the local server keeps its data (TORPOR_DATA_DIR)'),
-    new Option('--org-id <org>', 'accepted; the key decides the organisation'),
+    new Option('--org-id <org>', 'refuse to go on when the key belongs to another organisation'),
   ];
   for (const option of common) {
     if (!command.options.some(({ long }) => long === option.long))

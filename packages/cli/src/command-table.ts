@@ -210,6 +210,19 @@ export const COMMANDS: readonly CommandEntry[] = [
     load: () => import('./commands/keys.ts'),
   },
   {
+    name: 'org',
+    aliases: ['orgs'],
+    group: SERVER,
+    summary: 'organisations and their quotas (ls, create, get, set-quota, delete)',
+    load: () => import('./commands/org.ts'),
+  },
+  {
+    name: 'usage',
+    group: SERVER,
+    summary: 'what an organisation used',
+    load: () => import('./commands/usage.ts'),
+  },
+  {
     name: 'doctor',
     group: SERVER,
     summary: 'check this machine, and say what to do',

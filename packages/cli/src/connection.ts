@@ -10,6 +10,7 @@ export interface ConnectionOptions {
   readonly url?: string | undefined;
   readonly apiKey?: string | undefined;
   readonly dataDir?: string | undefined;
+  readonly orgId?: string | undefined;
 }
 
 export interface Connection {
@@ -43,7 +44,7 @@ export async function openConnection(io: Io, options: ConnectionOptions): Promis
   if (isLocal(url)) await assertListening(url);
   if (isLocal(url) && url.startsWith('https:')) await trustAuthorityOf(dataDir);
   const { Torpor } = await import('@torpor/sdk');
-  return new Torpor({ url, apiKey, env: io.env });
+  return new Torpor({ url, apiKey, orgId: options.orgId, env: io.env });
 }
 
 /** The server here vouches for itself with an authority of its own, which the data directory has. */

@@ -332,3 +332,38 @@ describe('up', () => {
     expect(stderr).toContain('--port');
   });
 });
+
+describe('organisations from the command line', () => {
+  it('are made with quotas, changed, listed and given keys (R104)', async () => {
+    expect((await run('org', 'create', 'acme', 'sandboxes=3')).stdout).toBe('acme is made\n');
+    expect((await run('org', 'ls')).stdout).toMatch(/acme .*sandboxes=3/);
+    expect((await run('org', 'set-quota', 'acme', 'memoryMb=512', 'sandboxes=none')).stdout).toMatch(
+      /memoryMb +0 +512/,
+    );
+    expect(await json('org', 'get', 'acme')).toMatchObject({
+      id: 'acme',
+      quotas: { memoryMb: 512, sandboxes: null },
+    });
+    const key = (await run('keys', 'create', 'first', '--org', 'acme')).stdout.trim();
+    const inside = { ...env, TORPOR_API_KEY: key };
+    expect((await torporInside(['ls', '-q', '--org-id', 'acme'], inside)).stdout).toBe('');
+    expect((await run('keys', 'ls', '--org', 'acme')).stdout).toContain('first');
+    expect((await torporInside(['org', 'create', 'sly'], inside)).code).toBe(13);
+    expect((await torporInside(['usage'], inside)).stdout).toMatch(/running +0\.00 h/);
+    expect(await json('usage', '--org', 'acme', '--from', '2026-01-01')).toMatchObject({ orgId: 'acme' });
+    expect((await torporInside(['usage', '--org', 'default'], inside)).code).toBe(13);
+    expect((await run('org', 'set-quota', 'acme', 'sandboxes=many')).code).toBe(10);
+  });
+
+  it.each([['ls'], ['get', 'web'], ['pause', 'web'], ['exec', 'web', 'true'], ['events'], ['build', 'ls']])(
+    'a foreign --org-id is refused: torpor %s %s (R104)',
+    async (...args) => {
+      for (const orgId of ['other', 'org_2u8RgDTwcZWrZrZ3sZh24T5FCtz']) {
+        const [name = '', ...rest] = args;
+        const { code, stderr, stdout } = await run(name, '--org-id', orgId, ...rest);
+        expect([code, stdout]).toEqual([13, '']);
+        expect(stderr).toContain(`The key belongs to "default" and not to "${orgId}".`);
+      }
+    },
+  );
+});

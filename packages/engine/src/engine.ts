@@ -57,6 +57,7 @@ import {
   openOperationsOf,
   phasesOf,
 } from './operations/operation.ts';
+import { EgressCounts } from './orgs/egress.ts';
 import type { Address, AgentAddress, Instance, Runtime } from './ports/runtime.ts';
 import { refusedBy } from './refused-by.ts';
 import {
@@ -133,6 +134,7 @@ export class Engine {
   private readonly notices: Notices;
   private readonly desk: Desk;
   private readonly sweeper: Sweeper;
+  private readonly egress: EgressCounts;
   private readonly stopping = new AbortController();
   private readonly leaving = new AbortController();
   private comparing: Promise<Round> | undefined;
@@ -145,6 +147,7 @@ export class Engine {
     this.desk = new Desk(this.ctx, this.notices);
     this.leases = new Leases(this.ctx);
     this.sweeper = new Sweeper(this.ctx, this.desk, this.leases);
+    this.egress = new EgressCounts(this.ctx);
     const refusals = new RefusalLines(this.ctx);
     for (const runtime of parts.runtimes.values())
       runtime.onRefusal?.((instance, refusal) => refusals.add(instance, refusal));
@@ -172,6 +175,7 @@ export class Engine {
       this.every(settings.sweepEveryMs, 'sweep', () => this.sweeper.round());
       this.every(settings.reconcileEveryMs, 'reconcile', () => this.compare());
       this.every(settings.inspectEveryMs, 'looking at checkpoints', () => this.lookAgain());
+      this.every(settings.activityEveryMs, 'egress', () => this.countEgress());
       this.every(settings.collectEveryMs, 'collect', () => collect(ctx));
       this.every(settings.reconcileEveryMs, 'scrub', () => scrub(ctx, SCRUBBED_AT_ONCE));
     }
@@ -193,6 +197,7 @@ export class Engine {
     await Promise.all(this.rounds);
     await this.desk.idle();
     await this.ctx.background.idle();
+    await this.countEgress().catch((error: unknown) => this.ctx.report('egress failed', { error }));
     this.leaving.abort();
     await sayGoodbye(this.ctx);
     await this.notices.stop();
@@ -488,6 +493,11 @@ export class Engine {
   /** One round of lifetimes and idleness. */
   sweep(): Promise<void> {
     return this.sweeper.round();
+  }
+
+  /** Writes down the traffic that runtimes have counted since the last time. */
+  countEgress(): Promise<void> {
+    return this.egress.write();
   }
 
   heartbeat(): Promise<void> {

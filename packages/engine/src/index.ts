@@ -16,6 +16,18 @@ export {
 export { Notices } from './ledger/notices.ts';
 export type { Cursor } from './ledger/read.ts';
 export type { Caller } from './operations/desk.ts';
+export {
+  findOrg,
+  insertOrg,
+  listOrgs,
+  lockOrg,
+  markOrgDeleted,
+  runningBuildQuotas,
+  updateQuotas,
+} from './orgs/org.ts';
+export { quotaExceeded } from './orgs/quota.ts';
+export { type OrgTotals, totalsOfOrgs, usageOf } from './orgs/usage.ts';
+export { countBuilds, usedBy } from './orgs/used.ts';
 export * from './ports/checkpoint-store.ts';
 export * from './ports/clock.ts';
 export * from './ports/database.ts';

@@ -57,11 +57,15 @@ export interface Sandbox {
   readonly evidence: Evidence;
   readonly createdAt: number;
   readonly startedAt: number | null;
+  /** The memory it may use; null where its runtime limits none. */
+  readonly memoryMb: number | null;
+  /** Whether its runtime counts the bytes it exchanges with the outside. */
+  readonly countsEgress: boolean;
 }
 
 export const SANDBOX_COLUMNS = `id, org, name, runtime, template, config, metadata, timeout_ms, on_timeout, idle_ms,
   on_idle, state, seq, generation, base_id, checkpoint_id, ends_at, lost, reason, lost_checkpoint,
-  observed_at, evidence, created_at, started_at`;
+  observed_at, evidence, created_at, started_at, memory_mb, counts_egress`;
 
 /** The columns and the record have the same meaning field by field; the schema's checks stand behind the casts. */
 export function toSandbox(row: Row): Sandbox {
@@ -80,6 +84,8 @@ export function toSandbox(row: Row): Sandbox {
     observed_at: observedAt,
     created_at: createdAt,
     started_at: startedAt,
+    memory_mb: memoryMb,
+    counts_egress: countsEgress,
     ...same
   } = row;
   return {
@@ -98,6 +104,8 @@ export function toSandbox(row: Row): Sandbox {
     observedAt,
     createdAt,
     startedAt,
+    memoryMb,
+    countsEgress: countsEgress === 1,
   } as unknown as Sandbox;
 }
 
@@ -134,9 +142,9 @@ export async function insertSandbox(tx: Transaction, sandbox: Sandbox): Promise<
   await tx.query(
     `INSERT INTO sandboxes (id, org, name, runtime, template, config, metadata, timeout_ms, on_timeout, idle_ms,
        on_idle, state, seq, generation, base_id, checkpoint_id, ends_at, lost, reason, observed_at, evidence,
-       created_at, started_at)
+       created_at, started_at, memory_mb, counts_egress)
      VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, 'creating', 0, 0, NULL, NULL, NULL, '[]', NULL, $12,
-       'ledger', $12, NULL)`,
+       'ledger', $12, NULL, $13, $14)`,
     [
       sandbox.id,
       sandbox.org,
@@ -150,6 +158,8 @@ export async function insertSandbox(tx: Transaction, sandbox: Sandbox): Promise<
       sandbox.idleMs,
       sandbox.onIdle,
       sandbox.createdAt,
+      sandbox.memoryMb,
+      sandbox.countsEgress ? 1 : 0,
     ],
   );
   for (const [key, value] of Object.entries(sandbox.metadata)) {

@@ -9,6 +9,7 @@ export * from './fsck.ts';
 export * from './ids.ts';
 export * from './keys.ts';
 export * from './lost.ts';
+export * from './orgs.ts';
 export * from './page.ts';
 export * from './ports.ts';
 export * from './processes.ts';

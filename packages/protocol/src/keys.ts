@@ -18,6 +18,9 @@ export const keyViewSchema = z
       description:
         'Whose key it is. Null: a service key, which may manage keys and name any user in the header Torpor-User.',
     }),
+    operator: z.boolean().meta({
+      description: 'Whether it may manage organisations, and the keys, quotas and usage of each.',
+    }),
     createdAt: z.number().int(),
     expiresAt: z.number().int().nullable(),
     revokedAt: z.number().int().nullable(),
@@ -29,12 +32,18 @@ export const createKeyRequestSchema = z
   .strictObject({
     name: z.string().min(1).max(128),
     subject: subjectSchema.optional(),
+    /** Only a service key of the default organisation can carry it, and only an operator key can give it. */
+    operator: z.boolean().optional(),
     expiresInSeconds: z
       .number()
       .int()
       .min(1)
       .max(10 * 365 * 24 * 3600)
       .optional(),
+  })
+  .refine(({ operator, subject }) => operator !== true || subject === undefined, {
+    message: 'the key of a user cannot be an operator key',
+    path: ['operator'],
   })
   .meta({ id: 'CreateKey' });
 export type CreateKeyRequest = z.infer<typeof createKeyRequestSchema>;

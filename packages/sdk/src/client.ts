@@ -21,6 +21,8 @@ import {
   type SandboxId,
   type SettingView,
   settingViewSchema,
+  type UsageView,
+  usageViewSchema,
 } from '@torpor/protocol';
 import { Builds } from './builds.ts';
 import { Checkpoints } from './checkpoints.ts';
@@ -28,11 +30,13 @@ import { type FollowOptions, followEvents } from './event-stream.ts';
 import { JsonCalls, type MutationOptions, type ReadOptions } from './json-calls.ts';
 import { Keys } from './keys.ts';
 import { Operations } from './operations.ts';
+import { Orgs } from './orgs.ts';
 import type { Page, PageOptions } from './pages.ts';
 import { Sandboxes } from './sandboxes.ts';
 import { Sessions } from './sessions.ts';
 import { Templates } from './templates.ts';
 import { Transport, type TransportOptions } from './transport.ts';
+import { momentOf, type UsageOptions } from './usage.ts';
 
 export interface EventPageOptions extends PageOptions {
   readonly sandboxId?: SandboxId | undefined;
@@ -50,6 +54,7 @@ export class Torpor {
   readonly operations: Operations;
   readonly templates: Templates;
   readonly keys: Keys;
+  readonly orgs: Orgs;
   private readonly calls: JsonCalls;
 
   constructor(options: TransportOptions = {}) {
@@ -61,6 +66,7 @@ export class Torpor {
     this.operations = new Operations(this.calls);
     this.templates = new Templates(this.calls);
     this.keys = new Keys(this.calls);
+    this.orgs = new Orgs(this.calls);
   }
 
   /** Where the server is. */
@@ -92,6 +98,12 @@ export class Torpor {
     const path =
       sandboxId === undefined ? '/v1/events' : `/v1/sandboxes/${encodeURIComponent(sandboxId)}/events`;
     return this.calls.get(path, eventPage, { query: { limit, cursor }, ...options });
+  }
+
+  /** What the organisation used, without `from` and `to` in this month so far. */
+  usage({ orgId, from, to, ...options }: UsageOptions = {}): Promise<UsageView> {
+    const query = { orgId, from: momentOf(from), to: momentOf(to) };
+    return this.calls.get('/v1/usage', usageViewSchema, { query, ...options });
   }
 
   /** Makes what is so and what is written agree, and says what it found. */

@@ -31,11 +31,14 @@ export {
   type Network,
   type OperationId,
   type OperationView,
+  type OrgDetails,
+  type OrgView,
   type PauseRequest,
   type PortView,
   type PreviewLink,
   type PreviewLinkRequest,
   type ProcessView,
+  type Quotas,
   type Resources,
   type ResumeRequest,
   type RuntimeView,
@@ -55,6 +58,7 @@ export {
   type TurnReply,
   type TurnState,
   type TurnView,
+  type UsageView,
   type WrittenFile,
 } from '@torpor/protocol';
 export type { Builds, LogPageOptions } from './builds.ts';
@@ -80,3 +84,4 @@ export type { ArchiveTemplateRequest } from './templates.ts';
 export { DEFAULT_URL, gatewayErrorOf, type TransportOptions } from './transport.ts';
 export { isTransportFault } from './transport-fault.ts';
 export type { TurnEvent } from './turn-stream.ts';
+export type { UsageOptions } from './usage.ts';

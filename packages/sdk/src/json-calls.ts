@@ -37,10 +37,17 @@ export class JsonCalls {
     path: string,
     schema: Schema<T>,
     json: unknown,
-    options: MutationOptions & Pick<Call, 'repeatUnderKey'> = {},
+    options: MutationOptions & Pick<Call, 'query' | 'repeatUnderKey'> = {},
   ): Promise<T> {
     return validated(
       await this.transport.ask({ method: 'POST', path, json, whole: true, ...options }),
+      schema,
+    );
+  }
+
+  async patch<T>(path: string, schema: Schema<T>, json: unknown, options: MutationOptions = {}): Promise<T> {
+    return validated(
+      await this.transport.ask({ method: 'PATCH', path, json, whole: true, ...options }),
       schema,
     );
   }

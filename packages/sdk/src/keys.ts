@@ -1,4 +1,4 @@
-/** API keys of the caller's organisation. */
+/** API keys of the caller's organisation; with an operator key, of any. */
 import {
   type CreatedKey,
   type CreateKeyRequest,
@@ -11,6 +11,11 @@ import type { JsonCalls, MutationOptions } from './json-calls.ts';
 import { everyItem, type Page, type PageOptions } from './pages.ts';
 import { validated } from './validate.ts';
 
+export interface OfOrg {
+  /** The organisation whose keys are meant, for operator keys; else the caller's own. */
+  readonly orgId?: string | undefined;
+}
+
 const keyPage = pageSchema(keyViewSchema);
 
 export class Keys {
@@ -20,21 +25,25 @@ export class Keys {
     this.calls = calls;
   }
 
-  page({ limit, cursor, ...options }: PageOptions = {}): Promise<Page<KeyView>> {
-    return this.calls.get('/v1/keys', keyPage, { query: { limit, cursor }, ...options });
+  page({ limit, cursor, orgId, ...options }: PageOptions & OfOrg = {}): Promise<Page<KeyView>> {
+    return this.calls.get('/v1/keys', keyPage, { query: { limit, cursor, orgId }, ...options });
   }
 
-  list(options: PageOptions = {}): AsyncGenerator<KeyView, void> {
+  list(options: PageOptions & OfOrg = {}): AsyncGenerator<KeyView, void> {
     return everyItem((cursor = options.cursor) => this.page({ ...options, cursor }));
   }
 
   /** The answer has the key itself, this once. */
-  create(request: CreateKeyRequest, options: MutationOptions = {}): Promise<CreatedKey> {
-    return this.calls.post('/v1/keys', createdKeySchema, request, options);
+  create(
+    request: CreateKeyRequest,
+    { orgId, ...options }: MutationOptions & OfOrg = {},
+  ): Promise<CreatedKey> {
+    return this.calls.post('/v1/keys', createdKeySchema, request, { query: { orgId }, ...options });
   }
 
-  async revoke(id: string, options: MutationOptions = {}): Promise<KeyView> {
-    const response = await this.calls.delete(`/v1/keys/${encodeURIComponent(id)}`, options);
+  async revoke(id: string, { orgId, ...options }: MutationOptions & OfOrg = {}): Promise<KeyView> {
+    const path = `/v1/keys/${encodeURIComponent(id)}`;
+    const response = await this.calls.delete(path, { query: { orgId }, ...options });
     return validated(response, keyViewSchema);
   }
 }

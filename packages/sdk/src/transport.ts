@@ -27,6 +27,8 @@ export interface TransportOptions {
   readonly apiKey?: string | undefined;
   /** The user on whose behalf a service key acts. */
   readonly user?: string | undefined;
+  /** The organisation that the key is believed to belong to: the server refuses every call when it does not. */
+  readonly orgId?: string | undefined;
   /** How often a read is tried again, 0 for never; else `TORPOR_READ_RETRIES`, else 5. */
   readonly retries?: number | undefined;
   /** The wait before each of those tries; from 0.2 s doubling to 2 s unless said otherwise. */
@@ -72,6 +74,9 @@ export const DEFAULT_URL = 'http://127.0.0.1:7676';
 const ATTEMPT_TIMEOUT_MS = 130_000;
 /** Three of the signs of life that a server gives on a stream on which nothing happens. */
 const SILENCE_MS = 45_000;
+
+/** What stands behind such a path is the app's, the query too. */
+const LEADS_INTO_SANDBOX = /^\/v1\/sandboxes\/[^/]+\/ports\/\d/;
 
 export class Transport {
   readonly url: string;
@@ -122,6 +127,8 @@ export class Transport {
 
   address(path: string, query: Query = {}): URL {
     const url = new URL(this.url + path);
+    const { orgId } = this.options;
+    if (orgId !== undefined && !LEADS_INTO_SANDBOX.test(path)) url.searchParams.set('orgId', orgId);
     for (const [name, value] of Object.entries(query)) {
       if (value !== undefined) url.searchParams.set(name, String(value));
     }

@@ -27,6 +27,7 @@ import { healthRoutes } from './routes/health.ts';
 import { keyRoutes } from './routes/keys.ts';
 import { lifecycleRoutes } from './routes/lifecycle.ts';
 import { operationRoutes } from './routes/operations.ts';
+import { orgRoutes } from './routes/orgs.ts';
 import { previewLinkRoutes } from './routes/preview-links.ts';
 import { processRoutes } from './routes/processes.ts';
 import { sandboxHealthRoutes } from './routes/sandbox-health.ts';
@@ -35,6 +36,7 @@ import { sessionRoutes } from './routes/sessions.ts';
 import { settingRoutes } from './routes/settings.ts';
 import { templateRoutes } from './routes/templates.ts';
 import { turnRoutes } from './routes/turns.ts';
+import { usageRoutes } from './routes/usage.ts';
 import { attachTerminal } from './terminal.ts';
 
 const ROUTES = [
@@ -55,6 +57,8 @@ const ROUTES = [
   sessionRoutes,
   turnRoutes,
   keyRoutes,
+  orgRoutes,
+  usageRoutes,
   healthRoutes,
   fsckRoutes,
   settingRoutes,

@@ -6,9 +6,9 @@ import {
   fsckReportSchema,
   type Page,
   type SandboxView,
-  TorporError,
 } from '@torpor/protocol';
 import { z } from 'zod';
+import { requireOperator } from './http/org-id.ts';
 import { errors, json } from './http/route-schema.ts';
 import type { RoutesApp } from './http/routes-app.ts';
 import type { RouteParts } from './parts.ts';
@@ -26,15 +26,16 @@ export function fsckRoutes(app: RoutesApp, parts: RouteParts): void {
         summary: 'Compare everything, repair what can be repaired, and report the rest',
         description:
           'Looks at the presence and sizes of every checkpoint of the organisation while the caller waits. ' +
-          'For service keys. The round covers all that the server looks after; findings are those of the organisation.',
+          'For operator keys. The round covers all that the server looks after; findings are those of the organisation.',
         tags: ['server'],
         body: z.strictObject({}),
         response: { 200: json('What was found.', fsckReportSchema), ...errors('forbidden') },
       },
     },
     async (request) => {
-      const { org, service } = request.identity;
-      if (!service) throw new TorporError('forbidden', 'The key of a user cannot check the whole store.');
+      // The round counts what was found in every organisation.
+      requireOperator(request.identity);
+      const { org } = request.identity;
       return request.bound.run((signal) => check(parts, org, signal));
     },
   );

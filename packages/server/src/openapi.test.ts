@@ -102,6 +102,12 @@ const PROMISED = [
   'GET /v1/keys',
   'POST /v1/keys',
   'DELETE /v1/keys/{id}',
+  'GET /v1/orgs',
+  'POST /v1/orgs',
+  'GET /v1/orgs/{id}',
+  'PATCH /v1/orgs/{id}',
+  'DELETE /v1/orgs/{id}',
+  'GET /v1/usage',
 ];
 
 describe('the OpenAPI document', () => {
@@ -214,6 +220,7 @@ async function populate(): Promise<(path: string) => string[]> {
     if (path.startsWith('/v1/operations')) return [operation.id];
     if (path.startsWith('/v1/templates')) return ['base', 'spare'];
     if (path.startsWith('/api/')) return [job_id];
+    if (path.startsWith('/v1/orgs')) return ['default', 'other'];
     return [made.id];
   };
 }

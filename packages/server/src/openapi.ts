@@ -36,6 +36,7 @@ export function openapiOptions(version: string): FastifyDynamicSwaggerOptions {
           description: 'From a goal to a preview that sleeps. They have their own form of errors.',
         },
         { name: 'keys', description: 'Who may ask.' },
+        { name: 'organisations', description: 'Whose things are kept apart, and how much each may have.' },
         { name: 'server', description: 'The server itself.' },
       ],
       components: {
@@ -66,6 +67,15 @@ const LAST_EVENT_ID: OpenAPIV3_1.ParameterObject = {
   schema: { type: 'string', pattern: '^[0-9]{1,15}$' },
 };
 
+const ORG_ID: OpenAPIV3_1.ParameterObject = {
+  name: 'orgId',
+  in: 'query',
+  description:
+    "The organisation that is meant. Another one than the key's is `forbidden`; an operator key may name any " +
+    'where keys, organisations and usage are managed.',
+  schema: { type: 'string', pattern: '^[!-~]{1,200}$' },
+};
+
 /** These look at no idempotency key: a command runs as often as it is sent, the others do no harm twice. */
 const UNKEYED: ReadonlySet<string> = new Set([
   'exec',
@@ -84,6 +94,10 @@ function withHeadersAndFiles(document: OpenAPIV3_1.Document): OpenAPIV3_1.Docume
       const { operationId = '', tags = [] } = operation;
       const isKeyed = ['post', 'delete'].includes(method) && !UNKEYED.has(operationId);
       const isStream = tags.includes('events') || RESUMED_STREAMS.has(operationId);
+      const takesOrgId =
+        operation.security === undefined &&
+        !operation.parameters?.some((one) => 'name' in one && one.name === 'orgId');
+      if (takesOrgId) operation.parameters = [...(operation.parameters ?? []), ORG_ID];
       const headers = [...(isKeyed ? [IDEMPOTENCY_KEY] : []), ...(isStream ? [LAST_EVENT_ID] : [])];
       if (headers.length > 0) operation.parameters = [...(operation.parameters ?? []), ...headers];
       if (operation.operationId === 'writeFile') operation.requestBody = FILE_BODY;

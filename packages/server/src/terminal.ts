@@ -29,6 +29,7 @@ const failures = errors(
   'conflict',
   'killed',
   'lost',
+  'quota_exceeded',
   'capacity',
   'capability_unsupported',
 );

@@ -21,6 +21,7 @@ import { openLog } from '../src/observe/log.ts';
 import { Metrics } from '../src/observe/metrics.ts';
 import { OperationTrace } from '../src/observe/operation-trace.ts';
 import { reportTo } from '../src/observe/report.ts';
+import { createOrg } from '../src/orgs/manage.ts';
 import type { AppParts } from '../src/parts.ts';
 import { agentInside } from '../src/sessions/agent-inside.ts';
 import { configureSettings } from '../src/settings/configured.ts';
@@ -46,7 +47,7 @@ export interface TestServer {
   readonly world: World;
   readonly runtime: AgentRuntime;
   readonly uploadsDir: string;
-  /** Keys: a service key of each organisation, and one of a user. */
+  /** Keys: an operator key of the default organisation, a service key of another, and one of a user. */
   readonly keys: { readonly default: string; readonly other: string; readonly user: string };
   /** Every line of the log so far, as text. */
   readonly log: string[];
@@ -118,8 +119,9 @@ export async function testServer(options: TestServerOptions = {}): Promise<TestS
     hostNames: new HostNames({ host: '127.0.0.1', domain: 'sbx.localhost', machine: 'test', allowed: [] }),
   };
   const keyParts = { db: world.db, clock: systemClock, randomBytes };
+  await createOrg(keyParts, { name: 'other' });
   const keys = {
-    default: (await createKey(keyParts, 'default', { name: 'service' })).key,
+    default: (await createKey(keyParts, 'default', { name: 'service', operator: true })).key,
     other: (await createKey(keyParts, 'other', { name: 'service' })).key,
     user: (await createKey(keyParts, 'default', { name: 'of ada', subject: 'ada' })).key,
   };

@@ -1,11 +1,11 @@
 /**
- * Who may work now: slots per user and per project, given in the order of the line.
+ * Who may work now: slots per user, per project and per organisation, given in the order of the line.
  *
  * A job that has a slot stands in the engine's queue, by priority and then by number; one that has none waits in
  * its own row. Whoever gives or frees a slot holds the gate, so that no cap is exceeded by two at once, and takes
  * it before any job's row, so that no two wait for each other.
  */
-import { enqueue, type Transaction } from '@torpor/engine';
+import { enqueue, runningBuildQuotas, type Transaction } from '@torpor/engine';
 import { type BuildContext, QUEUE } from '../context.ts';
 import { planOf } from '../plans.ts';
 import { type BuildJob, toJob } from './job.ts';
@@ -27,12 +27,19 @@ export async function takeNumber(tx: Transaction): Promise<number> {
 /** Gives slots to whoever waits and fits; the gate is held. */
 export async function admit(ctx: BuildContext, tx: Transaction): Promise<void> {
   const slots = await takenSlots(tx);
+  const quotas = await runningBuildQuotas(tx);
   for (const job of await waiting(tx)) {
     const { perUser, perProject } = planOf(ctx.settings, job.userId);
     const user = slotOf(job.org, 'user', job.userId);
     const project = slotOf(job.org, 'project', job.projectId);
-    if ((slots.get(user) ?? 0) >= perUser || (slots.get(project) ?? 0) >= perProject) continue;
-    for (const slot of [user, project]) slots.set(slot, (slots.get(slot) ?? 0) + 1);
+    const org = slotOf(job.org, 'org', '');
+    const limits = [
+      [user, perUser],
+      [project, perProject],
+      [org, quotas.get(job.org) ?? Number.POSITIVE_INFINITY],
+    ] as const;
+    if (limits.some(([slot, limit]) => (slots.get(slot) ?? 0) >= limit)) continue;
+    for (const [slot] of limits) slots.set(slot, (slots.get(slot) ?? 0) + 1);
     const now = ctx.clock.now();
     await changeJob(tx, job, { admittedAt: now });
     await enqueue(tx, {
@@ -64,13 +71,14 @@ async function takenSlots(tx: Transaction): Promise<Map<string, number>> {
   );
   const slots = new Map<string, number>();
   for (const { org, user_id, project_id } of rows) {
-    for (const slot of [slotOf(org, 'user', user_id), slotOf(org, 'project', project_id)]) {
+    const taken = [slotOf(org, 'user', user_id), slotOf(org, 'project', project_id), slotOf(org, 'org', '')];
+    for (const slot of taken) {
       slots.set(slot, (slots.get(slot) ?? 0) + 1);
     }
   }
   return slots;
 }
 
-function slotOf(org: string, kind: 'user' | 'project', id: string): string {
+function slotOf(org: string, kind: 'user' | 'project' | 'org', id: string): string {
   return JSON.stringify([org, kind, id]);
 }

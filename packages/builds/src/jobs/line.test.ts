@@ -4,7 +4,7 @@ import { type BuildWorld, buildWorld, emptyBuilds, OWNER } from '../../testing/b
 import type { Builds } from '../builds.ts';
 import { DEFAULT_BUILD_SETTINGS } from '../settings.ts';
 import { transition } from './transition.ts';
-import { promoteScheduled } from './upkeep.ts';
+import { admitWaiting, promoteScheduled } from './upkeep.ts';
 
 const TO_READY = ['starting', 'scaffold', 'code', 'deps', 'checks', 'ready'] as const;
 const NOON = Date.UTC(2026, 2, 14, 12);
@@ -37,6 +37,30 @@ describe.each(databaseKinds)('the line on %s', (kind) => {
   }
   const put = (user: string, project = `${user}-${Math.random()}`) =>
     builds.enqueue({ org: 'acme', user }, { project_id: project, goal: 'g', runner: 'none' });
+
+  it('keeps to the quota of its organisation, and goes on when that is raised (R21, R104)', async () => {
+    waitingBuilds();
+    const setQuotas = (runningBuilds: number | null, queuedBuilds: number | null) =>
+      world.db.transaction((tx) =>
+        tx.query(
+          `INSERT INTO orgs (id, created_at, running_builds, queued_builds) VALUES ('acme', 1, $1, $2)
+           ON CONFLICT (id) DO UPDATE SET running_builds = $1, queued_builds = $2`,
+          [runningBuilds, queuedBuilds],
+        ),
+      );
+    const inQueue = async () => (await world.db.query('SELECT id FROM queue_jobs')).length;
+    await setQuotas(1, 1);
+    await put('large');
+    await put('large');
+    expect(await inQueue()).toBe(1);
+    const refused = put('medium');
+    await expect(refused).rejects.toMatchObject({ code: 'quota_exceeded' });
+    expect((await world.db.query('SELECT id FROM build_jobs')).length).toBe(2);
+    await setQuotas(2, 0);
+    await admitWaiting(world.ctx);
+    expect(await inQueue()).toBe(2);
+    await setQuotas(null, null);
+  });
 
   it('goes by plan and then by arrival, with places counted from one (R21)', async () => {
     waitingBuilds();

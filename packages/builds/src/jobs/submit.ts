@@ -1,5 +1,5 @@
 /** Taking a build in: the caps are asked, the place in the line is given, all in one transaction. */
-import type { Transaction } from '@torpor/engine';
+import { countBuilds, findOrg, quotaExceeded, type Transaction } from '@torpor/engine';
 import { type BuildState, type JobId, type RunnerName, STAGE_LABELS, TorporError } from '@torpor/protocol';
 import type { BuildContext } from '../context.ts';
 import { planOf } from '../plans.ts';
@@ -37,7 +37,9 @@ export async function submit(ctx: BuildContext, order: BuildOrder): Promise<Buil
     if ((await jobsToday(tx, order, now)) >= plan.perDay) return schedule(tx, job, now);
     await countJob(tx, order, now);
     await admit(ctx, tx);
-    return (await lockJob(tx, job.id)) ?? job;
+    const admitted = (await lockJob(tx, job.id)) ?? job;
+    if (admitted.admittedAt === null) await refuseLongLine(tx, order.org);
+    return admitted;
   });
 }
 
@@ -69,6 +71,14 @@ async function refuseCrowd(
     retryAfterMs: minutes * 60_000,
     details: { retry_after_minutes: minutes },
   });
+}
+
+/** The build that was just put in line is one of those counted. The throw takes it out again with all else. */
+async function refuseLongLine(tx: Transaction, org: string): Promise<void> {
+  const limit = (await findOrg(tx, org))?.quotas.queuedBuilds ?? null;
+  if (limit === null) return;
+  const { waiting } = await countBuilds(tx, org);
+  if (waiting > limit) throw quotaExceeded(org, 'queuedBuilds', limit, waiting - 1);
 }
 
 async function countIteration(ctx: BuildContext, tx: Transaction, id: JobId): Promise<void> {

@@ -26,6 +26,18 @@ export async function promoteScheduled(ctx: BuildContext): Promise<void> {
   }
 }
 
+/** A quota that was raised gives slots that no end of a build has freed. */
+export async function admitWaiting(ctx: BuildContext): Promise<void> {
+  const [waits] = await ctx.db.query(
+    `SELECT id FROM build_jobs WHERE status = 'queued' AND completed_at IS NULL AND admitted_at IS NULL LIMIT 1`,
+  );
+  if (waits === undefined) return;
+  await ctx.db.transaction(async (tx) => {
+    await lockGate(tx);
+    await admit(ctx, tx);
+  });
+}
+
 export async function failStale(ctx: BuildContext): Promise<void> {
   const before = ctx.clock.now() - ctx.settings.staleMs;
   const rows = await ctx.db.query(

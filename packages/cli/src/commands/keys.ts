@@ -1,5 +1,6 @@
 /** `torpor keys` with `ls`, `create` and `revoke`. */
 import type { CreateKeyRequest, KeyView } from '@torpor/protocol';
+import { Option } from 'commander';
 import { teach } from '../build-command.ts';
 import type { Define } from '../cli.ts';
 import { columns } from '../columns.ts';
@@ -7,21 +8,34 @@ import { confirm } from '../confirm.ts';
 import { parseSpan, relative } from '../human-units.ts';
 import { given } from '../pairs.ts';
 
+interface OrgOption {
+  readonly org?: string;
+}
+
+interface CreateOptions extends OrgOption {
+  readonly subject?: string;
+  readonly operator?: boolean;
+  readonly expires?: number;
+}
+
+const ofOrg = () => new Option('--org <org>', 'of another organisation, with an operator key');
+
 export const define: Define = (command, act) => {
   command
     .command('ls', { isDefault: true })
     .alias('list')
     .summary('list keys, also those that are over')
+    .addOption(ofOrg())
     .action(
-      act(async (cli) => {
+      act<OrgOption>(async (cli, _, { org }) => {
         const { keys } = await cli.torpor();
         const items: KeyView[] = [];
-        for await (const key of keys.list({ signal: cli.signal })) items.push(key);
+        for await (const key of keys.list({ orgId: org, signal: cli.signal })) items.push(key);
         const now = cli.io.now();
         const rows = items.map((key) => [
           key.id,
           key.name,
-          key.subject ?? 'service',
+          key.subject ?? (key.operator ? 'operator' : 'service'),
           relative(key.createdAt, now),
           statusOf(key, now),
         ]);
@@ -35,11 +49,14 @@ export const define: Define = (command, act) => {
     .summary('make a key; it is shown this once')
     .argument('<name>', 'what it is for')
     .option('--subject <user>', 'the user whose key it is (default: a service key)')
+    .addOption(ofOrg())
+    .option('--operator', 'let it manage organisations too')
     .option('--expires <span>', 'until when it opens anything, as 2h or 90d', parseSpan)
     .action(
-      act<{ subject?: string; expires?: number }>(async (cli, [name = ''], { subject, expires }) => {
-        const request = { name, ...given({ subject, expiresInSeconds: expires }) } as CreateKeyRequest;
-        const made = await (await cli.torpor()).keys.create(request, { signal: cli.signal });
+      act<CreateOptions>(async (cli, [name = ''], { org, subject, operator, expires }) => {
+        const wanted = given({ subject, operator, expiresInSeconds: expires });
+        const request = { name, ...wanted } as CreateKeyRequest;
+        const made = await (await cli.torpor()).keys.create(request, { orgId: org, signal: cli.signal });
         cli.answer(made, () => made.key);
         cli.remark(`This is ${made.id}. It is kept nowhere: write it down now.`);
       }),
@@ -49,11 +66,12 @@ export const define: Define = (command, act) => {
     .alias('rm')
     .summary('make a key open nothing any more')
     .argument('<key>', 'its id, key_…')
+    .addOption(ofOrg())
     .option('-y, --yes', 'do not ask')
     .action(
-      act<{ yes?: boolean }>(async (cli, [id = ''], { yes }) => {
+      act<OrgOption & { yes?: boolean }>(async (cli, [id = ''], { org, yes }) => {
         if (!yes) await confirm(cli, `Revoke ${id}? Whoever uses it is locked out at once.`);
-        const key = await (await cli.torpor()).keys.revoke(id, { signal: cli.signal });
+        const key = await (await cli.torpor()).keys.revoke(id, { orgId: org, signal: cli.signal });
         cli.answer(key, () => `${id} is revoked`);
       }),
     );
@@ -61,8 +79,9 @@ export const define: Define = (command, act) => {
     examples: [
       ['torpor keys create ci --expires 90d', 'for a machine'],
       ['torpor keys create laptop --subject ada', 'for a person'],
+      ['torpor keys create first --org acme', 'for another organisation, with an operator key'],
     ],
-    seeAlso: ['doctor'],
+    seeAlso: ['org', 'doctor'],
   });
 };
 

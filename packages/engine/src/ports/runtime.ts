@@ -101,6 +101,13 @@ export type Refusal = EventData<'network.refused'>;
 /** Whether the memory part of a checkpoint can be used here and now. Files are checked by throwing. */
 export type MemoryVerdict = { readonly usable: true } | { readonly usable: false; readonly why: string };
 
+/** Bytes between an instance and the outside, as the instance sees it. */
+export interface Egress {
+  readonly instance: Instance;
+  readonly sent: number;
+  readonly received: number;
+}
+
 export interface Runtime {
   readonly name: string;
   /**
@@ -108,6 +115,8 @@ export interface Runtime {
    * damage to the memory; damage to anything else is damage to the files.
    */
   readonly memoryEntries: readonly string[];
+  /** The memory that a sandbox may use when its request does not say; absent where memory is not limited. */
+  readonly usualMemoryMb?: number;
   capabilities(): Capabilities;
 
   /**
@@ -147,6 +156,12 @@ export interface Runtime {
   setNetwork(instance: Instance, network: Network, signal: AbortSignal): Promise<void>;
   /** Tells what instances were refused, a bounded number of times; absent where nothing is ever refused. */
   onRefusal?(listener: (instance: Instance, refusal: Refusal) => void): void;
+
+  /**
+   * The bytes that instances have exchanged with the outside since the last call, also those of instances that were
+   * destroyed since; absent where nobody counts them.
+   */
+  takeEgress?(): readonly Egress[];
 
   /** Writes dirty data back while the sandbox runs, so that the freeze is short. */
   presync(instance: Instance, signal: AbortSignal): Promise<void>;

@@ -17,6 +17,7 @@ import {
 import { removeBytes } from '../checkpoints/retention.ts';
 import { type Context, runtimeOf } from '../context.ts';
 import type { Caller } from '../operations/desk.ts';
+import { requireRoom } from '../orgs/quota.ts';
 import type { Captured, Runtime } from '../ports/runtime.ts';
 import { within } from '../within.ts';
 import { insertUnderItsName } from './taken-name.ts';
@@ -88,6 +89,7 @@ async function prepare(ctx: Context, caller: Caller, request: ArchiveTemplate): 
 async function claim(ctx: Context, template: Template, id: CheckpointId): Promise<void> {
   const { org, runtime } = template;
   await ctx.db.transaction(async (tx) => {
+    await requireRoom(tx, org, { checkpoint: true });
     const about = { sandboxId: null, generation: null, seq: 0, parentId: null, operationId: null };
     await insertWriting(tx, { id, org, runtime, ...about }, ctx.clock.now());
     await insertUnderItsName(tx, template);

@@ -1,11 +1,18 @@
 /** Create: a new sandbox from a template or a checkpoint. */
-import { type CreateRequest, type SandboxId, type Service, TorporError } from '@torpor/protocol';
+import {
+  type CreateRequest,
+  type Resources,
+  type SandboxId,
+  type Service,
+  TorporError,
+} from '@torpor/protocol';
 import { start } from '../acts/start.ts';
 import { type Checkpoint, getSealed } from '../checkpoints/checkpoint.ts';
 import { requireForkable } from '../checkpoints/forkable.ts';
 import { type Context, note, requirePause, runtimeOf } from '../context.ts';
 import type { Caller, Desk } from '../operations/desk.ts';
 import { insertOperation, type Operation } from '../operations/operation.ts';
+import { newSandboxes, requireRoom } from '../orgs/quota.ts';
 import { ConstraintViolation, type Transaction } from '../ports/database.ts';
 import type { Runtime } from '../ports/runtime.ts';
 import { insertSandbox, type Sandbox } from '../sandbox.ts';
@@ -31,6 +38,7 @@ export async function create(
       request,
       birth.operation,
       async (tx) => {
+        await requireRoom(tx, sandbox.org, newSandboxes(1, sandbox.memoryMb));
         born = await insertBirth(ctx, tx, birth);
       },
       (held) => start(ctx, held, born ?? sandbox),
@@ -126,6 +134,10 @@ function withDefinition(request: CreateRequest, definition: Definition | null): 
   };
 }
 
+export function memoryLimit(runtime: Runtime, resources: Resources | undefined): number | null {
+  return resources?.memoryMb ?? runtime.usualMemoryMb ?? null;
+}
+
 /** A policy the runtime cannot keep is refused here, before anything is written. */
 export function draft(
   ctx: Context,
@@ -176,5 +188,7 @@ export function draft(
     evidence: 'ledger',
     createdAt: now,
     startedAt: null,
+    memoryMb: memoryLimit(runtime, request.resources),
+    countsEgress: runtime.takeEgress !== undefined,
   };
 }

@@ -7,10 +7,11 @@ import { requireReplayable } from '../checkpoints/forkable.ts';
 import { type Context, runtimeOf } from '../context.ts';
 import type { Caller, Desk } from '../operations/desk.ts';
 import { endOperation, listChildren, type Operation } from '../operations/operation.ts';
+import { newSandboxes, requireRoom } from '../orgs/quota.ts';
 import type { Transaction } from '../ports/database.ts';
 import type { Runtime } from '../ports/runtime.ts';
 import { getSandbox, type Sandbox } from '../sandbox.ts';
-import { draft, draftCreate, insertBirth, refuseTakenSandboxName } from './create.ts';
+import { draft, draftCreate, insertBirth, memoryLimit, refuseTakenSandboxName } from './create.ts';
 import { unlessSealFails } from './pause.ts';
 import { claimSeal, sealAndStart } from './seal-and-start.ts';
 import { planSnapshot } from './snapshot.ts';
@@ -38,6 +39,8 @@ export async function fork(
     kept: false,
     expiresAt: null,
     also: async (tx, sandbox, operation) => {
+      // Asked again, because others may have taken the places while this one was frozen and written.
+      await requireRoomForChildren(tx, sandbox, runtime, request);
       births = await insertChildren(
         ctx,
         desk,
@@ -55,6 +58,7 @@ export async function fork(
     async (tx, sandbox, operation) => {
       // Asked here as well, so that a name that is taken does not cost a freeze.
       if (request.name !== undefined) await refuseTakenSandboxName(tx, sandbox.org, request.name);
+      await requireRoomForChildren(tx, sandbox, runtime, request);
       if (sandbox.state === 'paused' && sandbox.checkpointId !== null) {
         await requireReplayable(tx, sandbox);
         const from = { sandbox, operation };
@@ -78,6 +82,16 @@ export async function fork(
   if (accepted.is === 'already') throw new Error('A fork is never already there.');
   const operation = await desk.finished(accepted.operationId, caller.signal);
   return { forks: await childrenOf(ctx, desk, operation, caller), operation };
+}
+
+async function requireRoomForChildren(
+  tx: Transaction,
+  source: Sandbox,
+  runtime: Runtime,
+  { count = 1, resources }: ForkRequest,
+): Promise<void> {
+  const memoryMb = memoryLimit(runtime, resources ?? source.config.resources);
+  await requireRoom(tx, source.org, newSandboxes(count, memoryMb), source);
 }
 
 type Births = { readonly child: Sandbox; readonly operation: Operation }[];

@@ -10,6 +10,7 @@ import { getSealed } from '../checkpoints/checkpoint.ts';
 import { type Context, runtimeOf } from '../context.ts';
 import type { Caller, Desk } from '../operations/desk.ts';
 import type { Operation } from '../operations/operation.ts';
+import { requireRoom, wokenSandbox } from '../orgs/quota.ts';
 import { getSandbox, type Sandbox } from '../sandbox.ts';
 import { sealMode, unlessSealFails } from './pause.ts';
 import { type Resumed, stepResuming } from './resume.ts';
@@ -45,7 +46,10 @@ export async function rollback(
     { kind: 'rollback', sandboxId, caller, request: wanted, reason: 'rollback' },
     async (tx, sandbox, operation) => {
       if (sandbox.state === 'running') running = await claimSeal(ctx, tx, sandbox, operation, plan);
-      else paused = await stepResuming(ctx, tx, sandbox, operation, 'rollback');
+      else {
+        await requireRoom(tx, org, wokenSandbox(sandbox), sandbox);
+        paused = await stepResuming(ctx, tx, sandbox, operation, 'rollback');
+      }
     },
     async (held) => {
       const [sealed, resuming] = [running, paused];

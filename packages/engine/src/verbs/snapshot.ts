@@ -6,6 +6,7 @@ import { requireReplayable } from '../checkpoints/forkable.ts';
 import { type Context, note, runtimeOf } from '../context.ts';
 import type { Caller, Desk } from '../operations/desk.ts';
 import { endOperation, type Operation } from '../operations/operation.ts';
+import { requireRoom } from '../orgs/quota.ts';
 import type { Transaction } from '../ports/database.ts';
 import type { Runtime } from '../ports/runtime.ts';
 import { getSandbox, type Sandbox } from '../sandbox.ts';
@@ -35,6 +36,7 @@ export async function snapshot(
       if (sandbox.state === 'paused') return keepAttached(ctx, tx, sandbox, operation, plan);
       // Asked here as well, so that a name that is taken does not cost a freeze.
       if (name !== null) await refuseTakenName(tx, sandbox.id, name);
+      await requireRoom(tx, sandbox.org, { checkpoint: true }, sandbox);
       claimed = await claimSeal(ctx, tx, sandbox, operation, plan);
     },
     async (held) => {

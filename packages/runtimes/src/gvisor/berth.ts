@@ -18,6 +18,7 @@ import type { GuestTools } from './guest/guest-tools.ts';
 import { ociSpec } from './guest/oci-spec.ts';
 import { type InstancePaths, makePlace } from './instance-files.ts';
 import type { LayerId } from './layers/layer-id.ts';
+import type { Bytes } from './network/attached-instance.ts';
 import type { Attachment } from './network/sandbox-network.ts';
 import type { Container, PoisedRestore } from './runsc.ts';
 
@@ -154,17 +155,18 @@ export interface BerthRemains {
 
 /**
  * Ends whatever runs in it and takes everything away but its upper layer. When it resolves nothing writes to
- * that any more.
+ * that any more. Answers with the bytes that it exchanged with the outside and nobody took before.
  */
-export async function clearBerth(ground: Ground, remains: BerthRemains, signal: AbortSignal): Promise<void> {
+export async function clearBerth(ground: Ground, remains: BerthRemains, signal: AbortSignal): Promise<Bytes> {
   const { runsc, layers, network, cgroups } = ground;
   const { name, bundle, rootfs, directory } = remains;
   await runsc.end({ id: name, bundle }, signal);
   await layers.unmount(rootfs);
-  await network.detach(name);
+  const bytes = await network.detach(name);
   await runsc.forget(name);
   if (cgroups !== null && !(await cgroups.remove(name))) await emptied(ground, name, signal);
   await removeTree(directory);
+  return bytes;
 }
 
 /** A process that was just killed is a member until somebody has collected it. */

@@ -10,6 +10,7 @@ import type {
   Address,
   AgentAddress,
   Captured,
+  Egress,
   FreezePurpose,
   Instance,
   MemoryVerdict,
@@ -68,6 +69,7 @@ const CLEARED_KEPT = 10_000;
 export class GvisorRuntime implements Runtime {
   readonly name = 'gvisor';
   readonly memoryEntries = MEMORY_ENTRIES;
+  readonly usualMemoryMb = withDefaults({}).memoryMb ?? 0;
   readonly #ground: Ground;
   readonly #ahead: Ahead;
   readonly #limits: LimitsWatch;
@@ -75,6 +77,8 @@ export class GvisorRuntime implements Runtime {
   readonly #turns = new Turns<SandboxId>();
   /** Whose a container is: one that was made ahead is not named after its instance. */
   readonly #owners = new Map<string, Instance>();
+  /** Of instances that were destroyed since somebody asked for their bytes. */
+  readonly #lastBytes: Egress[] = [];
   /** Up to which generation there is nothing left of a sandbox, because this server has seen to it. */
   readonly #cleared = new Map<SandboxId, number>();
   /** The last capture of an instance: whoever has just gone to sleep is likely to be woken. */
@@ -202,6 +206,15 @@ export class GvisorRuntime implements Runtime {
         })
         .catch((error: unknown) => this.#ground.report('a refusal could not be told', { error }));
     };
+  }
+
+  takeEgress(): readonly Egress[] {
+    const taken = this.#lastBytes.splice(0);
+    for (const [container, instance] of this.#owners) {
+      const bytes = this.#ground.network.takeBytes(container);
+      if (bytes !== undefined) taken.push({ instance, ...bytes });
+    }
+    return taken;
   }
 
   async presync(instance: Instance, signal: AbortSignal): Promise<void> {
@@ -384,7 +397,8 @@ export class GvisorRuntime implements Runtime {
     const name = record?.container.id ?? instanceName(tag, instance);
     const bundle = record?.container.bundle ?? paths.bundle;
     const remains = { name, bundle, rootfs: record?.rootfs ?? paths.rootfs, directory: dirname(bundle) };
-    await clearBerth(this.#ground, remains, signal);
+    const bytes = await clearBerth(this.#ground, remains, signal);
+    if (bytes.sent + bytes.received > 0) this.#lastBytes.push({ instance, ...bytes });
     if (record !== undefined) {
       const kept = record.sealedFor === null ? [] : await owned.of(record.sealedFor);
       for (const layer of [record.upper, record.merged]) {

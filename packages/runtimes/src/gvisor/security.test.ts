@@ -579,13 +579,16 @@ describe.skipIf(why !== null)('from inside a sandbox', { timeout: SLOW }, () => 
     });
   });
 
-  it('has what its policy says from the moment it says so, and what was refused is told', async () => {
+  it('has what its policy says from the moment it says so, what was refused is told, and bytes are counted (R104)', async () => {
     const told: [Instance, Refusal][] = [];
     world.runtime.onRefusal?.((instance, refusal) => told.push([instance, refusal]));
     const call = `require('net').connect(80, 'good.example', function () { this.write('x'); })
       .on('data', (said) => console.log(String(said))).on('error', ({ code }) => console.log(code))`;
     const said = async () => (await world.run(neighbour, `${node} -e "${call}"`)).output.trim();
+    world.runtime.takeEgress?.();
     expect(await said()).toBe('outside');
+    const bytes = { instance: neighbour, sent: 1, received: 'outside'.length };
+    expect(world.runtime.takeEgress?.()).toContainEqual(bytes);
     await world.runtime.setNetwork(neighbour, { deny: ['good.example'] }, unhurried);
     expect(await said()).toMatch(/^(EAI_AGAIN|ENOTFOUND)$/);
     const refused = { destination: 'good.example', reason: 'denied', rule: 'good.example', via: 'dns' };

@@ -47,6 +47,7 @@ export function buildErrors(...codes: ErrorCode[]) {
 export const startErrors = buildErrors(
   'not_found',
   'conflict',
+  'quota_exceeded',
   'capacity',
   'capability_unsupported',
   'idempotency_mismatch',

@@ -85,7 +85,7 @@ export function generationRoutes(face: RoutesApp, parts: RouteParts, builds: Bui
         params: jobParams,
         response: {
           201: json('The new one; the old one stays as it is.', buildStartedSchema),
-          ...buildErrors('not_found', 'conflict', 'capacity', 'idempotency_mismatch'),
+          ...buildErrors('not_found', 'conflict', 'quota_exceeded', 'capacity', 'idempotency_mismatch'),
         },
       },
     },

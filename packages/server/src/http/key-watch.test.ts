@@ -5,6 +5,7 @@ import { type FreshDatabase, freshDatabase, ManualClock } from '@torpor/engine/t
 import type { CreatedKey } from '@torpor/protocol';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { createKey, revokeKey } from '../keys/manage.ts';
+import { createOrg } from '../orgs/manage.ts';
 import { KeyWatch } from './key-watch.ts';
 
 const EVERY_MS = 15_000;
@@ -18,7 +19,9 @@ let key: CreatedKey;
 
 beforeAll(async () => {
   fresh = await freshDatabase('sqlite');
-  await createKey({ db: fresh.db, clock: new ManualClock(), randomBytes }, 'acme', { name: 'the last' });
+  const keyParts = { db: fresh.db, clock: new ManualClock(), randomBytes };
+  await createOrg(keyParts, { name: 'acme' });
+  await createKey(keyParts, 'acme', { name: 'the last' });
 });
 afterAll(() => fresh.dispose());
 

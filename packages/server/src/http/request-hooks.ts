@@ -5,6 +5,7 @@ import { identify } from '../keys/identity.ts';
 import type { RouteParts } from '../parts.ts';
 import { strangeName } from './host-names.ts';
 import { isLoopback } from './loopback.ts';
+import { takeOrgId } from './org-id.ts';
 import { RequestBound } from './request-bound.ts';
 import type { BoundKind } from './request-state.ts';
 import { whenOver } from './when-over.ts';
@@ -16,7 +17,7 @@ export function addRequestHooks(app: FastifyInstance, parts: RouteParts): void {
     checkpoint: settings.checkpointReadMs,
     lifecycle: settings.lifecycleMs,
   };
-  for (const name of ['bound', 'facts', 'startedAt', 'identity'] as const)
+  for (const name of ['bound', 'facts', 'startedAt', 'identity', 'org'] as const)
     app.decorateRequest(name, null as never);
 
   app.addHook('onRequest', async (request, reply) => {
@@ -30,7 +31,7 @@ export function addRequestHooks(app: FastifyInstance, parts: RouteParts): void {
     if (parts.stopping.aborted) throw leaving();
     if (!needsKey(request) && mayAnswerAnybody(parts, request)) return;
     request.identity = await request.bound.run(() => identify(db, clock, request.headers));
-    refuseOtherOrg(request);
+    request.org = takeOrgId(request);
   });
 
   app.addHook('onSend', async (_, reply) => {
@@ -38,15 +39,6 @@ export function addRequestHooks(app: FastifyInstance, parts: RouteParts): void {
     if (parts.stopping.aborted) reply.header('connection', 'close');
   });
   app.addHook('onResponse', async (request, reply) => answered(parts, request, reply));
-}
-
-/** The key decides the organisation. A caller that means another one is told so, and not answered about this one. */
-function refuseOtherOrg({ query, identity }: FastifyRequest): void {
-  const { orgId } = query as { readonly orgId?: unknown };
-  if (orgId === undefined || orgId === identity.org) return;
-  throw new TorporError('forbidden', 'The key does not belong to the organisation that orgId names.', {
-    hint: 'Use a key of that organisation, or leave orgId out.',
-  });
 }
 
 /** A path that leads nowhere needs a key too, so that a stranger cannot tell which do. */

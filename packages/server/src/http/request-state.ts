@@ -19,11 +19,15 @@ declare module 'fastify' {
     startedAt: number;
     /** Of routes that need a key. */
     identity: Identity;
+    /** The organisation that the request is about: the key's own, unless an operator named another. */
+    org: string;
   }
 
   interface FastifyContextConfig {
     bound?: BoundKind;
     /** `open` needs no key, `signed` has a signature instead, `loopback` needs none from this machine. */
     access?: 'key' | 'signed' | 'open' | 'loopback';
+    /** `operator`: an operator key may name another organisation by `orgId`. */
+    orgId?: 'operator';
   }
 }

@@ -20,22 +20,13 @@ export const sandboxParams = z.object({ id: sandboxIdParam });
 export const checkpointParams = z.object({ id: idSchema('ckpt') });
 export const operationParams = z.object({ id: idSchema('op') });
 
-/** On reads, where other platforms' clients send it. The hooks refuse one that is not the key's organisation. */
-export const orgQuery = {
-  orgId: z
-    .string()
-    .max(255)
-    .optional()
-    .meta({ description: 'The organisation of the key. Any other is refused with `forbidden`.' }),
-};
-
 const MAX_PAGE = 1_000;
 
 export const limitQuery = z.coerce.number().int().min(1).max(MAX_PAGE).default(100);
 
 /** For lists whose `nextCursor` is an id that starts so. Those who send a cursor always leave the first empty. */
 export function pageQuery(prefix: 'sbx' | 'ses' | 'key') {
-  return { ...orgQuery, limit: limitQuery, cursor: cursorLike(new RegExp(`^(?:${prefix}_[a-z0-9]{20})?$`)) };
+  return { limit: limitQuery, cursor: cursorLike(new RegExp(`^(?:${prefix}_[a-z0-9]{20})?$`)) };
 }
 
 /** A number as a query or a header has it. */
@@ -48,7 +39,7 @@ export const numberText = z
 export const numberedPageQuery = z.strictObject({ limit: limitQuery, cursor: numberText.optional() });
 
 /** For lists that come whole, and never give a cursor. */
-export const wholeQuery = { ...orgQuery, limit: limitQuery, cursor: cursorLike(/^$/) };
+export const wholeQuery = { limit: limitQuery, cursor: cursorLike(/^$/) };
 
 function cursorLike(form: RegExp) {
   return z.string().regex(form, 'it is not the nextCursor of a page of this list').optional();

@@ -1,12 +1,11 @@
 /** The key that a server starts with: set on purpose by its operator, or made once and kept beside the data. */
 import { readFile, rename, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { TorporError } from '@torpor/protocol';
+import { DEFAULT_ORG, TorporError } from '@torpor/protocol';
 import { hashKey, makeKey, parseKey } from './api-key.ts';
 import { findKey, insertKey, lockServiceKeys, markRevoked, markValid } from './key-table.ts';
 import { type KeyParts, rowOf } from './manage.ts';
 
-const DEFAULT_ORG = 'default';
 /** The name of the key that was set on purpose; another value at the next start takes its place. */
 const ON_PURPOSE = 'TORPOR_API_KEY';
 const FIRST = 'first';
@@ -55,7 +54,14 @@ export function keyOnPurpose(text: string): string {
 
 async function adopt({ db, clock }: KeyParts, key: string, name: string): Promise<void> {
   const now = clock.now();
-  const row = rowOf(key, { org: DEFAULT_ORG, subject: null, name, createdAt: now, expiresAt: null });
+  const row = rowOf(key, {
+    org: DEFAULT_ORG,
+    subject: null,
+    name,
+    operator: true,
+    createdAt: now,
+    expiresAt: null,
+  });
   await db.transaction(async (tx) => {
     const valid = await lockServiceKeys(tx, DEFAULT_ORG, now);
     for (const other of valid) {

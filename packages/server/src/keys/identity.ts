@@ -12,6 +12,8 @@ export interface Identity {
   readonly keyId: string;
   /** Whether the key is nobody's in particular: it may manage keys and act for any user. */
   readonly service: boolean;
+  /** Whether it may manage organisations, and the keys, quotas and usage of each. */
+  readonly operator: boolean;
 }
 
 /** Whom a service key acts for when it names nobody. */
@@ -27,7 +29,7 @@ export async function identify(db: Queryable, clock: Clock, headers: IncomingHtt
   const key = await findKey(db, hash);
   if (key === undefined || !sameHash(key.hash, hash) || !isGood(key, clock.now())) throw refused();
   const subject = subjectOf(key.subject, headers['torpor-user']);
-  return { org: key.org, subject, keyId: key.id, service: key.subject === null };
+  return { org: key.org, subject, keyId: key.id, service: key.subject === null, operator: key.operator };
 }
 
 export function isGood({ revokedAt, expiresAt }: KeyRow, now: number): boolean {

@@ -1,12 +1,12 @@
 /** API keys as the database has them: one statement per function. */
 import type { Queryable, Row, Transaction } from '@torpor/engine';
-import type { KeyView } from '@torpor/protocol';
+import { DEFAULT_ORG, type KeyView } from '@torpor/protocol';
 
 export interface KeyRow extends KeyView {
   readonly hash: string;
 }
 
-const COLUMNS = 'hash, id, org, subject, name, created_at, expires_at, revoked_at';
+const COLUMNS = 'hash, id, org, subject, name, operator, created_at, expires_at, revoked_at';
 
 function toKey(row: Row): KeyRow {
   return {
@@ -15,6 +15,7 @@ function toKey(row: Row): KeyRow {
     org: row['org'],
     subject: row['subject'],
     name: row['name'],
+    operator: row['operator'] === 1,
     createdAt: row['created_at'],
     expiresAt: row['expires_at'],
     revokedAt: row['revoked_at'],
@@ -43,9 +44,19 @@ export async function listKeys(db: Queryable, org: string, after: string, limit:
 /** A key that is there already stays as it is: the same key set again at the next start is no news. */
 export async function insertKey(tx: Transaction, key: KeyRow): Promise<void> {
   await tx.query(
-    `INSERT INTO api_keys (hash, id, org, subject, name, created_at, expires_at, revoked_at)
-     VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (hash) DO NOTHING`,
-    [key.hash, key.id, key.org, key.subject, key.name, key.createdAt, key.expiresAt, key.revokedAt],
+    `INSERT INTO api_keys (hash, id, org, subject, name, operator, created_at, expires_at, revoked_at)
+     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT (hash) DO NOTHING`,
+    [
+      key.hash,
+      key.id,
+      key.org,
+      key.subject,
+      key.name,
+      key.operator ? 1 : 0,
+      key.createdAt,
+      key.expiresAt,
+      key.revokedAt,
+    ],
   );
 }
 
@@ -53,8 +64,22 @@ export async function markRevoked(tx: Transaction, hash: string, now: number): P
   await tx.query('UPDATE api_keys SET revoked_at = $2 WHERE hash = $1 AND revoked_at IS NULL', [hash, now]);
 }
 
+/** For the key that a server is started with: it opens everything, whatever became of it before. */
 export async function markValid(tx: Transaction, hash: string): Promise<void> {
-  await tx.query('UPDATE api_keys SET revoked_at = NULL, expires_at = NULL WHERE hash = $1', [hash]);
+  await tx.query(
+    'UPDATE api_keys SET revoked_at = NULL, expires_at = NULL, operator = 1 WHERE hash = $1 AND org = $2',
+    [hash, DEFAULT_ORG],
+  );
+}
+
+/** Keys of the organisation that still open something. */
+export async function countValidKeys(db: Queryable, org: string, now: number): Promise<number> {
+  const [row] = await db.query<{ valid: number }>(
+    `SELECT COUNT(*) AS valid FROM api_keys
+     WHERE org = $1 AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > $2)`,
+    [org, now],
+  );
+  return row?.valid ?? 0;
 }
 
 /** Locks the keys of the organisation, so that two revocations at once cannot both leave the other as the last. */

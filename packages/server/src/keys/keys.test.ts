@@ -6,6 +6,7 @@ import { systemClock } from '@torpor/engine';
 import { databaseKinds, type FreshDatabase, freshDatabase, ManualClock } from '@torpor/engine/testing';
 import type { TorporError } from '@torpor/protocol';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { createOrg } from '../orgs/manage.ts';
 import { ensureFirstKey, keyFileOf } from './first-key.ts';
 import { type Identity, identify } from './identity.ts';
 import { createKey, pageOfKeys, revokeKey } from './manage.ts';
@@ -22,6 +23,7 @@ describe.each(databaseKinds)('keys on %s', (kind) => {
   const clock = new ManualClock();
   beforeAll(async () => {
     fresh = await freshDatabase(kind);
+    for (const name of ['acme', 'mine', 'theirs', 'solo']) await createOrg(parts(), { name });
   });
   afterAll(() => fresh.dispose());
   const parts = () => ({ db: fresh.db, clock, randomBytes });
@@ -29,7 +31,7 @@ describe.each(databaseKinds)('keys on %s', (kind) => {
 
   it('open in each form that clients write them in', async () => {
     const { key, id } = await createKey(parts(), 'acme', { name: 'a' });
-    const identity = { org: 'acme', subject: 'default', keyId: id, service: true };
+    const identity = { org: 'acme', subject: 'default', keyId: id, service: true, operator: false };
     expect(await ask({ authorization: `Bearer ${key}` })).toEqual(identity);
     expect(await ask({ authorization: `bearer e2b_${key}` })).toEqual(identity);
     expect(await ask({ 'x-api-key': key })).toEqual(identity);
@@ -129,8 +131,8 @@ describe('the first key', () => {
 
   it('that was revoked is not brought back by its file', async () => {
     const { items } = await pageOfKeys(parts(), 'default', '', 10);
-    const spare = await createKey(parts(), 'default', { name: 'spare' });
-    await revokeKey(parts(), 'default', items[0]?.id ?? '');
+    const spare = await createKey(parts(), 'default', { name: 'spare', operator: true });
+    await revokeKey(parts(), 'default', items[0]?.id ?? '', true);
     await ensure();
     expect(await opens((await readFile(keyFileOf(dataDir), 'utf8')).trim())).toBe('unauthenticated');
     expect(await opens(spare.key)).toBe('fine');

@@ -1,6 +1,14 @@
 /** Making and revoking keys, for the routes, the command line and the first start. */
-import type { Clock, Database } from '@torpor/engine';
-import { type CreatedKey, type CreateKeyRequest, type KeyView, pageOf, TorporError } from '@torpor/protocol';
+import { type Clock, type Database, lockOrg } from '@torpor/engine';
+import {
+  type CreatedKey,
+  type CreateKeyRequest,
+  DEFAULT_ORG,
+  type KeyView,
+  pageOf,
+  TorporError,
+} from '@torpor/protocol';
+import { noSuchOrg } from '../orgs/manage.ts';
 import { hashKey, keyIdOf, makeKey } from './api-key.ts';
 import { findKeyById, insertKey, type KeyRow, listKeys, lockServiceKeys, markRevoked } from './key-table.ts';
 
@@ -17,10 +25,17 @@ export async function createKey(
 ): Promise<CreatedKey> {
   const key = makeKey(randomBytes);
   const now = clock.now();
-  const { name, subject = null, expiresInSeconds } = request;
+  const { name, subject = null, operator = false, expiresInSeconds } = request;
+  if (operator && org !== DEFAULT_ORG) {
+    throw new TorporError('invalid_request', `Only keys of "${DEFAULT_ORG}" can carry the operator right.`);
+  }
   const expiresAt = expiresInSeconds === undefined ? null : now + expiresInSeconds * 1_000;
-  const row = rowOf(key, { org, subject, name, createdAt: now, expiresAt });
-  await db.transaction((tx) => insertKey(tx, row));
+  const row = rowOf(key, { org, subject, name, operator, createdAt: now, expiresAt });
+  await db.transaction(async (tx) => {
+    // Locked, so that the organisation is not deleted between this look and the insert.
+    if ((await lockOrg(tx, org)) === undefined) throw noSuchOrg(org);
+    await insertKey(tx, row);
+  });
   return { ...viewKey(row), key };
 }
 
@@ -34,25 +49,39 @@ export async function pageOfKeys({ db }: Pick<KeyParts, 'db'>, org: string, afte
   return { items: items.map(viewKey), nextCursor };
 }
 
-/** Revoking one that is revoked changes nothing. The last that can manage keys cannot go: nobody could make another. */
+/**
+ * Revoking a key that is revoked changes nothing. The last service key of an organisation and the last operator key
+ * stay, because nobody could make another; an operator may take the last one of another organisation.
+ */
 export async function revokeKey(
   { db, clock }: Pick<KeyParts, 'db' | 'clock'>,
   org: string,
   id: string,
+  byOperator = false,
 ): Promise<KeyView> {
   const now = clock.now();
   return db.transaction(async (tx) => {
     const left = await lockServiceKeys(tx, org, now);
     const key = await findKeyById(tx, org, id);
     if (key === undefined) throw new TorporError('not_found', `There is no key ${id}.`);
-    if (left.length === 1 && left[0]?.hash === key.hash) {
-      throw new TorporError('conflict', 'This is the last service key of the organisation.', {
-        hint: 'Create another one first.',
-      });
+    if (key.operator && !byOperator) {
+      throw new TorporError('forbidden', 'Only an operator key may revoke an operator key.');
+    }
+    const others = left.filter(({ hash }) => hash !== key.hash);
+    const mayBeLast = byOperator && org !== DEFAULT_ORG;
+    if (left.length === 1 && others.length === 0 && !mayBeLast) {
+      throw lastOne('service key of the organisation');
+    }
+    if (key.operator && others.length < left.length && !others.some(({ operator }) => operator)) {
+      throw lastOne('operator key');
     }
     await markRevoked(tx, key.hash, now);
     return { ...viewKey(key), revokedAt: key.revokedAt ?? now };
   });
+}
+
+function lastOne(what: string): TorporError {
+  return new TorporError('conflict', `This is the last ${what}.`, { hint: 'Create another one first.' });
 }
 
 function viewKey({ hash: _, ...view }: KeyRow): KeyView {

@@ -1,4 +1,8 @@
-/** What the server counts, for Prometheus. No label holds an id or an organisation: their number has no bound. */
+/**
+ * What the server counts, for Prometheus. No label holds an id, because their number has no bound. Organisations are
+ * labels of a few figures, and only a bounded number of them.
+ */
+import type { OrgTotals } from '@torpor/engine';
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
 
 const SECONDS = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120];
@@ -70,6 +74,36 @@ export class Metrics {
         this.set(held());
       },
     });
+  }
+
+  /** What organisations have used, asked of the database when the figures are. */
+  watchOrgs(read: () => Promise<OrgTotals[]>): void {
+    const figures = {
+      torpor_org_running_seconds_total: ['Seconds in which sandboxes ran.', 'runningMs', 1_000],
+      torpor_org_paused_seconds_total: ['Seconds in which sandboxes slept.', 'pausedMs', 1_000],
+      torpor_org_disk_bytes: ['Bytes of sealed checkpoints.', 'diskBytes', 1],
+    } as const;
+    // One question for all figures of a scrape, which are collected at once.
+    let asked: Promise<OrgTotals[]> | undefined;
+    const ask = () => {
+      asked ??= read().finally(() => {
+        asked = undefined;
+      });
+      return asked;
+    };
+    for (const [name, [help, field, unit]] of Object.entries(figures)) {
+      new (name.endsWith('_total') ? Counter : Gauge)({
+        name,
+        help,
+        labelNames: ['org'],
+        registers: [this.registry],
+        async collect() {
+          const totals = await ask();
+          this.reset();
+          for (const total of totals) this.inc({ org: total.org }, total[field] / unit);
+        },
+      });
+    }
   }
 
   private counter<L extends string>(name: string, help: string, labelNames: L[]): Counter<L> {

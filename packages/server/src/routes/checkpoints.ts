@@ -1,7 +1,7 @@
 /** Checkpoints: looking at them, reading them through, deleting them. Always answers, whatever the store does. */
 import { checkpointPageSchema, checkpointViewSchema, idSchema } from '@torpor/protocol';
 import { z } from 'zod';
-import { checkpointParams, errors, json, limitQuery, orgQuery, sandboxParams } from '../http/route-schema.ts';
+import { checkpointParams, errors, json, limitQuery, sandboxParams } from '../http/route-schema.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
 import type { RouteParts } from '../parts.ts';
 
@@ -18,7 +18,7 @@ export function checkpointRoutes(app: RoutesApp, parts: RouteParts): void {
         summary: 'The checkpoints of a sandbox, newest first',
         tags,
         params: sandboxParams,
-        querystring: z.strictObject({ ...orgQuery, limit: limitQuery, cursor: idSchema('ckpt').optional() }),
+        querystring: z.strictObject({ limit: limitQuery, cursor: idSchema('ckpt').optional() }),
         response: { 200: json('One page.', checkpointPageSchema), ...errors('not_found') },
       },
     },
@@ -39,7 +39,6 @@ export function checkpointRoutes(app: RoutesApp, parts: RouteParts): void {
         summary: 'One checkpoint: what was committed, and what the last look and verification saw',
         tags,
         params: checkpointParams,
-        querystring: z.object(orgQuery),
         response: { 200: json('As it is known.', checkpointViewSchema), ...errors('not_found') },
       },
     },

@@ -3,7 +3,7 @@ import type { Cursor } from '@torpor/engine';
 import { type EventView, eventViewSchema, pageOf, pageSchema, TorporError } from '@torpor/protocol';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { z } from 'zod';
-import { errors, limitQuery, orgQuery, sandboxParams } from '../http/route-schema.ts';
+import { errors, limitQuery, sandboxParams } from '../http/route-schema.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
 import { type Frame, sendEvents, wantsEvents } from '../http/sse.ts';
 import type { RouteParts } from '../parts.ts';
@@ -13,7 +13,7 @@ const numberSchema = z
   .string()
   .regex(/^\d{1,15}$/)
   .transform(Number);
-const eventsQuery = z.strictObject({ ...orgQuery, limit: limitQuery, cursor: numberSchema.optional() });
+const eventsQuery = z.strictObject({ limit: limitQuery, cursor: numberSchema.optional() });
 
 const response = {
   200: {

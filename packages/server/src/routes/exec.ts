@@ -56,6 +56,7 @@ export function execRoutes(app: RoutesApp, parts: RouteParts): void {
             'conflict',
             'killed',
             'lost',
+            'quota_exceeded',
             'capacity',
             'checkpoint_missing',
           ),

@@ -1,6 +1,8 @@
 /** How the server itself is: for probes, for Prometheus, and for whoever wants to know its API. */
+import { totalsOfOrgs } from '@torpor/engine';
 import { healthSchema } from '@torpor/protocol';
 import { z } from 'zod';
+import { requireOperator } from '../http/org-id.ts';
 import { RequestBound } from '../http/request-bound.ts';
 import { errors, json } from '../http/route-schema.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
@@ -9,10 +11,14 @@ import type { RouteParts } from '../parts.ts';
 /** A probe waits less long than people do. */
 const PROBE_MS = 1_000;
 
+/** So many organisations have figures of their own in the metrics. */
+const ORGS_APART = 100;
+
 export function healthRoutes(app: RoutesApp, parts: RouteParts): void {
   const { engine, db, clock, metrics, version } = parts;
   const began = clock.monotonic();
   const tags = ['server'];
+  metrics.watchOrgs(() => totalsOfOrgs(db, clock.now(), ORGS_APART));
 
   app.get(
     '/health',
@@ -51,18 +57,21 @@ export function healthRoutes(app: RoutesApp, parts: RouteParts): void {
       schema: {
         operationId: 'getMetrics',
         summary: 'Figures for Prometheus',
-        description: 'Without a key only from the machine itself, and not through a proxy.',
+        description:
+          'Without a key only from the machine itself, and not through a proxy; else with an operator key, because ' +
+          'the figures are those of all organisations.',
         tags,
         response: {
           200: {
             description: 'The text format of Prometheus.',
             content: { 'text/plain': { schema: z.string() } },
           },
-          ...errors(),
+          ...errors('forbidden'),
         },
       },
     },
     async (request, reply) => {
+      if (request.identity) requireOperator(request.identity);
       await countCheckpoints(parts);
       const text = await request.bound.run(() => metrics.registry.metrics());
       return reply.header('content-type', metrics.registry.contentType).send(text);

@@ -1,4 +1,4 @@
-/** The API keys of an organisation, for those who hold one of its service keys. */
+/** The API keys of an organisation, for those who hold one of its service keys, and for operator keys. */
 import {
   createdKeySchema,
   createKeyRequestSchema,
@@ -9,9 +9,11 @@ import {
 } from '@torpor/protocol';
 import type { FastifyRequest } from 'fastify';
 import { z } from 'zod';
+import { requireOperator } from '../http/org-id.ts';
 import { errors, json, pageQuery } from '../http/route-schema.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
 import { createKey, pageOfKeys, revokeKey } from '../keys/manage.ts';
+import { requireOrgExists } from '../orgs/manage.ts';
 import type { RouteParts } from '../parts.ts';
 
 export function keyRoutes(app: RoutesApp, parts: RouteParts): void {
@@ -21,42 +23,48 @@ export function keyRoutes(app: RoutesApp, parts: RouteParts): void {
   app.get(
     '/v1/keys',
     {
+      config,
       schema: {
         operationId: 'listKeys',
         summary: 'The keys of the organisation, also those that are over',
         tags,
         querystring: z.strictObject(pageQuery('key')),
-        response: { 200: json('One page.', pageSchema(keyViewSchema)), ...errors('forbidden') },
+        response: { 200: json('One page.', pageSchema(keyViewSchema)), ...errors('forbidden', 'not_found') },
       },
     },
     async (request) => {
       const org = managedBy(request);
       const { limit, cursor = '' } = request.query;
-      return request.bound.run(() => pageOfKeys(parts, org, cursor, limit));
+      return request.bound.run(async () => {
+        await requireOrgExists(parts, org);
+        return pageOfKeys(parts, org, cursor, limit);
+      });
     },
   );
 
   app.post(
     '/v1/keys',
     {
+      config,
       schema: {
         operationId: 'createKey',
         summary: 'Make a key',
         description:
           'The answer is the only place where the key itself appears. With `subject` it is the key of one ' +
-          'user; without, a service key.',
+          'user; without, a service key. An operator key makes keys of any organisation, by `orgId`.',
         tags,
         body: createKeyRequestSchema,
         response: {
           201: json('It is made.', createdKeySchema),
-          ...errors('forbidden', 'conflict', 'idempotency_mismatch'),
+          ...errors('forbidden', 'not_found', 'conflict', 'idempotency_mismatch'),
         },
       },
     },
     async (request, reply) => {
       const org = managedBy(request);
+      if (request.body.operator === true) requireOperator(request.identity);
       const made = await request.bound.run(() =>
-        replays.once(request, '', async () => {
+        replays.once(request, org, async () => {
           const body = await createKey(parts, org, request.body);
           return { body, again: shownOnce(body.id) };
         }),
@@ -68,6 +76,7 @@ export function keyRoutes(app: RoutesApp, parts: RouteParts): void {
   app.delete(
     '/v1/keys/:id',
     {
+      config,
       schema: {
         operationId: 'revokeKey',
         summary: 'Revoke a key',
@@ -83,14 +92,19 @@ export function keyRoutes(app: RoutesApp, parts: RouteParts): void {
       const org = managedBy(request);
       const { id } = request.params;
       return request.bound.run(() =>
-        replays.once(request, id, async () => ({ body: await revokeKey(parts, org, id) })),
+        replays.once(request, `${org} ${id}`, async () => ({
+          body: await revokeKey(parts, org, id, request.identity.operator),
+        })),
       );
     },
   );
 }
 
-function managedBy({ identity }: FastifyRequest): string {
-  if (identity.service) return identity.org;
+/** Who may name another organisation has been decided when the request came in. */
+const config = { orgId: 'operator' } as const;
+
+function managedBy({ identity, org }: FastifyRequest): string {
+  if (identity.service) return org;
   throw new TorporError('forbidden', 'The key of a user cannot manage keys.');
 }
 

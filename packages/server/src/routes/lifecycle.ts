@@ -25,6 +25,7 @@ const starting = [
   'checkpoint_unreadable',
   'checkpoint_incompatible',
   'expired',
+  'quota_exceeded',
   'capacity',
 ] as const;
 
@@ -90,7 +91,10 @@ export function lifecycleRoutes(app: RoutesApp, parts: RouteParts): void {
         tags,
         params: sandboxParams,
         body: forkRequestSchema,
-        response: { 201: json('One item per fork.', forkReplySchema), ...errors(...sealing, 'capacity') },
+        response: {
+          201: json('One item per fork.', forkReplySchema),
+          ...errors(...sealing, 'quota_exceeded', 'capacity'),
+        },
       },
     },
     async (request, reply) => {
@@ -111,7 +115,10 @@ export function lifecycleRoutes(app: RoutesApp, parts: RouteParts): void {
         tags,
         params: sandboxParams,
         body: snapshotRequestSchema,
-        response: { 201: json('It is sealed.', checkpointViewSchema), ...errors(...sealing) },
+        response: {
+          201: json('It is sealed.', checkpointViewSchema),
+          ...errors(...sealing, 'quota_exceeded'),
+        },
       },
     },
     async (request, reply) => {

@@ -1,7 +1,7 @@
 /** Every operation that was accepted: how far it came, and how it ended. */
 import { idSchema, operationViewSchema, pageSchema } from '@torpor/protocol';
 import { z } from 'zod';
-import { errors, json, limitQuery, operationParams, orgQuery, sandboxIdParam } from '../http/route-schema.ts';
+import { errors, json, limitQuery, operationParams, sandboxIdParam } from '../http/route-schema.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
 import type { RouteParts } from '../parts.ts';
 
@@ -16,7 +16,6 @@ export function operationRoutes(app: RoutesApp, { engine }: RouteParts): void {
         summary: 'Operations, of one sandbox or of all, newest first',
         tags,
         querystring: z.strictObject({
-          ...orgQuery,
           limit: limitQuery,
           cursor: idSchema('op').optional(),
           sandboxId: sandboxIdParam.optional(),
@@ -38,7 +37,6 @@ export function operationRoutes(app: RoutesApp, { engine }: RouteParts): void {
         summary: 'One operation',
         tags,
         params: operationParams,
-        querystring: z.object(orgQuery),
         response: { 200: json('As it is.', operationViewSchema), ...errors('not_found') },
       },
     },

@@ -1,7 +1,6 @@
 /** What runs in a sandbox. */
 import { pageSchema, processViewSchema } from '@torpor/protocol';
-import { z } from 'zod';
-import { errors, json, orgQuery, sandboxParams } from '../http/route-schema.ts';
+import { errors, json, sandboxParams } from '../http/route-schema.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
 import type { RouteParts } from '../parts.ts';
 import { processesOf } from '../sandbox/processes.ts';
@@ -18,7 +17,6 @@ export function processRoutes(app: RoutesApp, parts: RouteParts): void {
           'again because processes did not survive; `lost` comes with a `reason`.',
         tags: ['commands'],
         params: sandboxParams,
-        querystring: z.object(orgQuery),
         response: {
           200: json('All of them.', pageSchema(processViewSchema)),
           ...errors('not_found', 'transitioning', 'conflict'),

@@ -11,7 +11,7 @@ import {
 } from '@torpor/protocol';
 import { z } from 'zod';
 import { lifecycle } from '../http/lifecycle.ts';
-import { errors, json, orgQuery, pageQuery, sandboxParams } from '../http/route-schema.ts';
+import { errors, json, pageQuery, sandboxParams } from '../http/route-schema.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
 import type { RouteParts } from '../parts.ts';
 import { killAndForget } from '../sandbox/kill.ts';
@@ -69,6 +69,7 @@ export function sandboxRoutes(app: RoutesApp, parts: RouteParts): void {
             'expired',
             'capability_unsupported',
             'idempotency_mismatch',
+            'quota_exceeded',
             'capacity',
             'storage_full',
             'checkpoint_missing',
@@ -119,7 +120,6 @@ export function sandboxRoutes(app: RoutesApp, parts: RouteParts): void {
         summary: 'One sandbox, and how its state is known',
         tags: ['sandboxes'],
         params: sandboxParams,
-        querystring: z.object(orgQuery),
         response: { 200: json('As it is.', sandboxViewSchema), ...errors('not_found') },
       },
     },

@@ -24,6 +24,7 @@ const SPAWN_ERRORS = [
   'not_found',
   'conflict',
   'transitioning',
+  'quota_exceeded',
   'capacity',
   'capability_unsupported',
   'checkpoint_missing',

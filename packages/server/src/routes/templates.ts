@@ -148,6 +148,7 @@ function createRoute(app: RoutesApp, parts: RouteParts): void {
             'expired',
             'capability_unsupported',
             'idempotency_mismatch',
+            'quota_exceeded',
             'storage_full',
             'checkpoint_missing',
           ),

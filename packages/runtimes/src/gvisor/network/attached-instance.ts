@@ -4,10 +4,14 @@ import type { Policy } from './policy.ts';
 import { ResolvedNames } from './resolved-names.ts';
 import { farAddress, type Slot } from './slots.ts';
 
-export interface Usage {
-  /** Bytes through the egress, as the sandbox sees it, since it was attached by this server. */
+/** Through the egress, as the sandbox sees it. */
+export interface Bytes {
   readonly sent: number;
   readonly received: number;
+}
+
+/** Since it was attached by this server. */
+export interface Usage extends Bytes {
   readonly connections: number;
 }
 
@@ -21,6 +25,7 @@ export class AttachedInstance {
   /** Nothing new begins: a checkpoint is being made, or what is allowed is not known yet. */
   isHeld = false;
   #ended = { sent: 0, received: 0 };
+  #taken = { sent: 0, received: 0 };
 
   constructor(name: string, slot: Slot, policy: Policy) {
     this.name = name;
@@ -33,6 +38,14 @@ export class AttachedInstance {
     if (!this.connections.delete(connection)) return;
     const { sent, received } = connection.bytes;
     this.#ended = { sent: this.#ended.sent + sent, received: this.#ended.received + received };
+  }
+
+  /** The bytes since the last call. */
+  takeBytes(): Bytes {
+    const { sent, received } = this.usage();
+    const since = { sent: sent - this.#taken.sent, received: received - this.#taken.received };
+    this.#taken = { sent, received };
+    return since;
   }
 
   usage(): Usage {

@@ -7,7 +7,7 @@ import type { FileHandle } from 'node:fs/promises';
 import type { Clock } from '@torpor/engine';
 import { type Network, TorporError } from '@torpor/protocol';
 import { Turns } from '../../turns.ts';
-import { AttachedInstance, type Usage } from './attached-instance.ts';
+import { AttachedInstance, type Bytes, type Usage } from './attached-instance.ts';
 import type { ConnectionResets } from './connection-resets.ts';
 import type { Egress } from './egress.ts';
 import { type Firewall, RESOLVER_ADDRESS } from './firewall.ts';
@@ -96,13 +96,16 @@ export class SandboxNetwork {
     });
   }
 
-  /** Takes away everything of the instance. Absent is fine. */
-  detach(name: string): Promise<void> {
+  /** Takes away everything of the instance. Absent is fine. Resolves with the bytes that nobody took before. */
+  detach(name: string): Promise<Bytes> {
     this.#checkName(name);
     return this.#turns.take(name, async () => {
       const { router, firewall, slots } = this.#parts;
       const instance = this.#byName.get(name);
-      if (instance === undefined) return removeSandboxNamespace(router, name);
+      if (instance === undefined) {
+        await removeSandboxNamespace(router, name);
+        return { sent: 0, received: 0 };
+      }
       const { slot, isHeld } = instance;
       this.#hold(instance);
       await removeSandboxNamespace(router, name, slot);
@@ -110,6 +113,7 @@ export class SandboxNetwork {
       this.#byName.delete(name);
       this.#byAddress.delete(instance.address);
       slots.give(slot);
+      return instance.takeBytes();
     });
   }
 
@@ -137,6 +141,11 @@ export class SandboxNetwork {
       const instance = this.#get(name);
       await this.#resume(instance, instance.policy);
     });
+  }
+
+  /** The bytes since the last call; undefined when the instance is not on the network. */
+  takeBytes(name: string): Bytes | undefined {
+    return this.#byName.get(name)?.takeBytes();
   }
 
   usage(name: string): Usage {

@@ -1,0 +1,121 @@
+/** `torpor org` with `ls`, `create`, `get`, `set-quota` and `delete`. */
+import {
+  type OrgDetails,
+  type OrgView,
+  QUOTA_NAMES,
+  type QuotaChange,
+  type QuotaName,
+} from '@torpor/protocol';
+import { teach } from '../build-command.ts';
+import type { Define } from '../cli.ts';
+import { columns } from '../columns.ts';
+import { confirm } from '../confirm.ts';
+import { CliError } from '../failure.ts';
+import { relative } from '../human-units.ts';
+
+const QUOTA_ARGUMENT = `${QUOTA_NAMES[0]}=10; none lifts it. Quotas: ${QUOTA_NAMES.join(', ')}`;
+
+export const define: Define = (command, act) => {
+  command
+    .command('ls', { isDefault: true })
+    .alias('list')
+    .summary('list organisations')
+    .action(
+      act(async (cli) => {
+        const { orgs } = await cli.torpor();
+        const items: OrgView[] = [];
+        for await (const org of orgs.list({ signal: cli.signal })) items.push(org);
+        const now = cli.io.now();
+        const rows = items.map(({ id, createdAt, quotas }) => [
+          id,
+          relative(createdAt, now),
+          limitsOf(quotas).join(' ') || 'unlimited',
+        ]);
+        cli.answer({ items, nextCursor: null }, () =>
+          columns(['ORGANISATION', 'MADE', 'QUOTAS'], rows, cli.io.colors),
+        );
+      }),
+    );
+  command
+    .command('create')
+    .summary('make an organisation')
+    .argument('<name>', 'lower-case letters, digits and -')
+    .argument('[quota...]', QUOTA_ARGUMENT)
+    .action(
+      act(async (cli, [name = '', ...quotas]) => {
+        const request = { name, quotas: parseQuotas(quotas) };
+        const made = await (await cli.torpor()).orgs.create(request, { signal: cli.signal });
+        cli.answer(made, () => `${made.id} is made`);
+        cli.remark(`Its first key: torpor keys create <name> --org ${made.id}`);
+      }),
+    );
+  command
+    .command('get')
+    .alias('show')
+    .summary('quotas of an organisation, and what counts against them now')
+    .argument('<org>', 'its name')
+    .action(
+      act(async (cli, [id = '']) => {
+        const org = await (await cli.torpor()).orgs.get(id, { signal: cli.signal });
+        cli.answer(org, () => quotaTable(org, cli.io.colors));
+      }),
+    );
+  command
+    .command('set-quota')
+    .summary('set or lift quotas')
+    .argument('<org>', 'its name')
+    .argument('<quota...>', QUOTA_ARGUMENT)
+    .action(
+      act(async (cli, [id = '', ...quotas]) => {
+        const change = parseQuotas(quotas);
+        const org = await (await cli.torpor()).orgs.setQuotas(id, change, { signal: cli.signal });
+        cli.answer(org, () => quotaTable(org, cli.io.colors));
+      }),
+    );
+  command
+    .command('delete')
+    .alias('rm')
+    .summary('delete an organisation that has nothing left')
+    .argument('<org>', 'its name')
+    .option('-y, --yes', 'do not ask')
+    .action(
+      act<{ yes?: boolean }>(async (cli, [id = ''], { yes }) => {
+        if (!yes) await confirm(cli, `Delete ${id}? Its name cannot be used again.`);
+        const org = await (await cli.torpor()).orgs.delete(id, { signal: cli.signal });
+        cli.answer(org, () => `${id} is deleted`);
+      }),
+    );
+  teach(command, {
+    examples: [
+      ['torpor org create acme runningSandboxes=10 memoryMb=16384', 'with quotas'],
+      ['torpor keys create first --org acme', 'its first key'],
+      ['torpor org set-quota acme sandboxes=50 memoryMb=none', 'change one, lift another'],
+    ],
+    seeAlso: ['keys', 'usage'],
+  });
+};
+
+/** `name=number`, or `name=none` for no limit. */
+function parseQuotas(words: readonly string[]): QuotaChange {
+  const pairs = words.map((word) => {
+    const [, name = '', value = ''] = /^([A-Za-z]+)=(\d{1,12}|none)$/.exec(word) ?? [];
+    if (!isQuota(name)) {
+      throw new CliError('INVALID_ARGUMENT', `"${word}" sets no quota.`, { hint: `As ${QUOTA_ARGUMENT}.` });
+    }
+    return [name, value === 'none' ? null : Number(value)];
+  });
+  return Object.fromEntries(pairs) as QuotaChange;
+}
+
+function isQuota(name: string): name is QuotaName {
+  return (QUOTA_NAMES as readonly string[]).includes(name);
+}
+
+function limitsOf(quotas: OrgView['quotas']): string[] {
+  return QUOTA_NAMES.filter((name) => quotas[name] !== null).map((name) => `${name}=${quotas[name]}`);
+}
+
+function quotaTable({ quotas, used }: OrgDetails, colors: Parameters<typeof columns>[2]): string {
+  const rows = QUOTA_NAMES.map((name) => [name, String(used[name]), String(quotas[name] ?? 'none')]);
+  return columns(['QUOTA', 'USED', 'LIMIT'], rows, colors);
+}

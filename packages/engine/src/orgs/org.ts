@@ -1,0 +1,80 @@
+/** Organisations as the database has them: one statement per function. */
+import type { OrgView, QuotaName, Quotas } from '@torpor/protocol';
+import type { Queryable, Row, Transaction } from '../ports/database.ts';
+
+/** Total, so that a quota without a column does not compile. */
+const QUOTA_COLUMNS: Readonly<Record<QuotaName, string>> = {
+  runningSandboxes: 'running_sandboxes',
+  sandboxes: 'sandboxes',
+  memoryMb: 'memory_mb',
+  diskMb: 'disk_mb',
+  runningBuilds: 'running_builds',
+  queuedBuilds: 'queued_builds',
+};
+const COLUMNS = ['id', 'created_at', ...Object.values(QUOTA_COLUMNS)].join(', ');
+
+function toOrg(row: Row): OrgView {
+  const quotas = Object.entries(QUOTA_COLUMNS).map(([name, column]) => [name, row[column]]);
+  return { id: row['id'], createdAt: row['created_at'], quotas: Object.fromEntries(quotas) } as OrgView;
+}
+
+/** Undefined when there is none, or it was deleted. */
+export async function findOrg(db: Queryable, id: string): Promise<OrgView | undefined> {
+  const [row] = await db.query(`SELECT ${COLUMNS} FROM orgs WHERE id = $1 AND deleted_at IS NULL`, [id]);
+  return row === undefined ? undefined : toOrg(row);
+}
+
+/**
+ * Holds the row until the commit. Whoever adds something that a quota counts takes this lock before counting, so
+ * that two requests at once cannot both fit into the last place. It is taken after a sandbox's lock and before
+ * the head of the ledger.
+ */
+export async function lockOrg(tx: Transaction, id: string): Promise<OrgView | undefined> {
+  const [row] = await tx.query(
+    `SELECT ${COLUMNS} FROM orgs WHERE id = $1 AND deleted_at IS NULL {FOR UPDATE}`,
+    [id],
+  );
+  return row === undefined ? undefined : toOrg(row);
+}
+
+/** One page in the order of ids. */
+export async function listOrgs(db: Queryable, after: string, limit: number): Promise<OrgView[]> {
+  const rows = await db.query(
+    `SELECT ${COLUMNS} FROM orgs WHERE id > $1 AND deleted_at IS NULL ORDER BY id LIMIT $2`,
+    [after, limit],
+  );
+  return rows.map(toOrg);
+}
+
+/** How many builds each organisation may have under way; those without such a quota are not in it. */
+export async function runningBuildQuotas(db: Queryable): Promise<Map<string, number>> {
+  const rows = await db.query<{ id: string; running_builds: number }>(
+    'SELECT id, running_builds FROM orgs WHERE running_builds IS NOT NULL',
+  );
+  return new Map(rows.map((row) => [row.id, row.running_builds]));
+}
+
+/** False when the id is taken, or was before. */
+export async function insertOrg(tx: Transaction, org: OrgView): Promise<boolean> {
+  const names = Object.keys(QUOTA_COLUMNS) as QuotaName[];
+  const rows = await tx.query(
+    `INSERT INTO orgs (${COLUMNS}) VALUES ($1, $2, ${names.map((_, i) => `$${i + 3}`).join(', ')})
+     ON CONFLICT (id) DO NOTHING RETURNING id`,
+    [org.id, org.createdAt, ...names.map((name) => org.quotas[name])],
+  );
+  return rows.length > 0;
+}
+
+/** The caller holds the row's lock. */
+export async function updateQuotas(tx: Transaction, id: string, quotas: Quotas): Promise<void> {
+  const names = Object.keys(QUOTA_COLUMNS) as QuotaName[];
+  await tx.query(
+    `UPDATE orgs SET ${names.map((name, i) => `${QUOTA_COLUMNS[name]} = $${i + 2}`).join(', ')} WHERE id = $1`,
+    [id, ...names.map((name) => quotas[name])],
+  );
+}
+
+/** The caller holds the row's lock. The row stays, so that the id is never given away again. */
+export async function markOrgDeleted(tx: Transaction, id: string, now: number): Promise<void> {
+  await tx.query('UPDATE orgs SET deleted_at = $2 WHERE id = $1', [id, now]);
+}

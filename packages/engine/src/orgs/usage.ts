@@ -1,0 +1,129 @@
+/**
+ * What an organisation has used. The spans in which its sandboxes ran and slept are projected from the ledger by a
+ * trigger, in the transaction of the event itself (`0008_organisations.sql`): a crash cannot lose or double any.
+ * A question reads the spans that overlap its range, by an index; it never reads the events.
+ */
+import type { UsageView } from '@torpor/protocol';
+import type { Queryable } from '../ports/database.ts';
+import { checkpointBytes } from './used.ts';
+
+const HOUR_MS = 3_600_000;
+
+/** Both ends are moments in milliseconds; `to` is not in the future. */
+export async function usageOf(db: Queryable, org: string, from: number, to: number): Promise<UsageView> {
+  const { running, paused } = await readSpans(db, org, from, to);
+  return {
+    orgId: org,
+    from,
+    to,
+    runningSeconds: running.ms / 1_000,
+    pausedSeconds: paused.ms / 1_000,
+    memoryMbSeconds: running.hasUnlimited ? null : running.mbSeconds,
+    diskBytes: await checkpointBytes(db, org),
+    diskByteSeconds: await readDiskByteSeconds(db, org, from, to),
+    egressBytes: running.hasUncounted ? null : await readEgress(db, org, from, to),
+  };
+}
+
+interface Spent {
+  readonly ms: number;
+  readonly mbSeconds: number;
+  readonly hasUnlimited: boolean;
+  readonly hasUncounted: boolean;
+}
+const NOTHING: Spent = { ms: 0, mbSeconds: 0, hasUnlimited: false, hasUncounted: false };
+
+/** Spans that ended in the range or after it, and those that have not ended; each cut to the range. */
+async function readSpans(db: Queryable, org: string, from: number, to: number) {
+  const rows = await db.query<{
+    kind: string;
+    ms: number;
+    mb_seconds: number;
+    unlimited: number;
+    uncounted: number;
+  }>(
+    `SELECT kind, SUM(ms) AS ms, CAST(COALESCE(SUM(ms * 1.0 * memory_mb), 0) / 1000 AS {real}) AS mb_seconds,
+       SUM(CASE WHEN memory_mb IS NULL THEN 1 ELSE 0 END) AS unlimited,
+       SUM(CASE WHEN counts_egress = 0 THEN 1 ELSE 0 END) AS uncounted
+     FROM (
+       SELECT kind, memory_mb, counts_egress, CASE WHEN ended_at < $3 THEN ended_at ELSE $3 END
+         - CASE WHEN started_at > $2 THEN started_at ELSE $2 END AS ms
+       FROM usage_spans WHERE org = $1 AND ended_at > $2 AND started_at < $3
+       UNION ALL
+       SELECT kind, memory_mb, counts_egress, $3 - CASE WHEN started_at > $2 THEN started_at ELSE $2 END AS ms
+       FROM usage_spans WHERE org = $1 AND ended_at IS NULL AND started_at < $3
+     ) AS parts
+     GROUP BY kind`,
+    [org, from, to],
+  );
+  const spent = (kind: string): Spent => {
+    const row = rows.find((one) => one.kind === kind);
+    if (row === undefined) return NOTHING;
+    const { ms, mb_seconds: mbSeconds, unlimited, uncounted } = row;
+    return { ms, mbSeconds, hasUnlimited: unlimited > 0, hasUncounted: uncounted > 0 };
+  };
+  return { running: spent('running'), paused: spent('paused') };
+}
+
+/** In floating point: bytes times milliseconds of a month have no room in 64 bits. */
+async function readDiskByteSeconds(db: Queryable, org: string, from: number, to: number): Promise<number> {
+  const [row] = await db.query<{ byte_seconds: number }>(
+    `SELECT CAST(COALESCE(SUM(bytes * 1.0 * (
+         CASE WHEN deleted_at < $3 THEN deleted_at ELSE $3 END - CASE WHEN sealed_at > $2 THEN sealed_at ELSE $2 END
+       ) / 1000), 0) AS {real}) AS byte_seconds
+     FROM checkpoints WHERE org = $1 AND sealed_at < $3 AND (deleted_at IS NULL OR deleted_at > $2)`,
+    [org, from, to],
+  );
+  return row?.byte_seconds ?? 0;
+}
+
+/** The hours that begin in the range, and the one in which it begins. */
+async function readEgress(db: Queryable, org: string, from: number, to: number) {
+  const [row] = await db.query<{ sent: number; received: number }>(
+    `SELECT COALESCE(SUM(sent), 0) AS sent, COALESCE(SUM(received), 0) AS received
+     FROM usage_egress WHERE org = $1 AND hour > $2 AND hour < $3`,
+    [org, from - HOUR_MS, to],
+  );
+  return { sent: row?.sent ?? 0, received: row?.received ?? 0 };
+}
+
+export interface OrgTotals {
+  readonly org: string;
+  readonly runningMs: number;
+  readonly pausedMs: number;
+  readonly diskBytes: number;
+}
+
+/** What stands for all organisations that are not told apart; no organisation can have this name. */
+export const OTHERS = '_others';
+
+/**
+ * Everything that was ever used, for counters. The organisations that were made first are told apart, so that one
+ * that has figures of its own keeps them; the others are summed up.
+ */
+export async function totalsOfOrgs(db: Queryable, now: number, apart: number): Promise<OrgTotals[]> {
+  const known = await db.query<{ id: string }>('SELECT id FROM orgs ORDER BY created_at, id LIMIT $1', [
+    apart,
+  ]);
+  const spent = await db.query<{ org: string; kind: string; ms: number }>(
+    `SELECT org, kind, ms FROM usage_totals
+     UNION ALL
+     SELECT org, kind, SUM(CASE WHEN started_at < $1 THEN $1 - started_at ELSE 0 END) FROM usage_spans
+     WHERE ended_at IS NULL GROUP BY org, kind`,
+    [now],
+  );
+  const kept = await db.query<{ org: string; bytes: number }>(
+    `SELECT org, CAST(COALESCE(SUM(bytes), 0) AS {integer}) AS bytes FROM checkpoints
+     WHERE state = 'sealed' AND org <> '' GROUP BY org`,
+  );
+  const totals = new Map(known.map(({ id }) => [id, { org: id, runningMs: 0, pausedMs: 0, diskBytes: 0 }]));
+  const of = (org: string) => {
+    const name = totals.has(org) ? org : OTHERS;
+    const total = totals.get(name) ?? { org: name, runningMs: 0, pausedMs: 0, diskBytes: 0 };
+    totals.set(name, total);
+    return total;
+  };
+  for (const { org, kind, ms } of spent) of(org)[kind === 'running' ? 'runningMs' : 'pausedMs'] += ms;
+  for (const { org, bytes } of kept) of(org).diskBytes += bytes;
+  return [...totals.values()];
+}

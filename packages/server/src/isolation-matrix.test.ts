@@ -1,0 +1,264 @@
+import { FakeProvider } from '@torpor/builds/testing';
+import { systemClock } from '@torpor/engine';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { type ApiDocument, routesOf } from '../testing/document-requests.ts';
+import { testBuilds } from '../testing/test-builds.ts';
+import { testGateway } from '../testing/test-gateway.ts';
+import { type TestServer, testServer } from '../testing/test-server.ts';
+
+/** Every id of the default organisation, by the word that stands for it in paths and bodies below. */
+const ids: Record<string, string> = {};
+let server: TestServer;
+let before: string;
+let url: string;
+
+const TABLES: Readonly<Record<string, string>> = {
+  sandboxes: 'org = $1',
+  events: 'org = $1',
+  checkpoints: 'org = $1',
+  operations: 'org = $1',
+  templates: 'org = $1',
+  sessions: 'org = $1',
+  session_turns: 'session_id IN (SELECT id FROM sessions WHERE org = $1)',
+  build_jobs: 'org = $1',
+  build_events: 'job_id IN (SELECT id FROM build_jobs WHERE org = $1)',
+  api_keys: 'org = $1',
+  orgs: 'id = $1',
+  background_processes: 'sandbox_id IN (SELECT id FROM sandboxes WHERE org = $1)',
+};
+
+/** All rows of the default organisation. */
+async function snapshotRows(): Promise<string> {
+  const rows: Record<string, unknown> = {};
+  for (const [table, condition] of Object.entries(TABLES))
+    rows[table] = await server.world.db.query(`SELECT * FROM ${table} WHERE ${condition}`, ['default']);
+  return JSON.stringify(rows);
+}
+
+beforeAll(async () => {
+  server = await testServer({
+    wrapApp: (parts) => ({
+      gateway: testGateway(parts),
+      builds: testBuilds(parts, new FakeProvider(systemClock)),
+    }),
+  });
+  url = await server.listen();
+  const post = async (url: string, body: object = {}) => {
+    const answer = await server.ask('POST', url, { body });
+    expect(answer.statusCode, answer.body).toBeLessThan(300);
+    return answer.json();
+  };
+  ids['sandbox'] = await server.create({ name: 'secret', metadata: { a: 'b' }, preview: 'private' });
+  const background = { command: 'sleep 30', background: true };
+  ids['process'] = (await post(`/v1/sandboxes/${ids['sandbox']}/exec`, background)).process.id;
+  const paused = await post(`/v1/sandboxes/${ids['sandbox']}/pause`);
+  ids['checkpoint'] = paused.checkpoint.id;
+  ids['operation'] = paused.operation.id;
+  await post(`/v1/sandboxes/${ids['sandbox']}/checkpoints`, { name: 'kept' });
+  ids['template'] = (await post('/v1/templates', { name: 'secret-template', from: ids['checkpoint'] })).name;
+  ids['key'] = (await post('/v1/keys', { name: 'secret-key' })).id;
+  const program = { command: 'cat' };
+  const opened = await post('/v1/sessions', { key: 'secret-thread', program, spawn: false });
+  ids['session'] = opened.session.id;
+  const [turn] = await server.world.db.transaction((tx) =>
+    tx.query<{ id: string }>(
+      `INSERT INTO session_turns (id, session_id, seq, input, state, output_end, tries, try_at, created_at, ended_at)
+       VALUES ('turn_aaaaaaaaaaaaaaaaaaaa', $1, 1, 'secret-input', 'failed', 0, 0, 0, 0, 1) RETURNING id`,
+      [ids['session'] ?? ''],
+    ),
+  );
+  ids['turn'] = turn?.id ?? '';
+  ids['job'] = (await post('/api/generation/start', { project_id: 'secret-project', goal: 'g' })).job_id;
+  before = await snapshotRows();
+});
+afterAll(() => server.dispose());
+
+const fill = (text: string) => text.replace(/\{(\w+)\}/g, (_, name: string) => ids[name] ?? name);
+
+/** The words of the things that each path is about, instead of the document's `{id}`. */
+function pathOf(path: string): string {
+  const thing = {
+    sandboxes: 'sandbox',
+    checkpoints: 'checkpoint',
+    operations: 'operation',
+    templates: 'template',
+    sessions: 'session',
+    keys: 'key',
+    generation: 'job',
+    jobs: 'job',
+  }[path.split('/')[2] ?? ''];
+  return path
+    .replace(/\{(id|name)\}/, path.startsWith('/v1/orgs') ? 'default' : `{${thing}}`)
+    .replace('{port}', '3000');
+}
+
+/** What makes a request well formed, where an empty one is not. */
+const WELL_FORMED: Readonly<Record<string, { readonly query?: string; readonly body?: object }>> = {
+  'POST /v1/sandboxes/{id}/timeout': { body: { timeoutSeconds: 5 } },
+  'PUT /v1/sandboxes/{id}/network': { body: {} },
+  'POST /v1/sandboxes/{id}/rollback': { body: { checkpointId: '{checkpoint}' } },
+  'POST /v1/sandboxes/{id}/exec': { body: { command: 'true' } },
+  'POST /v1/sandboxes/{id}/preview-links': { body: { port: 3000 } },
+  'GET /v1/sandboxes/{id}/files': { query: '?path=a' },
+  'PUT /v1/sandboxes/{id}/files': { query: '?path=a' },
+  'DELETE /v1/sandboxes/{id}/files': { query: '?path=a' },
+  'POST /v1/sessions/{id}/turns': { body: { input: 'x' } },
+  'PATCH /v1/orgs/{id}': { body: { quotas: { sandboxes: 0 } } },
+};
+
+/** Upgrades, which an injected request cannot make; terminal.test.ts asks them with a key of another organisation. */
+const SOCKETS = ['GET /v1/sandboxes/{id}/terminal', 'GET /v1/sandboxes/{id}/exec'];
+
+/** Requests without an id in the path, that name a thing of the default organisation elsewhere. */
+type Asked = readonly [method: string, url: string, body?: object];
+
+const NAMING: readonly Asked[] = [
+  ['POST', '/v1/sandboxes', { from: '{checkpoint}' }],
+  ['POST', '/v1/sandboxes', { template: '{template}' }],
+  ['POST', '/v1/templates', { name: 'x', from: '{checkpoint}' }],
+  ['POST', '/v1/sessions', { key: 'k', program: { command: 'cat' }, sandbox: { from: '{checkpoint}' } }],
+  ['POST', '/api/generation/start', { project_id: 'secret-project', goal: 'g', previous_job_id: '{job}' }],
+  ['POST', '/v1/orgs', { name: 'mine' }],
+  ['POST', '/v1/keys?orgId=default', { name: 'x' }],
+  ['POST', '/v1/keys', { name: 'x', operator: true }],
+  ['GET', '/v1/keys?orgId=default'],
+  ['GET', '/v1/usage?orgId=default'],
+  ['POST', '/v1/admin/fsck', {}],
+];
+
+/** E2B's face: requests about one thing of the default organisation. */
+const E2B: readonly Asked[] = [
+  ['GET', '/sandboxes/{sandbox}'],
+  ['DELETE', '/sandboxes/{sandbox}'],
+  ['POST', '/sandboxes/{sandbox}/pause'],
+  ['POST', '/sandboxes/{sandbox}/connect', { timeout: 5 }],
+  ['POST', '/v2/sandboxes/{sandbox}/connect', { timeout: 5 }],
+  ['POST', '/sandboxes/{sandbox}/resume', { timeout: 5 }],
+  ['POST', '/sandboxes/{sandbox}/fork', {}],
+  ['POST', '/sandboxes/{sandbox}/snapshots', {}],
+  ['POST', '/sandboxes/{sandbox}/timeout', { timeout: 5 }],
+  ['POST', '/sandboxes/{sandbox}/refreshes', { duration: 5 }],
+  ['PUT', '/sandboxes/{sandbox}/network', {}],
+  ['GET', '/sandboxes/{sandbox}/metrics'],
+  ['GET', '/sandboxes/{sandbox}/logs'],
+  ['GET', '/v2/sandboxes/{sandbox}/logs'],
+  ['POST', '/sandboxes', { templateID: '{template}' }],
+  ['POST', '/v2/sandboxes', { templateID: '{template}' }],
+  ['POST', '/v2/sandboxes', { templateID: '{checkpoint}' }],
+  ['GET', '/templates/{template}'],
+  ['GET', '/templates/{template}/tags'],
+  ['GET', '/templates/aliases/{template}'],
+  ['DELETE', '/templates/{template}'],
+];
+const E2B_LISTS = ['/sandboxes', '/v2/sandboxes', '/snapshots', '/templates', '/v2/templates'];
+
+async function refuses(...[method, url, body]: Asked): Promise<void> {
+  const answer = await server.ask(method as 'GET', fill(url), {
+    key: server.keys.other,
+    ...(body === undefined ? {} : { body: JSON.parse(fill(JSON.stringify(body))) }),
+  });
+  expect([403, 404], `${method} ${url}: ${answer.statusCode} ${answer.body}`).toContain(answer.statusCode);
+  hidesEverything(answer.body, `${method} ${fill(url)} ${fill(JSON.stringify(body ?? ''))}`);
+}
+
+/** No id or name of the default organisation is in the answer, except what the request named itself. */
+function hidesEverything(text: string, asked: string): void {
+  for (const id of [...Object.values(ids), 'secret-input', 'secret-thread', 'secret-key']) {
+    if (!asked.includes(id)) expect(text).not.toContain(id);
+  }
+}
+
+/** Fastify prints a tree in which each line goes on where the line above it, further left, ended. */
+function routesIn(tree: string): string[] {
+  const above: string[] = [];
+  return tree.split('\n').flatMap((line) => {
+    const [, indent = '', part = '', methods] = /^([│ ]*)[├└]── (\S*)(?: \(([A-Z, ]+)\))?/.exec(line) ?? [];
+    const depth = indent.length / 4;
+    above.length = depth;
+    above.push(part);
+    const path = above.join('');
+    return methods === undefined ? [] : methods.split(', ').map((method) => `${method} ${path}`);
+  });
+}
+
+describe("a key of another organisation on the default organisation's things", () => {
+  it('is refused by every route of the OpenAPI document that names one in its path (R104, R44)', async () => {
+    const document: ApiDocument = (await server.ask('GET', '/v1/openapi.json', { key: null })).json();
+    const routes = routesOf(document).filter(({ path }) => path.includes('{'));
+    expect(routes.length).toBeGreaterThan(40);
+    for (const { method, path } of routes) {
+      const name = `${method} ${path}`;
+      if (SOCKETS.includes(name)) continue;
+      const { query = '', body } = WELL_FORMED[name] ?? {};
+      const needsBody = ['POST', 'PATCH'].includes(method);
+      await refuses(method, pathOf(path) + query, body ?? (needsBody ? {} : undefined));
+    }
+  });
+
+  it('is in no list of the OpenAPI document (R104)', async () => {
+    const document: ApiDocument = (await server.ask('GET', '/v1/openapi.json', { key: null })).json();
+    const lists = routesOf(document).filter(({ method, path }) => method === 'GET' && !path.includes('{'));
+    for (const { path } of lists) {
+      if (path === '/metrics') continue;
+      const answer = await server.ask('GET', path, { key: server.keys.other });
+      expect(answer.statusCode, path).toBe(200);
+      hidesEverything(answer.body, '');
+      for (const item of answer.json().items ?? [])
+        expect(item.id, `${path} lists the default organisation`).not.toBe('default');
+    }
+  });
+
+  it.each(NAMING)('is refused where it is named otherwise: %s %s %j (R104)', (...asked) =>
+    refuses(...(asked as unknown as Asked)),
+  );
+
+  it.each(E2B)('is refused by the E2B face: %s %s %j (R104)', (...asked) =>
+    refuses(...(asked as unknown as Asked)),
+  );
+
+  it.each(E2B_LISTS)('is in no list of the E2B face: GET %s (R104)', async (path) => {
+    const answer = await server.ask('GET', path, { key: server.keys.other });
+    expect(answer.statusCode).toBe(200);
+    hidesEverything(answer.body, '');
+  });
+
+  it('is not in the figures of E2B or in the metrics of the server (R104)', async () => {
+    const key = server.keys.other;
+    const figures = await server.ask('GET', `/sandboxes/metrics?sandbox_ids=${ids['sandbox']}`, { key });
+    expect(figures.json().sandboxes).toEqual({});
+    const headers = { 'x-forwarded-for': '10.0.0.1' };
+    for (const asked of [key, server.keys.user])
+      expect((await server.ask('GET', '/metrics', { key: asked, headers })).statusCode).toBe(403);
+    expect((await server.ask('GET', '/metrics', { headers })).statusCode).toBe(200);
+  });
+
+  it.each([
+    ['the path of a port', '/v1/sandboxes/{sandbox}/ports/3000/', {}],
+    ['the headers of a port', '/', { 'torpor-sandbox': '{sandbox}', 'torpor-port': '3000' }],
+    ["E2B's headers", '/', { 'e2b-sandbox-id': '{sandbox}', 'e2b-sandbox-port': '49983' }],
+  ] as const)('neither enters nor wakes a private preview by %s (R104)', async (_, path, headers) => {
+    const filled = Object.entries(headers).map(([name, value]) => [name, fill(value)]);
+    const answer = await fetch(`${url}${fill(path)}`, {
+      headers: { ...Object.fromEntries(filled), 'x-api-key': server.keys.other },
+    });
+    expect([401, 403, 404]).toContain(answer.status);
+  });
+
+  it('every route of the E2B face is in this file (R104)', () => {
+    const known = [...E2B.map(([method, path]) => `${method} ${path}`), ...E2B_LISTS.map((p) => `GET ${p}`)];
+    const covered = new Set(known.map((name) => name.replace(/\{\w+\}/g, ':id')));
+    for (const other of ['GET /sandboxes/metrics', 'POST /v2/sandboxes', 'POST /sandboxes'])
+      covered.add(other);
+    const found = routesIn(server.app.server.printRoutes());
+    expect(found.length).toBeGreaterThan(60);
+    const isElsewhere = (name: string) =>
+      /^HEAD |^\w+ \/(v1|api|health|metrics)\b|^\w+ \/(volumes|secrets|files)\b/.test(name);
+    const missing = found.filter((name) => !isElsewhere(name) && !covered.has(name));
+    // Answered 501 whoever asks, without a look at anything.
+    expect(missing.filter((name) => !/templates/.test(name))).toEqual([]);
+  });
+
+  it('has changed nothing by any of that (R104)', async () => {
+    expect(await snapshotRows()).toBe(before);
+  });
+});

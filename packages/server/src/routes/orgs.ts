@@ -1,0 +1,134 @@
+/** Organisations, for operator keys; any other key sees its own organisation. */
+import {
+  changeOrgRequestSchema,
+  createOrgRequestSchema,
+  orgDetailsSchema,
+  orgIdSchema,
+  orgViewSchema,
+  pageSchema,
+} from '@torpor/protocol';
+import { z } from 'zod';
+import { requireOperator, requireOrg } from '../http/org-id.ts';
+import { errors, json, limitQuery } from '../http/route-schema.ts';
+import type { RoutesApp } from '../http/routes-app.ts';
+import { changeOrg, createOrg, deleteOrg, getOrg, pageOfOrgs } from '../orgs/manage.ts';
+import type { RouteParts } from '../parts.ts';
+
+const params = z.object({ id: orgIdSchema });
+const config = { orgId: 'operator' } as const;
+
+export function orgRoutes(app: RoutesApp, parts: RouteParts): void {
+  const { replays } = parts;
+  const tags = ['organisations'];
+
+  app.get(
+    '/v1/orgs',
+    {
+      schema: {
+        operationId: 'listOrgs',
+        summary: 'Organisations',
+        description: 'An operator key sees all of them, any other key its own.',
+        tags,
+        querystring: z.strictObject({ limit: limitQuery, cursor: orgIdSchema.or(z.literal('')).optional() }),
+        response: { 200: json('One page, in the order of ids.', pageSchema(orgViewSchema)), ...errors() },
+      },
+    },
+    async ({ identity, query, bound }) => {
+      const { limit, cursor = '' } = query;
+      if (identity.operator) return bound.run(() => pageOfOrgs(parts, cursor, limit));
+      const { used: _, ...own } = await bound.run(() => getOrg(parts, identity.org));
+      return { items: cursor < own.id ? [own] : [], nextCursor: null };
+    },
+  );
+
+  app.post(
+    '/v1/orgs',
+    {
+      schema: {
+        operationId: 'createOrg',
+        summary: 'Make an organisation',
+        description: 'For operator keys. Its first key is made by `POST /v1/keys?orgId=`.',
+        tags,
+        body: createOrgRequestSchema,
+        response: {
+          201: json('It is made.', orgDetailsSchema),
+          ...errors('forbidden', 'conflict', 'idempotency_mismatch'),
+        },
+      },
+    },
+    async (request, reply) => {
+      requireOperator(request.identity);
+      const made = await request.bound.run(() =>
+        replays.once(request, '', async () => ({ body: await createOrg(parts, request.body) })),
+      );
+      return reply.code(201).send(made);
+    },
+  );
+
+  app.get(
+    '/v1/orgs/:id',
+    {
+      config,
+      schema: {
+        operationId: 'getOrg',
+        summary: 'One organisation, its quotas, and what counts against them now',
+        tags,
+        params,
+        response: { 200: json('As it is.', orgDetailsSchema), ...errors('forbidden', 'not_found') },
+      },
+    },
+    async ({ identity, params: { id }, bound }) => {
+      const org = requireOrg(identity, id);
+      return bound.run(() => getOrg(parts, org));
+    },
+  );
+
+  app.patch(
+    '/v1/orgs/:id',
+    {
+      config,
+      schema: {
+        operationId: 'changeOrg',
+        summary: 'Change quotas',
+        description:
+          'For operator keys. A quota that is not named stays, null lifts it. One below what is used takes nothing ' +
+          'away: it refuses what would add to it.',
+        tags,
+        params,
+        body: changeOrgRequestSchema,
+        response: { 200: json('As it is now.', orgDetailsSchema), ...errors('forbidden', 'not_found') },
+      },
+    },
+    async (request) => {
+      requireOperator(request.identity);
+      return request.bound.run(() => changeOrg(parts, request.params.id, request.body));
+    },
+  );
+
+  app.delete(
+    '/v1/orgs/:id',
+    {
+      config,
+      schema: {
+        operationId: 'deleteOrg',
+        summary: 'Delete an organisation that has nothing left',
+        description:
+          'For operator keys. Refused while it has sandboxes, kept checkpoints, templates, sessions, builds or ' +
+          'keys; `details` counts them. Its name is not given away again.',
+        tags,
+        params,
+        response: {
+          200: json('As it was.', orgViewSchema),
+          ...errors('forbidden', 'not_found', 'conflict', 'idempotency_mismatch'),
+        },
+      },
+    },
+    async (request) => {
+      requireOperator(request.identity);
+      const { id } = request.params;
+      return request.bound.run(() =>
+        replays.once(request, id, async () => ({ body: await deleteOrg(parts, id) })),
+      );
+    },
+  );
+}
