@@ -34,6 +34,10 @@ export interface Settings {
   /** A difference between wall clock and monotonic clock larger than this is a jump. */
   readonly clockJumpMs: number;
   readonly defaultIdleMs: number;
+  /** How long after a start, or after a job was added, the ends of jobs are waited for. */
+  readonly jobWatchDelayMs: number;
+  /** How long a watch that was cut off waits before it looks again. */
+  readonly jobWatchRetryMs: number;
 }
 
 export const DEFAULT_SETTINGS: Settings = {
@@ -56,4 +60,6 @@ export const DEFAULT_SETTINGS: Settings = {
   scrubEveryMs: 7 * 24 * 3_600_000,
   clockJumpMs: 5_000,
   defaultIdleMs: 300_000,
+  jobWatchDelayMs: 200,
+  jobWatchRetryMs: 1_000,
 };

@@ -33,6 +33,12 @@ export const errorBodySchema = z
 export const evidenceSchema = z.enum(['running', 'frozen', 'gone', 'unknown', 'ledger']);
 export type Evidence = z.infer<typeof evidenceSchema>;
 
+/** A service as a sandbox has it: as it was asked for, with the job that tracks it. */
+export const declaredServiceSchema = serviceSchema
+  .extend({ jobId: idSchema('job') })
+  .meta({ id: 'DeclaredService' });
+export type DeclaredService = z.infer<typeof declaredServiceSchema>;
+
 export const sandboxViewSchema = z
   .object({
     id: idSchema('sbx'),
@@ -57,7 +63,7 @@ export const sandboxViewSchema = z
     fallback: z.array(fallbackSchema),
     preview: z.enum(['public', 'private']),
     metadata: z.record(z.string(), z.string()),
-    services: z.array(serviceSchema),
+    services: z.array(declaredServiceSchema),
     network: networkSchema,
     resources: resourcesSchema,
     lost: z.array(lossSchema),

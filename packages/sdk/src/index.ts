@@ -1,4 +1,5 @@
 export {
+  type AnyJobView,
   type BuildCancelled,
   type BuildDocs,
   type BuildEvent,
@@ -25,6 +26,8 @@ export {
   type ForkRequest,
   type Health,
   type JobId,
+  type JobLoss,
+  type JobState,
   type Loss,
   type Network,
   type OperationId,
@@ -46,6 +49,7 @@ export {
   type SessionView,
   type SnapshotRequest,
   TorporError,
+  type TrackedJobView,
   type TurnId,
   type TurnReply,
   type TurnState,
@@ -58,6 +62,7 @@ export * from './errors.ts';
 export type { FollowOptions } from './event-stream.ts';
 export type { Command, ExecEvent } from './exec.ts';
 export type { FileOptions, Files } from './files.ts';
+export type { EndJobOptions, JobFilter, Jobs, SandboxJobs } from './jobs.ts';
 export type { MutationOptions, ReadOptions } from './json-calls.ts';
 export type { OperationFilter } from './operations.ts';
 export type { OutputEvent, OutputOptions } from './output.ts';

@@ -1,9 +1,17 @@
 /** Answers as the server would give them, to be changed where a test says so. */
-import type { CheckpointView, EventView, OperationView, ProcessView, SandboxView } from '@torpor/protocol';
+import type {
+  CheckpointView,
+  EventView,
+  OperationView,
+  ProcessView,
+  SandboxView,
+  TrackedJobView,
+} from '@torpor/protocol';
 
 export const SANDBOX_ID = 'sbx_aaaaaaaaaaaaaaaaaaaa';
 export const CHECKPOINT_ID = 'ckpt_bbbbbbbbbbbbbbbbbbbb';
 export const OPERATION_ID = 'op_cccccccccccccccccccc';
+export const JOB_ID = 'job_dddddddddddddddddddd';
 
 export function sandboxView(more: Partial<SandboxView> = {}): SandboxView {
   return {
@@ -83,6 +91,7 @@ export function operationView(more: Partial<OperationView> = {}): OperationView 
 export function processView(more: Partial<ProcessView> = {}): ProcessView {
   return {
     id: null,
+    jobId: null,
     kind: 'process',
     pid: 1,
     command: 'true',
@@ -90,6 +99,29 @@ export function processView(more: Partial<ProcessView> = {}): ProcessView {
     status: 'running',
     reason: null,
     startedAt: null,
+    ...more,
+  };
+}
+
+export function jobView(more: Partial<TrackedJobView> = {}): TrackedJobView {
+  return {
+    id: JOB_ID,
+    kind: 'process',
+    sandboxId: SANDBOX_ID,
+    name: null,
+    command: 'sleep 1000',
+    cwd: null,
+    pid: 7,
+    state: 'running',
+    generation: 1,
+    restarts: 0,
+    forkedFrom: null,
+    createdAt: 1_000,
+    startedAt: 1_000,
+    endedAt: null,
+    exitCode: null,
+    signal: null,
+    lost: null,
     ...more,
   };
 }

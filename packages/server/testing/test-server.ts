@@ -21,6 +21,7 @@ import { Metrics } from '../src/observe/metrics.ts';
 import { OperationTrace } from '../src/observe/operation-trace.ts';
 import { reportTo } from '../src/observe/report.ts';
 import type { AppParts } from '../src/parts.ts';
+import { agentProcesses } from '../src/sandbox/agent-processes.ts';
 import { agentInside } from '../src/sessions/agent-inside.ts';
 import { DEFAULT_SERVER_SETTINGS, type ServerSettings } from '../src/settings.ts';
 import { openUploads } from '../src/uploads.ts';
@@ -79,6 +80,7 @@ export async function testServer(options: TestServerOptions = {}): Promise<TestS
       const parts: EngineParts = {
         ...base,
         clock: systemClock,
+        processes: agentProcesses,
         ids: operations,
         runtimes: new Map<string, Runtime>([[runtime.name, runtime]]),
         report: reportTo(logger, metrics),
