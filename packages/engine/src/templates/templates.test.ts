@@ -102,7 +102,9 @@ describe.each(databaseKinds)('a template on %s', (kind) => {
     it('gives way to a service of the sandbox that has the same name', async () => {
       await make('app', { services: [web] });
       const own = { ...web, command: 'serve otherwise' };
-      expect((await engine.create(caller, { template: 'app', services: [own] })).services).toMatchObject([own]);
+      expect((await engine.create(caller, { template: 'app', services: [own] })).services).toMatchObject([
+        own,
+      ]);
     });
 
     it('leaves nothing when it cannot be made: no row, no bytes, no name', async () => {
