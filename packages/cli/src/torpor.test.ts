@@ -432,7 +432,7 @@ describe('job', () => {
     server.answer('GET /v1/jobs/*', { json: build });
     const { code, stderr } = await run('job', 'logs', JOB_ID);
     expect([code, stderr]).toEqual([10, expect.stringContaining('torpor build logs')]);
-    server.answer('GET /v1/jobs/*', errorReply(404, 'not_found', false));
+    server.answer('GET /v1/jobs/*', errorReply(404, 'not_found', 'There is no such job.'));
     expect((await run('job', 'get', JOB_ID)).code).toBe(12);
   });
 });

@@ -12,13 +12,18 @@ import { isServing } from './serving.ts';
 import { adoptProcess, recordEnd } from './track.ts';
 import { agentOf } from './watch.ts';
 
-/** Returns the jobs that it changed or found. */
-export async function compareJobs(ctx: Context, sandbox: Sandbox): Promise<TrackedJob[]> {
+interface Compared {
+  /** The jobs that were found to have ended, and those that nobody had written down. */
+  readonly changed: readonly TrackedJob[];
+  readonly hasRunning: boolean;
+}
+
+export async function compareJobs(ctx: Context, sandbox: Sandbox): Promise<Compared> {
   const { processes } = ctx;
-  if (processes === undefined) return [];
+  if (processes === undefined) return { changed: [], hasRunning: false };
   // Rows first: a process is started before its row is written, so a row without a process has none that is to come.
   const running = await runningJobs(ctx.db, sandbox.id);
-  if (running.length === 0 && ctx.jobWatch.hasCompared(sandbox)) return [];
+  if (running.length === 0 && ctx.jobWatch.hasCompared(sandbox)) return { changed: [], hasRunning: false };
   const agent = await agentOf(ctx, sandbox);
   const found = await within(ctx.clock, ctx.settings.observeMs, 'Listing processes', (signal) =>
     processes.list(agent, signal),
@@ -33,7 +38,10 @@ export async function compareJobs(ctx: Context, sandbox: Sandbox): Promise<Track
     changes.push(await adoptProcess(ctx, sandbox, process));
   }
   ctx.jobWatch.noteCompared(sandbox);
-  return changes.filter((job) => job !== undefined);
+  const changed = changes.filter((job) => job !== undefined);
+  const hasEnded = new Set(changed.filter(({ state }) => state !== 'running').map(({ id }) => id));
+  const hasRunning = [...running, ...changed].some(({ id }) => !hasEnded.has(id));
+  return { changed, hasRunning };
 }
 
 async function settle(

@@ -10,6 +10,7 @@ import {
   type TrackedJobKind,
   type TrackedJobView,
 } from '@torpor/protocol';
+import { valueMarks } from '../database/value-marks.ts';
 import type { Queryable, Row, SqlValue, Transaction } from '../ports/database.ts';
 
 export interface TrackedJob {
@@ -42,7 +43,7 @@ const LIVE = `state IN ('running', 'suspended')`;
 /** More than anybody looks at; older ones that have ended are forgotten. */
 const KEPT = 200;
 
-export function toJob(row: Row): TrackedJob {
+function toJob(row: Row): TrackedJob {
   return {
     id: row['id'],
     org: row['org'],
@@ -191,12 +192,8 @@ export async function saveJobs(tx: Transaction, jobs: readonly TrackedJob[]): Pr
   for (let at = 0; at < jobs.length; at += VALUES_AT_ONCE) {
     const some = jobs.slice(at, at + VALUES_AT_ONCE).map(valuesOf);
     const params = some.flat();
-    const mark = (row: number, column: number, width: number) => `$${row * width + column + 1}`;
-    const rows = some.map(
-      (values, row) => `(${values.map((_, column) => mark(row, column, values.length)).join(', ')})`,
-    );
     await tx.query(
-      `INSERT INTO jobs (${COLUMNS}) VALUES ${rows.join(', ')}
+      `INSERT INTO jobs (${COLUMNS}) VALUES ${valueMarks(some.length, params.length / some.length)}
        ON CONFLICT (id) DO UPDATE SET state = excluded.state, generation = excluded.generation,
          restarts = excluded.restarts, started_at = excluded.started_at, ended_at = excluded.ended_at,
          exit_code = excluded.exit_code, signal = excluded.signal, lost_reason = excluded.lost_reason`,

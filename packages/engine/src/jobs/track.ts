@@ -101,7 +101,10 @@ function runsIn(sandbox: Sandbox, generation: number): boolean {
 }
 
 function movedOn(sandbox: Sandbox): TorporError {
-  return new TorporError('transitioning', `The sandbox is ${sandbox.state}: it has changed meanwhile.`, {
+  return new TorporError('transitioning', 'The sandbox was paused, rolled back or ended meanwhile.', {
     sandboxId: sandbox.id,
+    retryable: false,
+    hint: 'The command may have run, wholly or in part: look before you run it again.',
+    details: { state: sandbox.state, dispatched: true },
   });
 }

@@ -7,6 +7,7 @@ import type {
   OperationId,
   SandboxState,
 } from '@torpor/protocol';
+import { valueMarks } from '../database/value-marks.ts';
 import type { SqlValue, Transaction } from '../ports/database.ts';
 import type { Sandbox } from '../sandbox.ts';
 
@@ -56,19 +57,13 @@ async function appendSome(tx: Transaction, sandbox: Sandbox, lines: readonly Lin
     params.push(...valuesOf(before, after, line, ++position));
     before = after;
   }
-  const width = params.length / lines.length;
-  const rows = lines.map((_, row) => `(${marks(row * width, width)})`).join(', ');
   await tx.query(
     `INSERT INTO events (sandbox_id, seq, position, id, org, at, type, previous_seq, previous_state, state,
        generation, base_id, checkpoint_id, operation_id, data)
-     VALUES ${rows}`,
+     VALUES ${valueMarks(lines.length, params.length / lines.length)}`,
     params,
   );
   return before;
-}
-
-function marks(before: number, count: number): string {
-  return Array.from({ length: count }, (_, i) => `$${before + i + 1}`).join(', ');
 }
 
 function following(sandbox: Sandbox, line: Line): Sandbox {

@@ -108,11 +108,12 @@ export async function compare(ctx: Context, desk: Desk, sandbox: Sandbox, round:
 /** Jobs whose processes have ended, and processes that ought to be jobs. */
 async function compareJobsOf(ctx: Context, sandbox: Sandbox, round: Round): Promise<void> {
   try {
-    for (const { id, state } of await compareJobs(ctx, sandbox)) {
+    const { changed, hasRunning } = await compareJobs(ctx, sandbox);
+    for (const { id, state } of changed) {
       round.repaired++;
       record(round, { sandboxId: sandbox.id, org: sandbox.org, what: `its job ${id} was found ${state}` });
     }
-    if (!ctx.jobWatch.isWatching(sandbox.id)) ctx.jobWatch.begin(sandbox.id);
+    if (hasRunning && !ctx.jobWatch.isWatching(sandbox.id)) ctx.jobWatch.begin(sandbox.id);
   } catch (thrown) {
     // An agent that cannot be asked says nothing about its processes.
     ctx.report('comparing jobs failed', { sandboxId: sandbox.id, error: thrown });
