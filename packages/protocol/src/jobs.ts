@@ -32,7 +32,7 @@ export function hasJobEnded(state: JobState): boolean {
 
 /** Why a job is lost, each with the sentence that people read. */
 export const JOB_LOSSES = {
-  files_only_pause: 'The sandbox was paused and only its files were kept.',
+  files_only_pause: 'The sandbox was paused and only its files were kept. A service starts again with the sandbox.',
   crash: 'The processes of the sandbox ended unexpectedly; its files were recovered.',
   rollback: 'The sandbox was started from a checkpoint in which the job did not run.',
   fallback: 'The sandbox was started without the memory in which the job ran.',
