@@ -257,7 +257,7 @@ describe.each(databaseKinds)('jobs on %s', (kind) => {
     expect(await states(id)).toEqual({ a: 'running' });
     processes.reachable = true;
     expect((await world.engine.reconcile()).did).toMatchObject([
-      { sandboxId: id, what: /was found completed/ },
+      { sandboxId: id, what: expect.stringMatching(/was found completed/) },
     ]);
   });
 
