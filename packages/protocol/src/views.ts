@@ -72,6 +72,12 @@ const sandboxCheckpointHealthSchema = z.object({
   parts: z.array(checkpointPartSchema),
 });
 
+/** A service as a sandbox has it: as it was asked for, with the job that tracks it. */
+export const declaredServiceSchema = serviceSchema
+  .extend({ jobId: idSchema('job') })
+  .meta({ id: 'DeclaredService' });
+export type DeclaredService = z.infer<typeof declaredServiceSchema>;
+
 export const sandboxViewSchema = z
   .object({
     id: idSchema('sbx'),
@@ -98,7 +104,7 @@ export const sandboxViewSchema = z
     fallback: z.array(fallbackSchema),
     preview: z.enum(['public', 'private']),
     metadata: z.record(z.string(), z.string()),
-    services: z.array(serviceSchema),
+    services: z.array(declaredServiceSchema),
     network: networkSchema,
     resources: resourcesSchema,
     lost: z.array(lossSchema),
