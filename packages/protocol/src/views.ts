@@ -2,7 +2,7 @@
 import { z } from 'zod';
 import { ERROR_CODES } from './errors.ts';
 import { idSchema } from './ids.ts';
-import { networkSchema, resourcesSchema, serviceSchema } from './requests.ts';
+import { networkSchema, serviceSchema } from './requests.ts';
 import {
   checkpointHealthSchema,
   checkpointStateSchema,
@@ -33,6 +33,14 @@ export const errorBodySchema = z
 export const evidenceSchema = z.enum(['running', 'frozen', 'gone', 'unknown', 'ledger']);
 export type Evidence = z.infer<typeof evidenceSchema>;
 
+/** Without the bounds of a request: they may have changed since the sandbox was made. */
+const resourcesViewSchema = z.object({
+  memoryMb: z.number().optional(),
+  cpus: z.number().optional(),
+  processes: z.number().optional(),
+  diskMb: z.number().optional(),
+});
+
 export const sandboxViewSchema = z
   .object({
     id: idSchema('sbx'),
@@ -59,7 +67,7 @@ export const sandboxViewSchema = z
     metadata: z.record(z.string(), z.string()),
     services: z.array(serviceSchema),
     network: networkSchema,
-    resources: resourcesSchema,
+    resources: resourcesViewSchema,
     lost: z.array(lossSchema),
     reason: z.string().nullable(),
     /** What is under way with it. */
