@@ -206,7 +206,7 @@ describe.skipIf(why !== null)(
         await engine.reconcile();
 
         const another = await engine.create(caller, { template: 'counted' });
-        expect(another.services).toEqual([service]);
+        expect(another.services).toMatchObject([service]);
         expect(await ask(instanceOf(another))).toEqual({ who, count: 3, place: 'template' });
         await engine.kill(caller, another.id);
         await engine.deleteTemplate('org', 'counted');
