@@ -35,22 +35,24 @@ export const KEYRING = '/usr/share/keyrings/debian-archive-keyring.gpg';
 const BOUND_MS = 120_000;
 
 /**
- * A usable runsc, looked for where the server looks: on the path, in the data directory, machine-wide.
+ * Whether there is a usable runsc where the server looks: on the path, in the data directory, machine-wide.
  * @param {{ path?: string, dataDir?: string, machineWide?: string }} [places]
- * @returns {string | undefined}
  */
-export function findRunsc({ path = process.env['PATH'] ?? '', dataDir, machineWide = MACHINE_WIDE } = {}) {
+export function hasUsableRunsc({
+  path = process.env['PATH'] ?? '',
+  dataDir,
+  machineWide = MACHINE_WIDE,
+} = {}) {
   const data = dataDir ?? (process.env['TORPOR_DATA_DIR'] || join(homedir(), '.torpor'));
   const versions = existsSync(machineWide) ? readdirSync(machineWide) : [];
-  const newest = versions.sort((one, other) => other.localeCompare(one, 'en', { numeric: true }));
   const directories = [
     ...path.split(':'),
     join(data, 'gvisor', 'runsc'),
-    ...newest.map((version) => join(machineWide, version)),
+    ...versions.map((version) => join(machineWide, version)),
   ];
   return directories
     .flatMap((directory) => commandOnPath('runsc', directory) ?? [])
-    .find((program) => isNewEnough(versionOf(program)));
+    .some((program) => isNewEnough(versionOf(program)));
 }
 
 /**

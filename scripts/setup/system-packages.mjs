@@ -13,7 +13,7 @@ import {
 } from '../../packages/runtimes/src/gvisor/binaries/build.mjs';
 import { commandOnPath } from './command-on-path.mjs';
 import { findPostgres } from './postgresql.mjs';
-import { fetchRunsc, findRunsc, KEYRING } from './runsc.mjs';
+import { fetchRunsc, hasUsableRunsc, KEYRING } from './runsc.mjs';
 
 /**
  * @typedef {object} Need
@@ -63,7 +63,7 @@ const GVISOR = [
   {
     name: "Debian's keys",
     why: 'runsc is fetched from Debian and checked with them',
-    present: () => !canRunGvisor() || existsSync(KEYRING) || findRunsc() !== undefined,
+    present: () => !canRunGvisor() || existsSync(KEYRING) || hasUsableRunsc(),
     packages: ['debian-archive-keyring'],
   },
 ];
@@ -113,7 +113,7 @@ export function installSystemPackages(purpose, say) {
  * @returns {boolean} whether there was anything to do
  */
 export function provideRunsc(say) {
-  if (!canRunGvisor() || findRunsc() !== undefined) return false;
+  if (!canRunGvisor() || hasUsableRunsc()) return false;
   const obstacle = obstacleToInstalling() ?? tryToFetch(say);
   if (obstacle === undefined) return true;
   if (process.env['CI'] === 'true') throw new Error(`runsc must be there on CI, but ${obstacle}`);
@@ -156,7 +156,7 @@ function everySome(step, tell) {
 function tryToFetch(say) {
   try {
     fetchRunsc(say);
-    return findRunsc() === undefined ? 'the one that was fetched does not run' : undefined;
+    return !hasUsableRunsc() ? 'the one that was fetched does not run' : undefined;
   } catch (error) {
     return error instanceof Error ? error.message : String(error);
   }

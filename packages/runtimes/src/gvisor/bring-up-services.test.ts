@@ -5,6 +5,7 @@ import { serviceTag } from '@torpor/envd';
 import type { Service } from '@torpor/protocol';
 import { expect, it } from 'vitest';
 import { serviceProcess } from '../services.ts';
+import { DEFAULT_RUNTIME_SETTINGS } from '../settings.ts';
 import type { AgentSetUp } from './agent-door.ts';
 import { bringUpServices } from './bring-up-services.ts';
 import type { Ground } from './ground.ts';
@@ -33,7 +34,12 @@ function wake({ tagged, listed }: { tagged: readonly ProcessInfo[]; listed: read
   const dial = async () => ({ host: '127.0.0.1', port: 3000 });
   const order = { spec: { services: [web] }, use: 'memory', dial } as unknown as StartOrder;
   const setUp = { agent: { process }, tagged, knocks: [] } as unknown as AgentSetUp & { knocks: [] };
-  const done = bringUpServices({ clock: systemClock } as Ground, order, setUp, unhurried);
+  const done = bringUpServices(
+    { clock: systemClock, settings: DEFAULT_RUNTIME_SETTINGS } as Ground,
+    order,
+    setUp,
+    unhurried,
+  );
   return done.then(() => calls);
 }
 
