@@ -47,6 +47,8 @@ export interface GvisorWorld extends RuntimeUnderTest {
   readonly store: CheckpointStore;
   sharedTemplate(): Promise<SealedCheckpoint>;
   reopen(): Promise<Runtime>;
+  /** Does the work after one server has closed and before the next one opens. */
+  whileClosed(work: () => Promise<void>): Promise<void>;
   adoptRunsc: OpenedRuntime['adoptRunsc'];
   /** An instance that runs, from the memory of the template unless told otherwise. */
   started(spec?: Partial<StartSpec>, from?: SealedCheckpoint, instance?: Instance): Promise<Instance>;
@@ -170,9 +172,16 @@ export async function makeGvisorWorld(options: Partial<GvisorRuntimeOptions> = {
     node,
     adoptRunsc: (runsc) => runtime.adoptRunsc(runsc),
     reopen: async () => {
-      await runtime.close();
-      runtime = await open();
+      await world.whileClosed(async () => {});
       return runtime;
+    },
+    whileClosed: async (work) => {
+      await runtime.close();
+      try {
+        await work();
+      } finally {
+        runtime = await open();
+      }
     },
     sharedTemplate: async () => {
       const isThere =

@@ -96,7 +96,7 @@ export class LimitsWatch {
     if (watched === undefined) return named;
     const { container, rootfs } = watched.record;
     watched.pids ??= await this.#ground.runsc.processes(container);
-    const held = await heldUsage(watched.pids, (await stat(rootfs)).dev, signal);
+    const held = await heldUsage(watched.pids, (await stat(this.#ground.mounts.reach(rootfs))).dev, signal);
     return { bytes: named.bytes + held.bytes, entries: named.entries + held.entries };
   }
 

@@ -21,7 +21,7 @@ import { serverTag } from './instance-names.ts';
 import { openOverlayLayers } from './layers/overlay-layers.ts';
 import { machineIdentity } from './machine-identity.ts';
 import { Moorings } from './moorings.ts';
-import { shareMounts } from './mount-sharing.ts';
+import { openMountNamespace } from './mount-namespace.ts';
 import { openSandboxNetwork, type SandboxNetworkOptions } from './network/open-network.ts';
 import { OwnedLayers } from './owned-layers.ts';
 import { Runsc } from './runsc.ts';
@@ -68,18 +68,26 @@ export async function gvisorRuntime(options: GvisorRuntimeOptions): Promise<Open
   const instances = at('instances');
   for (const path of [place, berthsDir, instances, at('layers')])
     await writing(path, () => mkdir(path, { recursive: true, mode: 0o700 }));
-  // Roots come and go in these, and must not stay busy in the mount namespace of another sandbox's start.
-  await shareMounts(place, signal);
-
   const shelf = at('guest');
   const tools = await guestTools({ shelf, node, agentDir, tini: await findTini() });
-  const view = new ReadOnlyView(at('view'));
   const runDir = join(RUN, tag);
   const root = join(runDir, 'runsc');
   await mkdir(root, { recursive: true, mode: 0o700 });
   const refused: Ground['refused'] = {
     tell: (refusal) => report('a connection was refused', { ...refusal }),
   };
+  const network = await openSandboxNetwork({
+    owner: { tag, dataDir },
+    onRefusal: (refusal) => refused.tell(refusal),
+    clock,
+    ...options.network,
+  });
+  // After the network, whose first namespace has the directory of network namespaces shared with later mount namespaces.
+  const mounts = await openMountNamespace(
+    { runDir: await realpath(runDir), mounted: await realpath(place) },
+    signal,
+  );
+  const view = new ReadOnlyView(at('view'), mounts);
   const ground: Ground = {
     refused,
     tag,
@@ -87,19 +95,16 @@ export async function gvisorRuntime(options: GvisorRuntimeOptions): Promise<Open
     runDir,
     files: new InstanceFiles(instances),
     berthsDir,
-    layers: await openOverlayLayers({ root: at('layers'), clock, randomBytes }),
+    layers: await openOverlayLayers({ root: at('layers'), clock, randomBytes, mounts }),
     images: new Images({ memory: await memoryForImages(tag), disk: at('images') }),
     owned: new OwnedLayers(at('owned')),
-    network: await openSandboxNetwork({
-      owner: { tag, dataDir },
-      onRefusal: (refusal) => refused.tell(refusal),
-      clock,
-      ...options.network,
-    }),
+    network,
+    mounts,
     runsc: new Runsc({
       program: options.runsc.program,
       root,
       network: 'sandbox',
+      mounts,
       ignoreCgroups: true,
       discardOutput: true,
       clock,
