@@ -15,11 +15,13 @@ import { mkdir, realpath, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { TorporError } from '@torpor/protocol';
 import { runCommand } from './command.ts';
+import { serverTag } from './instance-names.ts';
 import { parseMounts } from './layers/mount-table.ts';
 import { topmostAt } from './layers/overlay-mount.ts';
 import { hostMountPlace, type MountPlace, mountsBelow } from './mount-place.ts';
 import { shareMounts } from './mount-sharing.ts';
 import { Launcher } from './programs/launch.ts';
+import { runDirectory } from './run-directory.ts';
 
 const BOUND_MS = 10_000;
 const CHUNK = 65_536;
@@ -154,6 +156,18 @@ async function pin(file: string, signal: AbortSignal): Promise<void> {
   await program('unshare', [`--mount=${file}`, '--propagation', 'slave', 'true'], signal);
 }
 
+/** Ends the namespace that an earlier server has left. Nothing may run in it; absent is fine. */
+export function removeMountNamespace(runDir: string, signal: AbortSignal): Promise<void> {
+  return unpin(namespaceFile(runDir), signal);
+}
+
+/** The file that pins the namespace of a data directory's sandboxes; undefined when there is none. */
+export async function mountNamespaceOf(dataDir: string): Promise<string | undefined> {
+  const place = await realpath(dataDir).catch(() => dataDir);
+  const file = namespaceFile(runDirectory(serverTag(place)));
+  return isPinned(file) ? file : undefined;
+}
+
 async function unpin(file: string, signal: AbortSignal): Promise<void> {
   const directory = join(file, '..');
   if (isPinned(file)) await program('umount', [file], signal);
@@ -179,14 +193,24 @@ async function takeOverHostMounts(
   { runDir, mounted }: NamespacePlaces,
   signal: AbortSignal,
 ): Promise<void> {
-  const onHost = mountsBelow(hostMountPlace.table(), mounted).map(({ at }) => at);
+  const onHost = mountsOnHost(mounted);
   if (onHost.length === 0) return;
   const copies = mountsBelow(namespace.table(), mounted).map(({ at }) => at);
   if (copies.length > 0 && copies.length >= onHost.length) {
     const aside = await realpath(await made(join(runDir, 'aside')));
     await program('sh', ['-c', MOVE_MOUNTS, 'sh', mounted, aside, ...copies.toReversed()], signal, namespace);
   }
-  for (const at of onHost.toReversed()) await program('umount', ['-l', at], signal);
+  await unmountOnHost(mounted, signal);
+}
+
+/** Unmounts everything at this path and below it in the host's namespace. */
+export async function unmountOnHost(path: string, signal: AbortSignal): Promise<void> {
+  for (const at of mountsOnHost(path).toReversed()) await program('umount', ['-l', at], signal);
+}
+
+/** The places at this path and below it where something is mounted in the host's namespace, topmost last. */
+export function mountsOnHost(path: string): string[] {
+  return mountsBelow(hostMountPlace.table(), path).map(({ at }) => at);
 }
 
 async function made(directory: string): Promise<string> {

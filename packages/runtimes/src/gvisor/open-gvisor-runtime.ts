@@ -22,8 +22,10 @@ import { openOverlayLayers } from './layers/overlay-layers.ts';
 import { machineIdentity } from './machine-identity.ts';
 import { Moorings } from './moorings.ts';
 import { openMountNamespace } from './mount-namespace.ts';
+import { mountsBelow } from './mount-place.ts';
 import { openSandboxNetwork, type SandboxNetworkOptions } from './network/open-network.ts';
 import { OwnedLayers } from './owned-layers.ts';
+import { runDirectory } from './run-directory.ts';
 import { Runsc } from './runsc.ts';
 
 export interface GvisorRuntimeOptions {
@@ -52,9 +54,6 @@ export interface OpenedRuntime extends Runtime {
   adoptRunsc(runsc: { readonly program: string; readonly version: string }): Promise<void>;
 }
 
-/** What lives in memory on the machine: gone after a restart of it, as the sandboxes are. */
-const RUN = '/run/torpor';
-
 export async function gvisorRuntime(options: GvisorRuntimeOptions): Promise<OpenedRuntime> {
   const { agentDir, clock = systemClock, node = process.execPath, report = () => {} } = options;
   const { settings = DEFAULT_RUNTIME_SETTINGS } = options;
@@ -70,7 +69,7 @@ export async function gvisorRuntime(options: GvisorRuntimeOptions): Promise<Open
     await writing(path, () => mkdir(path, { recursive: true, mode: 0o700 }));
   const shelf = at('guest');
   const tools = await guestTools({ shelf, node, agentDir, tini: await findTini() });
-  const runDir = join(RUN, tag);
+  const runDir = runDirectory(tag);
   const root = join(runDir, 'runsc');
   await mkdir(root, { recursive: true, mode: 0o700 });
   const refused: Ground['refused'] = {
@@ -127,6 +126,7 @@ export async function gvisorRuntime(options: GvisorRuntimeOptions): Promise<Open
   await ground.images.open();
   await clearLeftovers(ground, signal);
   await letInAgain(ground);
+  await reportUnmounted(ground);
   const ahead = {
     berths: new Berths(ground, options.ahead),
     moorings: new Moorings(ground, options.moorings),
@@ -215,5 +215,18 @@ async function letInAgain({ files, network }: Ground): Promise<void> {
   for await (const instance of files.list()) {
     const record = files.read(instance);
     if (record !== undefined) await network.reopen(record.container.id, record.network);
+  }
+}
+
+/**
+ * The root of a running sandbox may have been unmounted behind our back (`umount -l`). Its gofer has a mount of its own,
+ * so the sandbox runs on with all its files, and pauses and wakes as any other. The root is not mounted again: two
+ * mounts with the same upper layer would write into each other's files.
+ */
+async function reportUnmounted({ files, mounts, report }: Ground): Promise<void> {
+  for await (const instance of files.list()) {
+    const record = files.read(instance);
+    if (record !== undefined && mountsBelow(mounts.table(), record.rootfs).length === 0)
+      report('the root of a sandbox was unmounted; it runs on with its files', { ...instance });
   }
 }
