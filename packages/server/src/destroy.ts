@@ -9,7 +9,7 @@ import { clearMachine, mountsOnHost, runningContainers } from '@torpor/runtimes'
 
 const run = promisify(execFile);
 
-export interface DestroyOptions {
+interface DestroyOptions {
   /** The address of a PostgreSQL database; the embedded one when absent. */
   readonly database?: string | undefined;
   /** Goes on when the records say that sandboxes run, as after a restart of the machine. Processes still refuse it. */

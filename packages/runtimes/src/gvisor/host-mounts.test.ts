@@ -1,13 +1,14 @@
 /** Nothing of the machine's system, and no root of a sandbox, can be reached through the data directory. */
 import { execFile } from 'node:child_process';
-import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import type { Instance } from '@torpor/engine';
 import { nextOf, paused, startFrom, unhurried } from '@torpor/engine/testing';
-import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from 'vitest';
 import { type GvisorWorld, makeGvisorWorld, whyNoGvisor } from '../../testing/gvisor-world.ts';
+import { clearMachine, runningContainers } from './clear-machine.ts';
 import type { InstanceRecord } from './instance-files.ts';
 import { serverTag } from './instance-names.ts';
 import { namespaceFile } from './mount-namespace.ts';
@@ -145,5 +146,22 @@ describe.skipIf(why !== null)('mounts of the gVisor runtime', { timeout: 120_000
     }
     await world.runtime.destroy(instance, unhurried);
     await rm(precious, { recursive: true });
+  });
+
+  it('go with everything else on the machine when a data directory is cleared that nothing runs from', async () => {
+    const instance = await world.started();
+    const tag = serverTag(world.dataDir);
+    await world.whileClosed(async () => {
+      expect(await runningContainers(world.dataDir)).toHaveLength(1);
+      await world.kill(instance);
+      await vi.waitFor(async () => expect(await runningContainers(world.dataDir)).toEqual([]));
+      await clearMachine(world.dataDir, unhurried);
+      await clearMachine(world.dataDir, unhurried);
+      const table = await readFile('/proc/self/mountinfo', 'utf8');
+      expect(table.split('\n').filter((line) => line.includes(`/run/torpor/${tag}`))).toEqual([]);
+      expect(await readdir('/run/torpor')).not.toContain(tag);
+      expect((await readdir('/run/netns')).filter((name) => name.startsWith(`${tag}-`))).toEqual([]);
+    });
+    expect(await world.runtime.observe(instance, unhurried)).toMatchObject({ is: 'gone', files: true });
   });
 });

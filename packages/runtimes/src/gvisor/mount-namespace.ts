@@ -170,9 +170,10 @@ export async function mountNamespaceOf(dataDir: string): Promise<string | undefi
 
 async function unpin(file: string, signal: AbortSignal): Promise<void> {
   const directory = join(file, '..');
-  if (isPinned(file)) await program('umount', [file], signal);
+  // Lazily: somebody may be about to enter it. The namespace ends with its last process.
+  if (isPinned(file)) await program('umount', ['-l', file], signal);
   while (topmostAt(directory, parseMounts(hostMountPlace.table())) !== undefined)
-    await program('umount', [directory], signal);
+    await program('umount', ['-l', directory], signal);
   await rm(directory, { recursive: true, force: true });
 }
 
