@@ -24,7 +24,17 @@ describe('the server of a data directory', { timeout: 60_000 }, () => {
   });
 
   async function up(): Promise<void> {
-    const args = ['up', '--runtime', 'process', '--port', '0', '--data-dir', dataDir, '--log-level', 'silent'];
+    const args = [
+      'up',
+      '--runtime',
+      'process',
+      '--port',
+      '0',
+      '--data-dir',
+      dataDir,
+      '--log-level',
+      'silent',
+    ];
     const child = startTorpor(args);
     server = child;
     let said = '';

@@ -10,12 +10,12 @@ import { namespaceNames, removeNamespaces } from './network/namespaces.ts';
 import { runDirectory } from './run-directory.ts';
 import { runscProcesses } from './sentries.ts';
 
-/** The containers of this data directory that have a process on this machine. */
+/** What of this data directory has a process on this machine: containers, or processes of which no container is known. */
 export async function runningContainers(dataDir: string): Promise<string[]> {
   const root = join(runDirectory(serverTag(await realpath(dataDir))), 'runsc');
-  return [
-    ...new Set((await runscProcesses(root)).map(({ container, pid }) => container ?? `process ${pid}`)),
-  ];
+  const processes = await runscProcesses(root);
+  const containers = processes.flatMap(({ container }) => container ?? []);
+  return containers.length > 0 ? [...new Set(containers)] : processes.map(({ pid }) => `process ${pid}`);
 }
 
 /**
