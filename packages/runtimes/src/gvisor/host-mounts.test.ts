@@ -16,6 +16,7 @@ import { mountsBelow } from './mount-place.ts';
 
 const run = promisify(execFile);
 const why = await whyNoGvisor();
+const PATIENT = { timeout: 20_000, interval: 100 };
 const MUCH = { maxBuffer: 256 * 1024 * 1024 };
 
 describe.skipIf(why !== null)('mounts of the gVisor runtime', { timeout: 120_000 }, () => {
@@ -154,7 +155,7 @@ describe.skipIf(why !== null)('mounts of the gVisor runtime', { timeout: 120_000
     await world.whileClosed(async () => {
       expect(await runningContainers(world.dataDir)).toHaveLength(1);
       await world.kill(instance);
-      await vi.waitFor(async () => expect(await runningContainers(world.dataDir)).toEqual([]));
+      await vi.waitFor(async () => expect(await runningContainers(world.dataDir)).toEqual([]), PATIENT);
       await clearMachine(world.dataDir, unhurried);
       await clearMachine(world.dataDir, unhurried);
       const table = await readFile('/proc/self/mountinfo', 'utf8');
