@@ -186,7 +186,7 @@ async function leavesMachineClean(dataDir: string, point: string): Promise<void>
   const namespaces = await readdir('/run/netns').catch((): string[] => []);
   const left = [
     ...stdout.split('\n').filter((line) => line.includes(dataDir) || line.includes(`/run/torpor/${tag}/`)),
-    ...mounts.filter((line) => line.includes(dataDir)),
+    ...mounts.filter((line) => line.includes(dataDir) || line.includes(`/run/torpor/${tag}/`)),
     ...namespaces.filter((name) => name.startsWith(`${tag}-`)),
   ];
   if (left.length > 0) throw new Error(`After ${point} this is left on the machine:\n${left.join('\n')}`);

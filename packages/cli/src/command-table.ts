@@ -230,6 +230,18 @@ export const COMMANDS: readonly CommandEntry[] = [
     load: () => import('./commands/usage.ts'),
   },
   {
+    name: 'down',
+    group: SERVER,
+    summary: 'put every sandbox to sleep and stop the server',
+    load: () => import('./commands/down.ts'),
+  },
+  {
+    name: 'destroy',
+    group: SERVER,
+    summary: 'remove a data directory that nothing runs from',
+    load: () => import('./commands/destroy.ts'),
+  },
+  {
     name: 'doctor',
     group: SERVER,
     summary: 'check this machine, and say what to do',

@@ -3,7 +3,9 @@ export {
   type RunningUpgrade,
   type UpgradeOptions,
 } from './gvisor/binaries/upgrade.ts';
+export { clearMachine, runningContainers } from './gvisor/clear-machine.ts';
 export { type HostCheck, hostChecks } from './gvisor/host-checks.ts';
+export { mountNamespaceOf, mountsOnHost } from './gvisor/mount-namespace.ts';
 export {
   type GvisorRuntimeOptions,
   gvisorRuntime,

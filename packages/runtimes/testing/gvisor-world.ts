@@ -2,11 +2,13 @@
  * A gVisor runtime with a store and everything else a test needs, in directories of its own. Opening one takes
  * seconds, so the tests of a file share one; each of them leaves it empty, and says so.
  */
+import { execFile } from 'node:child_process';
 import { mkdtemp, readdir, readFile, realpath, rm, truncate, writeFile } from 'node:fs/promises';
 import { request } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
+import { promisify } from 'node:util';
 import {
   type CheckpointStore,
   type Instance,
@@ -28,6 +30,7 @@ import { type AgentClient, asUser } from '@torpor/envd';
 import { agentAt } from '../src/gvisor/agent-door.ts';
 import { MEMORY, needsOf } from '../src/gvisor/checkpoint-needs.ts';
 import { serverTag } from '../src/gvisor/instance-names.ts';
+import { namespaceFile } from '../src/gvisor/mount-namespace.ts';
 import {
   type GvisorRuntimeOptions,
   gvisorRuntime,
@@ -36,6 +39,8 @@ import {
 import { linuxProcesses } from '../src/linux-processes.ts';
 import { agentBundle } from './agent-bundle.ts';
 import { chosenRunsc } from './chosen-runsc.ts';
+
+const execute = promisify(execFile);
 
 interface Ran {
   readonly output: string;
@@ -47,6 +52,10 @@ export interface GvisorWorld extends RuntimeUnderTest {
   readonly store: CheckpointStore;
   sharedTemplate(): Promise<SealedCheckpoint>;
   reopen(): Promise<Runtime>;
+  /** Does the work after one server has closed and before the next one opens. */
+  whileClosed(work: () => Promise<void>): Promise<void>;
+  /** Runs a program in the mount namespace of the sandboxes' roots. */
+  inNamespace(program: string, ...args: string[]): Promise<string>;
   adoptRunsc: OpenedRuntime['adoptRunsc'];
   /** An instance that runs, from the memory of the template unless told otherwise. */
   started(spec?: Partial<StartSpec>, from?: SealedCheckpoint, instance?: Instance): Promise<Instance>;
@@ -170,9 +179,21 @@ export async function makeGvisorWorld(options: Partial<GvisorRuntimeOptions> = {
     node,
     adoptRunsc: (runsc) => runtime.adoptRunsc(runsc),
     reopen: async () => {
-      await runtime.close();
-      runtime = await open();
+      await world.whileClosed(async () => {});
       return runtime;
+    },
+    whileClosed: async (work) => {
+      await runtime.close();
+      try {
+        await work();
+      } finally {
+        runtime = await open();
+      }
+    },
+    inNamespace: async (program, ...args) => {
+      const file = namespaceFile(join('/run/torpor', serverTag(dataDir)));
+      const { stdout } = await execute('nsenter', [`--mount=${file}`, '--', program, ...args]);
+      return stdout;
     },
     sharedTemplate: async () => {
       const isThere =

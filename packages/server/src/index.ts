@@ -1,6 +1,7 @@
-export { type HostCheck, hostChecks } from '@torpor/runtimes';
+export { type HostCheck, hostChecks, mountNamespaceOf } from '@torpor/runtimes';
 export { type App, buildApp } from './app.ts';
 export { readConfig, type ServerConfig } from './config.ts';
+export { destroyDataDirectory, requireDataDirectory } from './destroy.ts';
 export { keyFileOf } from './keys/first-key.ts';
 export { createKey, pageOfKeys, revokeKey } from './keys/manage.ts';
 export { openLog } from './observe/log.ts';

@@ -8,10 +8,11 @@ export async function checkGvisor(
 ): Promise<Check[]> {
   if (runtime !== undefined && runtime !== '' && runtime !== 'auto' && runtime !== 'gvisor') return [];
   // Only this command needs it, and it brings the whole server along.
-  const { hostChecks } = await import('@torpor/server');
+  const { hostChecks, mountNamespaceOf } = await import('@torpor/server');
   const isWanted = runtime === 'gvisor';
   const checks = await hostChecks({ dataDir, signal });
-  return checks.map(({ name, ok, detail, fix }): Check => {
+  const namespace = await mountNamespaceOf(dataDir);
+  const looks = checks.map(({ name, ok, detail, fix }): Check => {
     const what = `gVisor: ${name}`;
     if (ok) return { is: 'good', what, detail };
     return {
@@ -21,6 +22,16 @@ export async function checkGvisor(
       ...(fix === null ? {} : { todo: sentence(fix) }),
     };
   });
+  return namespace === undefined ? looks : [...looks, mountsCheck(namespace, dataDir)];
+}
+
+/** Roots of sandboxes are not mounted where a shell of the host would find them. */
+function mountsCheck(namespace: string, dataDir: string): Check {
+  return {
+    is: 'good',
+    what: 'gVisor: mounts',
+    detail: `in a namespace of their own; look inside with \`nsenter --mount=${namespace} ls ${dataDir}/gvisor/instances\``,
+  };
 }
 
 function sentence(fix: string): string {

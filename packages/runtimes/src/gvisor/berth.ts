@@ -18,6 +18,7 @@ import type { GuestTools } from './guest/guest-tools.ts';
 import { ociSpec } from './guest/oci-spec.ts';
 import { type InstancePaths, makePlace } from './instance-files.ts';
 import type { LayerId } from './layers/layer-id.ts';
+import { refuseMountsBelow } from './mount-place.ts';
 import type { Bytes } from './network/attached-instance.ts';
 import type { Attachment } from './network/sandbox-network.ts';
 import type { Container, PoisedRestore } from './runsc.ts';
@@ -158,13 +159,14 @@ export interface BerthRemains {
  * that any more. Answers with the bytes that it exchanged with the outside and nobody took before.
  */
 export async function clearBerth(ground: Ground, remains: BerthRemains, signal: AbortSignal): Promise<Bytes> {
-  const { runsc, layers, network, cgroups } = ground;
+  const { runsc, layers, network, cgroups, mounts } = ground;
   const { name, bundle, rootfs, directory } = remains;
   await runsc.end({ id: name, bundle }, signal);
   await layers.unmount(rootfs);
   const bytes = await network.detach(name);
   await runsc.forget(name);
   if (cgroups !== null && !(await cgroups.remove(name))) await emptied(ground, name, signal);
+  refuseMountsBelow(mounts, directory);
   await removeTree(directory);
   return bytes;
 }

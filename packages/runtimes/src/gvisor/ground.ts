@@ -9,6 +9,7 @@ import type { ReadOnlyView } from './guest/read-only-view.ts';
 import type { Images } from './image/images.ts';
 import type { InstanceFiles } from './instance-files.ts';
 import type { Layers } from './layers/layers.ts';
+import type { MountNamespace } from './mount-namespace.ts';
 import type { Refusal } from './network/refusals.ts';
 import type { SandboxNetwork } from './network/sandbox-network.ts';
 import type { OwnedLayers } from './owned-layers.ts';
@@ -20,6 +21,8 @@ export interface Ground {
   readonly place: string;
   /** What is known of containers while the machine runs. */
   readonly runDir: string;
+  /** Where roots and views of this machine are mounted: not in the host's own namespace. */
+  readonly mounts: MountNamespace;
   readonly files: InstanceFiles;
   /** For containers that are nobody's yet. */
   readonly berthsDir: string;

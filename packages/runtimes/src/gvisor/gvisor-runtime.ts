@@ -46,7 +46,7 @@ import { instanceName, instanceOfName } from './instance-names.ts';
 import { LayerMerging } from './layer-merging.ts';
 import { LAYERS_TO_MERGE_FROM } from './layers/overlay-mount.ts';
 import { LimitsWatch } from './limits-watch.ts';
-import { unshareMounts } from './mount-sharing.ts';
+import { hostMountPlace, refuseMountsBelow } from './mount-place.ts';
 import { policyOf } from './network/policy.ts';
 import type { ContainerState } from './runsc.ts';
 import { type Ahead, noSuchInstance, startInstance } from './start.ts';
@@ -367,7 +367,7 @@ export class GvisorRuntime implements Runtime {
 
   /** Lets running sandboxes run, and forgets about them; everything that was made ahead is taken away. */
   async close(): Promise<void> {
-    const { network, cgroups, files, images, base, view, place, runDir, runsc } = this.#ground;
+    const { network, cgroups, files, images, base, view, mounts, runDir, runsc } = this.#ground;
     const { berths, moorings } = this.#ahead;
     await Promise.all([this.#limits.close(), this.#merging.close(), berths.close(), moorings.close()]);
     await network.close();
@@ -375,11 +375,12 @@ export class GvisorRuntime implements Runtime {
     await images.close();
     runsc.close();
     base.close();
-    for await (const _ of files.list()) return;
+    for await (const _ of files.list()) return mounts.leave();
     // Nobody needs what they would see of this machine.
     const unhurried = new AbortController().signal;
     await view.hideAll(unhurried);
-    await unshareMounts(place, unhurried);
+    await mounts.end(unhurried);
+    refuseMountsBelow(hostMountPlace, runDir);
     await rm(runDir, { recursive: true, force: true });
   }
 

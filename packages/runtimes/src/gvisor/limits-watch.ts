@@ -14,6 +14,7 @@ import { heldUsage } from './layers/held-files.ts';
 import type { LayerId } from './layers/layer-id.ts';
 import { chargeOf, LayerWatch, roomOf } from './layers/layer-watch.ts';
 import type { Usage } from './layers/layers.ts';
+import { mountsBelow } from './mount-place.ts';
 
 const MIB = 1024 * 1024;
 const LOOK_EVERY_MS = 500;
@@ -95,8 +96,11 @@ export class LimitsWatch {
     const watched = this.#byLayer.get(id);
     if (watched === undefined) return named;
     const { container, rootfs } = watched.record;
-    watched.pids ??= await this.#ground.runsc.processes(container);
-    const held = await heldUsage(watched.pids, (await stat(rootfs)).dev, signal);
+    const { mounts, runsc } = this.#ground;
+    // Somebody may have unmounted it. The sandbox runs on, but its device is unknown.
+    if (mountsBelow(mounts.table(), rootfs).length === 0) return named;
+    watched.pids ??= await runsc.processes(container);
+    const held = await heldUsage(watched.pids, (await stat(mounts.reach(rootfs))).dev, signal);
     return { bytes: named.bytes + held.bytes, entries: named.entries + held.entries };
   }
 

@@ -6,10 +6,11 @@
  * copy made while one sandbox starts keeps the unmounted root of another for as long as it lives. Mounts below a
  * shared mount are unmounted in all copies at once.
  */
-import { readFile, realpath } from 'node:fs/promises';
+import { realpath } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { TorporError } from '@torpor/protocol';
 import { runCommand } from './command.ts';
+import { hostMountPlace, type MountPlace } from './mount-place.ts';
 
 const BOUND_MS = 10_000;
 
@@ -19,33 +20,33 @@ interface MountPoint {
 }
 
 /** Makes a directory such a place; nothing to do where it is in one already. May be repeated. */
-export async function shareMounts(directory: string, signal: AbortSignal): Promise<void> {
+export async function shareMounts(
+  directory: string,
+  signal: AbortSignal,
+  place: MountPlace = hostMountPlace,
+): Promise<void> {
   const at = await realpath(directory);
-  const holding = holdingMount(await mountPoints(), at);
+  const holding = holdingMount(parseMountPoints(place.table()), at);
   if (holding?.isShared === true) return;
-  if (holding?.path !== at) await mount(['--bind', at, at], signal);
-  await mount(['--make-shared', at], signal);
+  if (holding?.path !== at) await mount(['--bind', at, at], signal, place);
+  await mount(['--make-shared', at], signal, place);
 }
 
 /** Undoes `shareMounts`. What is still mounted below must be unmounted first. */
 export async function unshareMounts(directory: string, signal: AbortSignal): Promise<void> {
   const at = await realpath(directory);
-  if (holdingMount(await mountPoints(), at)?.path !== at) return;
+  if (holdingMount(parseMountPoints(hostMountPlace.table()), at)?.path !== at) return;
   const { status, stderr } = await runCommand('umount', [at], { signal, boundMs: BOUND_MS });
   if (status !== 0) throw failure('umount', at, stderr);
 }
 
-async function mount(args: readonly string[], signal: AbortSignal): Promise<void> {
-  const { status, stderr } = await runCommand('mount', args, { signal, boundMs: BOUND_MS });
+async function mount(args: readonly string[], signal: AbortSignal, { launcher }: MountPlace): Promise<void> {
+  const { status, stderr } = await runCommand('mount', args, { signal, boundMs: BOUND_MS, launcher });
   if (status !== 0) throw failure('mount', args.at(-1) ?? '', stderr);
 }
 
 function failure(program: string, path: string, stderr: string): TorporError {
   return new TorporError('internal', `${program} failed: ${stderr.trim()}`, { details: { path } });
-}
-
-async function mountPoints(): Promise<MountPoint[]> {
-  return parseMountPoints(await readFile('/proc/self/mountinfo', 'utf8'));
 }
 
 /** Later mounts cover earlier ones at the same place, so the last that fits is the one that is seen. */

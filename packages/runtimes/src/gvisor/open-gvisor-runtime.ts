@@ -21,9 +21,11 @@ import { serverTag } from './instance-names.ts';
 import { openOverlayLayers } from './layers/overlay-layers.ts';
 import { machineIdentity } from './machine-identity.ts';
 import { Moorings } from './moorings.ts';
-import { shareMounts } from './mount-sharing.ts';
+import { openMountNamespace } from './mount-namespace.ts';
+import { mountsBelow } from './mount-place.ts';
 import { openSandboxNetwork, type SandboxNetworkOptions } from './network/open-network.ts';
 import { OwnedLayers } from './owned-layers.ts';
+import { runDirectory } from './run-directory.ts';
 import { Runsc } from './runsc.ts';
 
 export interface GvisorRuntimeOptions {
@@ -52,9 +54,6 @@ export interface OpenedRuntime extends Runtime {
   adoptRunsc(runsc: { readonly program: string; readonly version: string }): Promise<void>;
 }
 
-/** What lives in memory on the machine: gone after a restart of it, as the sandboxes are. */
-const RUN = '/run/torpor';
-
 export async function gvisorRuntime(options: GvisorRuntimeOptions): Promise<OpenedRuntime> {
   const { agentDir, clock = systemClock, node = process.execPath, report = () => {} } = options;
   const { settings = DEFAULT_RUNTIME_SETTINGS } = options;
@@ -68,18 +67,26 @@ export async function gvisorRuntime(options: GvisorRuntimeOptions): Promise<Open
   const instances = at('instances');
   for (const path of [place, berthsDir, instances, at('layers')])
     await writing(path, () => mkdir(path, { recursive: true, mode: 0o700 }));
-  // Roots come and go in these, and must not stay busy in the mount namespace of another sandbox's start.
-  await shareMounts(place, signal);
-
   const shelf = at('guest');
   const tools = await guestTools({ shelf, node, agentDir, tini: await findTini() });
-  const view = new ReadOnlyView(at('view'));
-  const runDir = join(RUN, tag);
+  const runDir = runDirectory(tag);
   const root = join(runDir, 'runsc');
   await mkdir(root, { recursive: true, mode: 0o700 });
   const refused: Ground['refused'] = {
     tell: (refusal) => report('a connection was refused', { ...refusal }),
   };
+  const network = await openSandboxNetwork({
+    owner: { tag, dataDir },
+    onRefusal: (refusal) => refused.tell(refusal),
+    clock,
+    ...options.network,
+  });
+  // After the network, whose first namespace has the directory of network namespaces shared with later mount namespaces.
+  const mounts = await openMountNamespace(
+    { runDir: await realpath(runDir), mounted: await realpath(place) },
+    signal,
+  );
+  const view = new ReadOnlyView(at('view'), mounts);
   const ground: Ground = {
     refused,
     tag,
@@ -87,19 +94,16 @@ export async function gvisorRuntime(options: GvisorRuntimeOptions): Promise<Open
     runDir,
     files: new InstanceFiles(instances),
     berthsDir,
-    layers: await openOverlayLayers({ root: at('layers'), clock, randomBytes }),
+    layers: await openOverlayLayers({ root: at('layers'), clock, randomBytes, mounts }),
     images: new Images({ memory: await memoryForImages(tag), disk: at('images') }),
     owned: new OwnedLayers(at('owned')),
-    network: await openSandboxNetwork({
-      owner: { tag, dataDir },
-      onRefusal: (refusal) => refused.tell(refusal),
-      clock,
-      ...options.network,
-    }),
+    network,
+    mounts,
     runsc: new Runsc({
       program: options.runsc.program,
       root,
       network: 'sandbox',
+      mounts,
       ignoreCgroups: true,
       discardOutput: true,
       clock,
@@ -122,6 +126,7 @@ export async function gvisorRuntime(options: GvisorRuntimeOptions): Promise<Open
   await ground.images.open();
   await clearLeftovers(ground, signal);
   await letInAgain(ground);
+  await reportUnmounted(ground);
   const ahead = {
     berths: new Berths(ground, options.ahead),
     moorings: new Moorings(ground, options.moorings),
@@ -210,5 +215,18 @@ async function letInAgain({ files, network }: Ground): Promise<void> {
   for await (const instance of files.list()) {
     const record = files.read(instance);
     if (record !== undefined) await network.reopen(record.container.id, record.network);
+  }
+}
+
+/**
+ * The root of a running sandbox may have been unmounted behind our back (`umount -l`). Its gofer has a mount of its own,
+ * so the sandbox runs on with all its files, and pauses and wakes as any other. The root is not mounted again: two
+ * mounts with the same upper layer would write into each other's files.
+ */
+async function reportUnmounted({ files, mounts, report }: Ground): Promise<void> {
+  for await (const instance of files.list()) {
+    const record = files.read(instance);
+    if (record !== undefined && mountsBelow(mounts.table(), record.rootfs).length === 0)
+      report('the root of a sandbox was unmounted; it runs on with its files', { ...instance });
   }
 }

@@ -13,7 +13,8 @@ import { TorporError } from '@torpor/protocol';
 import { DEFAULT_RUNTIME_SETTINGS, type RuntimeSettings } from '../settings.ts';
 import { isMissing } from '../storage-failure.ts';
 import { type CommandOptions, hung, runCommand } from './command.ts';
-import { type Launcher, type ProgramEnd, type Running, usualLauncher } from './programs/launch.ts';
+import { hostMountPlace, type MountPlace } from './mount-place.ts';
+import type { Launcher, ProgramEnd, Running } from './programs/launch.ts';
 import { plainEnvironment } from './programs/plain-environment.ts';
 import { type Remembered, RootDirectory } from './root-directory.ts';
 import { lastLogged, runscFailure, type Verb } from './runsc-failure.ts';
@@ -33,6 +34,8 @@ export interface RunscOptions {
   readonly discardOutput?: boolean;
   /** Has each process write down what it does, in files of its own. */
   readonly debug?: boolean;
+  /** Where the roots of containers are mounted; in the mount namespace of this process unless said. */
+  readonly mounts?: MountPlace;
   readonly clock?: Clock;
   readonly settings?: RuntimeSettings;
   /** How long each command may take; for tests. */
@@ -116,12 +119,15 @@ export class Runsc {
   readonly #settings: RuntimeSettings;
   readonly #root: RootDirectory;
   readonly #sentries: KnownSentries;
-  readonly #veil = behindVeil();
+  readonly #mounts: MountPlace;
+  readonly #veil: Launcher;
   /** By the container. */
   readonly #poised = new Map<string, Running>();
 
   constructor(options: RunscOptions) {
     this.#options = options;
+    this.#mounts = options.mounts ?? hostMountPlace;
+    this.#veil = behindVeil(this.#mounts.entry);
     this.#clock = options.clock ?? systemClock;
     this.#settings = options.settings ?? DEFAULT_RUNTIME_SETTINGS;
     this.#root = new RootDirectory(options.root, this.#clock);
@@ -377,7 +383,7 @@ export class Runsc {
   /** For those commands that set up the network. */
   #launcherOf({ netns, runsc }: Container): Launcher {
     const hides = netns !== null && runsc?.hideNetworkSettings !== false;
-    return hides ? this.#veil : usualLauncher;
+    return hides ? this.#veil : this.#mounts.launcher;
   }
 
   #programOf({ runsc }: NamedContainer): string {
@@ -393,6 +399,7 @@ export class Runsc {
     return runCommand(program, args, {
       signal,
       boundMs: this.#boundOf(verb),
+      launcher: this.#mounts.launcher,
       ...options,
     });
   }
@@ -429,7 +436,7 @@ export class Runsc {
     // What `create` has made is a member already.
     const isNew = verb !== 'restore' || !(await this.#root.has(id));
     const wrapped = (isNew ? container.entering?.(command) : undefined) ?? command;
-    const launcher = verb === 'create' ? usualLauncher : this.#launcherOf(container);
+    const launcher = verb === 'create' ? this.#mounts.launcher : this.#launcherOf(container);
     const { status } = await this.#run(verb, wrapped, signal, { output, launcher });
     if (status === 0) return;
     const said = await lastLogged(log, before);

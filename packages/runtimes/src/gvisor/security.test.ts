@@ -15,6 +15,7 @@ import { type GvisorWorld, makeGvisorWorld, whyNoGvisor } from '../../testing/gv
 import { AGENT_PORT } from './berth.ts';
 import type { InstanceRecord } from './instance-files.ts';
 import { serverTag } from './instance-names.ts';
+import { findMountNamespace } from './mount-namespace.ts';
 import { EGRESS_PORT, RESOLVER_ADDRESS, RESOLVER_PORT } from './network/firewall.ts';
 import { socketsInNamespace } from './network/namespace-sockets.ts';
 import { runInNamespace, runProgram } from './network/system-program.ts';
@@ -193,6 +194,16 @@ describe.skipIf(why !== null)('from inside a sandbox', { timeout: SLOW }, () => 
     const path = join(world.dataDir, 'gvisor', 'instances', sandboxId, String(generation), 'instance.json');
     return JSON.parse(await readFile(path, 'utf8')) as InstanceRecord;
   };
+  /** Works on a mounted root, which only the mount namespace of the sandboxes has. */
+  const withMounted = async (rootfs: string, work: (root: string) => Promise<void>) => {
+    const namespace = await findMountNamespace(join('/run/torpor', serverTag(world.dataDir)), unhurried);
+    if (namespace === undefined) throw new Error('There is no mount namespace.');
+    try {
+      await work(namespace.reach(rootfs));
+    } finally {
+      namespace.leave();
+    }
+  };
   /** Of the interface that the sandbox is behind. */
   const routerMac = async (instance: Instance) => {
     const { guestAddress } = await recordOf(instance);
@@ -357,7 +368,7 @@ describe.skipIf(why !== null)('from inside a sandbox', { timeout: SLOW }, () => 
       it('cannot speak to sockets of the machine, by path, by name or by one that it can see', async () => {
         const { rootfs } = await recordOf(attacker);
         const planted = `/tmp/planted-${who}`;
-        await bait.plant(join(rootfs, planted));
+        await withMounted(rootfs, (root) => bait.plant(join(root, planted)));
         const paths = [bait.socketPath, `\\0${bait.abstractSocket}`, planted];
         const said = await attempt(
           paths
@@ -395,7 +406,10 @@ describe.skipIf(why !== null)('from inside a sandbox', { timeout: SLOW }, () => 
           unshare -Ur sh -c 'mknod node b ${disk} && head -c 1 node >/dev/null && echo read in a namespace'`);
         expect(said).not.toMatch(/^read/m);
         const { rootfs } = await recordOf(attacker);
-        await expect(stat(join(rootfs, `/tmp/node-${who}`))).rejects.toThrow('ENOENT');
+        await withMounted(rootfs, async (root) => {
+          await expect(stat(join(root, '/tmp'))).resolves.toBeDefined();
+          await expect(stat(join(root, `/tmp/node-${who}`))).rejects.toThrow('ENOENT');
+        });
       });
 
       it('cannot mount a disk or a directory of the machine', async () => {

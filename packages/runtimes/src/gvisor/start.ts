@@ -226,12 +226,12 @@ function incompatible({ id }: SealedCheckpoint, cause: TorporError): TorporError
 }
 
 async function boot(
-  { runsc }: Ground,
+  { runsc, mounts }: Ground,
   { container, rootfs }: Berth,
   credential: string,
   signal: AbortSignal,
 ) {
-  await leaveCredential(rootfs, credential);
+  await leaveCredential(mounts.reach(rootfs), credential);
   await runsc.run(container, signal);
 }
 

@@ -118,13 +118,13 @@ async function bootOnce(
 
 /** Resolves when its services are ready. */
 async function boot(
-  { runsc, clock, settings }: Ground,
+  { runsc, clock, settings, mounts }: Ground,
   order: TemplateOrder,
   { container, rootfs, attachment }: Berth,
   credential: string,
   signal: AbortSignal,
 ): Promise<void> {
-  await leaveCredential(rootfs, credential);
+  await leaveCredential(mounts.reach(rootfs), credential);
   await runsc.run(container, signal);
   const { agent } = await setUpAgent(
     {

@@ -6,7 +6,7 @@
  * file in every namespace. So those of its commands that set up the network (start, run and restore, not create) run
  * where it is hidden: in a mount namespace of their own, in which that directory is covered.
  *
- * The namespace is a slave of the machine's: what is mounted and unmounted there is so in it too, where `shareMounts`
+ * The namespace is a slave of the one in which roots are mounted: what is mounted and unmounted there is so in it too, where `shareMounts`
  * has seen to that. Nothing that runsc leaves running stays in it: the sentry and the gofer go on to roots of their own.
  */
 import { Launcher } from './programs/launch.ts';
@@ -14,7 +14,7 @@ import { Launcher } from './programs/launch.ts';
 /** What is said to the shell is fixed; names come as its arguments. */
 const HIDE = 'mount -t tmpfs -o size=4k torpor /proc/sys/net && exec "$@"';
 
-/** Opened by its first order: what is to be seen there must be shared by then. */
-export function behindVeil(): Launcher {
-  return new Launcher(['unshare', '--mount', '--propagation', 'slave', 'sh', '-c', HIDE, 'sh']);
+/** Opened by its first order: what is to be seen there must be shared by then. `entry` leads to where roots are mounted. */
+export function behindVeil(entry: readonly string[]): Launcher {
+  return new Launcher([...entry, 'unshare', '--mount', '--propagation', 'slave', 'sh', '-c', HIDE, 'sh']);
 }

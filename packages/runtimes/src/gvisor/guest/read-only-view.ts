@@ -7,32 +7,35 @@
  * machine's files. What is bound from a read-only mount is read-only to this machine's kernel.
  */
 import { createHash } from 'node:crypto';
-import { mkdirSync, readFileSync, realpathSync } from 'node:fs';
+import { mkdirSync, realpathSync } from 'node:fs';
 import { mkdir, readdir, rmdir } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { TorporError } from '@torpor/protocol';
 import { isMissing } from '../../storage-failure.ts';
 import { runCommand } from '../command.ts';
+import { hostMountPlace, type MountPlace } from '../mount-place.ts';
 
 const BOUND_MS = 10_000;
 
 export class ReadOnlyView {
   private readonly directory: string;
+  private readonly mounts: MountPlace;
 
   /** `directory` is for nothing else. */
-  constructor(directory: string) {
+  constructor(directory: string, mounts: MountPlace = hostMountPlace) {
     this.directory = directory;
+    this.mounts = mounts;
   }
 
   /** Where to find `source`. May be asked again and again; what was mounted by an earlier server is used. */
   async show(source: string, signal: AbortSignal): Promise<string> {
     const place = join(this.place(), nameOf(source));
-    if (stateOf(mountTable(), place) === 'read-only') return place;
+    if (stateOf(this.mounts.table(), place) === 'read-only') return place;
     await this.unmount(place, signal);
     await mkdir(place, { recursive: true, mode: 0o755 });
-    await program('mount', ['-o', 'bind,ro,nosuid,nodev', '--', source, place], signal);
+    await this.program('mount', ['-o', 'bind,ro,nosuid,nodev', '--', source, place], signal);
     // A mount that could be written would show nobody that it can.
-    if (stateOf(mountTable(), place) === 'read-only') return place;
+    if (stateOf(this.mounts.table(), place) === 'read-only') return place;
     await this.unmount(place, signal);
     throw new TorporError('internal', `${source} cannot be mounted read-only.`, { details: { source } });
   }
@@ -60,7 +63,15 @@ export class ReadOnlyView {
   }
 
   private async unmount(place: string, signal: AbortSignal): Promise<void> {
-    while (stateOf(mountTable(), place) !== 'none') await program('umount', ['-l', '--', place], signal);
+    while (stateOf(this.mounts.table(), place) !== 'none')
+      await this.program('umount', ['-l', '--', place], signal);
+  }
+
+  private async program(name: string, args: readonly string[], signal: AbortSignal): Promise<void> {
+    const { launcher } = this.mounts;
+    const { status, stderr } = await runCommand(name, args, { signal, boundMs: BOUND_MS, launcher });
+    if (status === 0) return;
+    throw new TorporError('internal', `${name} failed: ${stderr.trim()}`, { details: { args } });
   }
 }
 
@@ -71,11 +82,6 @@ function nameOf(source: string): string {
 }
 
 type MountState = 'none' | 'read-only' | 'other';
-
-/** Read in place: the kernel answers at once, and every start waits for it. */
-function mountTable(): string {
-  return readFileSync('/proc/self/mountinfo', 'utf8');
-}
 
 /** Later mounts cover earlier ones. One whose source was deleted shows nothing any more. */
 function stateOf(table: string, place: string): MountState {
@@ -90,12 +96,6 @@ function unescaped(path: string): string {
   return path.replaceAll(/\\([0-7]{3})/g, (_, octal: string) =>
     String.fromCharCode(Number.parseInt(octal, 8)),
   );
-}
-
-async function program(name: string, args: readonly string[], signal: AbortSignal): Promise<void> {
-  const { status, stderr } = await runCommand(name, args, { signal, boundMs: BOUND_MS });
-  if (status === 0) return;
-  throw new TorporError('internal', `${name} failed: ${stderr.trim()}`, { details: { args } });
 }
 
 function ignoreMissing(thrown: unknown): undefined {

@@ -13,9 +13,13 @@ const MOST_BYTES = 1024 ** 3;
 const PART_OF_MACHINE = 1 / 8;
 const PART_OF_FREE = 1 / 2;
 
+export function memoryDirectory(tag: string, shared = SHARED_MEMORY): string {
+  return join(shared, `torpor-${tag}`);
+}
+
 /** Undefined where there is no such place, or somebody else has taken it. */
 export async function memoryForImages(tag: string, shared = SHARED_MEMORY): Promise<ImagePlaces['memory']> {
-  const directory = join(shared, `torpor-${tag}`);
+  const directory = memoryDirectory(tag, shared);
   try {
     const { type, bavail, bsize } = await statfs(shared);
     if (type !== TMPFS) return undefined;

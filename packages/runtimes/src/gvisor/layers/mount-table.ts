@@ -1,16 +1,10 @@
-/** The mounts of this machine as the kernel lists them, in `/proc/self/mountinfo`. */
-import { readFileSync } from 'node:fs';
+/** The mounts of a namespace as the kernel lists them, in `/proc/<pid>/mountinfo`. */
 
 export interface Mount {
   readonly at: string;
   readonly type: string;
   /** Those of the file system, by name; an option without a value has an empty one. */
   readonly options: ReadonlyMap<string, string>;
-}
-
-/** In place: the kernel answers at once, and every start waits for it. */
-export function readMounts(): Mount[] {
-  return parseMounts(readFileSync('/proc/self/mountinfo', 'utf8'));
 }
 
 /**

@@ -10,6 +10,7 @@ import { TorporError } from '@torpor/protocol';
 import { syncDirectory } from '../../durable.ts';
 import { errnoOf } from '../../storage-failure.ts';
 import { Turns } from '../../turns.ts';
+import { hostMountPlace, type MountPlace, refuseMountsBelow } from '../mount-place.ts';
 import { readContents } from './contents.ts';
 import { compareContents, compareCount, recordContents, recordedContents } from './contents-record.ts';
 import { exists } from './exists.ts';
@@ -18,16 +19,8 @@ import { conflict, corrupt, type Place, reading, unreadable, writing } from './l
 import { type LayerId, makeLayerId } from './layer-id.ts';
 import type { Layers, MountedStack, SealRecord, StoredLayer, Unmounted, Usage, Verified } from './layers.ts';
 import { mergeFiles } from './merge.ts';
-import { readMounts } from './mount-table.ts';
-import {
-  mountedStacks,
-  mountOverlay,
-  optionsFor,
-  placeOf,
-  stackOf,
-  stacksOf,
-  topmostAt,
-} from './overlay-mount.ts';
+import { parseMounts } from './mount-table.ts';
+import { mountOverlay, optionsFor, placeOf, stackOf, stacksOf, topmostAt } from './overlay-mount.ts';
 import { packDirectory, unpackDirectory } from './pack.ts';
 import { run } from './program.ts';
 import { isSealed, removeSeal, SealReader, writeSeal } from './seal-record.ts';
@@ -41,6 +34,8 @@ export interface OverlayLayersOptions {
   readonly root: string;
   readonly clock: Clock;
   readonly randomBytes: (n: number) => Uint8Array;
+  /** Where stacks are mounted; in the mount namespace of this process unless said. */
+  readonly mounts?: MountPlace;
 }
 
 export async function openOverlayLayers(options: OverlayLayersOptions): Promise<Layers> {
@@ -51,6 +46,7 @@ export async function openOverlayLayers(options: OverlayLayersOptions): Promise<
 class OverlayLayers implements Layers {
   readonly #root: string;
   readonly #options: OverlayLayersOptions;
+  readonly #mounts: MountPlace;
   readonly #changes = new Turns<LayerId>();
   readonly #verifications = new Turns<LayerId>();
   readonly #seals = new SealReader();
@@ -60,6 +56,7 @@ class OverlayLayers implements Layers {
   constructor(options: OverlayLayersOptions) {
     this.#root = options.root;
     this.#options = options;
+    this.#mounts = options.mounts ?? hostMountPlace;
   }
 
   async create(): Promise<LayerId> {
@@ -83,7 +80,7 @@ class OverlayLayers implements Layers {
       const below = Promise.all(lower.map((id) => this.inspect(id)));
       below.catch(() => {});
       const [path, sealed] = await Promise.all([placeOf(at), isSealed(this.#at(upper))]);
-      const mounts = readMounts();
+      const mounts = parseMounts(this.#mounts.table());
       const there = topmostAt(path, mounts);
       if (there !== undefined) return refuseOther(place, at, stackOf(there), { at, lower, upper });
       this.#refuseMounted(upper, stacksOf(mounts));
@@ -94,7 +91,7 @@ class OverlayLayers implements Layers {
         const isNew = await prepareUpper(this.#at(upper), top, place);
         // Nobody looks at the time before both are done, and each takes a program.
         const tasks = [
-          mountOverlay(this.#root, at, options),
+          mountOverlay(this.#root, at, options, this.#mounts),
           isNew ? matchTime(this.#at(upper), top) : undefined,
         ];
         await Promise.allSettled(tasks);
@@ -104,12 +101,12 @@ class OverlayLayers implements Layers {
   }
 
   unmount(at: string, whenBusy: 'refuse' | 'detach' = 'refuse'): Promise<Unmounted> {
-    return unmountAt(at, whenBusy, this.#options.clock);
+    return unmountAt(at, whenBusy, this.#options.clock, this.#mounts);
   }
 
   async mounted(): Promise<MountedStack[]> {
     const ours: MountedStack[] = [];
-    for (const stack of mountedStacks()) if (await exists(this.#at(stack.upper))) ours.push(stack);
+    for (const stack of this.#mountedStacks()) if (await exists(this.#at(stack.upper))) ours.push(stack);
     return ours;
   }
 
@@ -133,7 +130,7 @@ class OverlayLayers implements Layers {
   reopen(id: LayerId): Promise<void> {
     return this.#changes.take(id, async () => {
       const place = this.#place(id);
-      const isBelow = mountedStacks().some(({ lower }) => lower.includes(id));
+      const isBelow = this.#mountedStacks().some(({ lower }) => lower.includes(id));
       if (isBelow) throw conflict(place, 'lies under a mount and must not be written');
       if (!(await exists(this.#at(id)))) throw conflict(place, 'is not there');
       await writing(place, () => removeSeal(this.#at(id)));
@@ -224,7 +221,8 @@ class OverlayLayers implements Layers {
 
   remove(id: LayerId): Promise<void> {
     return this.#changes.take(id, async () => {
-      this.#refuseMounted(id, mountedStacks());
+      this.#refuseMounted(id, this.#mountedStacks());
+      refuseMountsBelow(this.#mounts, this.#at(id));
       this.#seals.forget(this.#at(id));
       const removing = layerPath(this.#root, id, 'removing');
       await writing({ ...this.#place(id), path: this.#root }, async () => {
@@ -297,6 +295,10 @@ class OverlayLayers implements Layers {
       if (await reading(place, () => exists(this.#root))) throw thrown;
       throw unreadable(place, 'the directory of all layers is not there', thrown);
     }
+  }
+
+  #mountedStacks(): MountedStack[] {
+    return stacksOf(parseMounts(this.#mounts.table()));
   }
 
   #refuseMounted(id: LayerId, stacks: readonly MountedStack[]): void {

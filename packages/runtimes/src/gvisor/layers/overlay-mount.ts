@@ -11,10 +11,11 @@ import { realpath } from 'node:fs/promises';
 import { resolve } from 'node:path';
 import { TorporError } from '@torpor/protocol';
 import { isMissing } from '../../storage-failure.ts';
+import type { MountPlace } from '../mount-place.ts';
 import { FILES, layerName, WORK } from './layer-directory.ts';
 import { isLayerId, type LayerId } from './layer-id.ts';
 import type { MountedStack } from './layers.ts';
-import { type Mount, readMounts } from './mount-table.ts';
+import type { Mount } from './mount-table.ts';
 import { run } from './program.ts';
 
 /**
@@ -53,14 +54,14 @@ export function optionsFor(lower: readonly LayerId[], upper: LayerId): string {
   return options;
 }
 
-export async function mountOverlay(root: string, at: string, options: string): Promise<void> {
+export async function mountOverlay(
+  root: string,
+  at: string,
+  options: string,
+  { launcher }: MountPlace,
+): Promise<void> {
   const args = ['-i', '-n', '-t', 'overlay', '-o', `nosuid,nodev,${options}`, 'overlay', resolve(at)];
-  await run('mount', args, { cwd: root, env: BY_ONE_CALL });
-}
-
-/** The topmost mount at this very place, whoever made it. */
-export async function mountAt(at: string): Promise<Mount | undefined> {
-  return topmostAt(await placeOf(at), readMounts());
+  await run('mount', args, { cwd: root, env: BY_ONE_CALL, launcher });
 }
 
 /** As the kernel calls it. */
@@ -75,11 +76,7 @@ export function topmostAt(place: string, mounts: readonly Mount[]): Mount | unde
   return mounts.findLast((mount) => mount.at === place);
 }
 
-/** Every overlay on this host that is made of layers, be they of this server or of another. */
-export function mountedStacks(): MountedStack[] {
-  return stacksOf(readMounts());
-}
-
+/** Every overlay that is made of layers, be they of this server or of another. */
 export function stacksOf(mounts: readonly Mount[]): MountedStack[] {
   return mounts.flatMap((mount) => stackOf(mount) ?? []);
 }

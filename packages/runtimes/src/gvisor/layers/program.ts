@@ -2,7 +2,7 @@
 import { type ChildProcessByStdio, spawn } from 'node:child_process';
 import type { Readable, Writable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
-import { launch } from '../programs/launch.ts';
+import { type Launcher, usualLauncher } from '../programs/launch.ts';
 import { plainEnvironment } from '../programs/plain-environment.ts';
 
 export interface ProgramOptions {
@@ -14,6 +14,8 @@ export interface ProgramOptions {
 interface RunOptions extends ProgramOptions {
   /** With which it may end as well as with 0. */
   readonly accepted?: readonly number[];
+  /** Where it is started from. */
+  readonly launcher?: Pick<Launcher, 'launch'>;
 }
 
 /** A program that ended otherwise than well. What it said is for people. */
@@ -37,12 +39,12 @@ type Child = ChildProcessByStdio<Writable, Readable, Readable>;
 export async function run(
   program: string,
   args: readonly string[],
-  { cwd, env, signal, accepted = [] }: RunOptions = {},
+  { cwd, env, signal, accepted = [], launcher = usualLauncher }: RunOptions = {},
 ): Promise<string> {
   signal?.throwIfAborted();
   const place = cwd === undefined ? {} : { cwd };
   const order = { program, args, env: { ...plainEnvironment(), ...env }, ...place };
-  const { status, stdout, stderr } = await launch(order, signal);
+  const { status, stdout, stderr } = await launcher.launch(order, signal);
   signal?.throwIfAborted();
   const isWell = status === 0 || (status !== null && accepted.includes(status));
   if (!isWell) throw new ProgramFailure(program, status, said(stderr));

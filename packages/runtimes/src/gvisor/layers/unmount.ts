@@ -1,8 +1,10 @@
 /** Taking a mount away, with patience for whoever is just letting go of it. */
 import type { Clock } from '@torpor/engine';
 import { TorporError } from '@torpor/protocol';
+import type { MountPlace } from '../mount-place.ts';
 import type { Unmounted } from './layers.ts';
-import { mountAt } from './overlay-mount.ts';
+import { parseMounts } from './mount-table.ts';
+import { placeOf, topmostAt } from './overlay-mount.ts';
 import { ProgramFailure, run } from './program.ts';
 
 /** A sandbox that was just killed holds its root for a moment. */
@@ -10,12 +12,18 @@ const PATIENCE_MS = 2000;
 const PAUSE_MS = 50;
 
 /** Several mounts at one place are all taken away. */
-export async function unmountAt(at: string, whenBusy: 'refuse' | 'detach', clock: Clock): Promise<Unmounted> {
+export async function unmountAt(
+  at: string,
+  whenBusy: 'refuse' | 'detach',
+  clock: Clock,
+  place: MountPlace,
+): Promise<Unmounted> {
+  const find = async () => topmostAt(await placeOf(at), parseMounts(place.table()));
   const began = clock.monotonic();
   let result: Unmounted = 'absent';
-  for (let mount = await mountAt(at); mount !== undefined; mount = await mountAt(at)) {
+  for (let mount = await find(); mount !== undefined; mount = await find()) {
     const isLastResort = whenBusy === 'detach' && clock.monotonic() - began >= PATIENCE_MS;
-    const refusal = await umount(mount.at, isLastResort ? ['-l'] : []);
+    const refusal = await umount(mount.at, isLastResort ? ['-l'] : [], place);
     if (refusal === undefined) {
       if (isLastResort) result = 'detached';
       else if (result === 'absent') result = 'unmounted';
@@ -29,9 +37,13 @@ export async function unmountAt(at: string, whenBusy: 'refuse' | 'detach', clock
 }
 
 /** Why it was refused. It says the same when the mount has just gone; whoever asks looks again. */
-async function umount(at: string, options: readonly string[]): Promise<ProgramFailure | undefined> {
+async function umount(
+  at: string,
+  options: readonly string[],
+  { launcher }: MountPlace,
+): Promise<ProgramFailure | undefined> {
   try {
-    await run('umount', ['-i', '-n', ...options, at]);
+    await run('umount', ['-i', '-n', ...options, at], { launcher });
     return undefined;
   } catch (thrown) {
     if (thrown instanceof ProgramFailure) return thrown;

@@ -5,9 +5,10 @@ import { mkdir, mkdtemp, realpath } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { systemClock } from '@torpor/engine';
+import { hostMountPlace } from '../../mount-place.ts';
 import type { LayerId } from '../layer-id.ts';
 import type { Layers } from '../layers.ts';
-import { readMounts } from '../mount-table.ts';
+import { parseMounts } from '../mount-table.ts';
 import { openOverlayLayers } from '../overlay-layers.ts';
 
 /** Why these tests cannot run here, or undefined when they can. */
@@ -74,7 +75,7 @@ export async function makeLayerWorld({ disk }: { readonly disk?: string } = {}):
       return id;
     },
     async dispose() {
-      const left = readMounts()
+      const left = parseMounts(hostMountPlace.table())
         .filter(({ at }) => at.startsWith(`${top}/`) && at !== root)
         .reverse();
       for (const { at } of left) execFileSync('umount', ['-l', at]);

@@ -1,0 +1,45 @@
+/** `torpor destroy`: a data directory with everything in it, when nothing runs from it. */
+import { resolve } from 'node:path';
+import { teach } from '../build-command.ts';
+import type { Define } from '../cli.ts';
+import { confirm } from '../confirm.ts';
+import { CliError } from '../failure.ts';
+
+interface DestroyOptions {
+  yes?: boolean;
+  force?: boolean;
+  database?: string;
+}
+
+export const define: Define = (command, act) => {
+  command
+    .option('-y, --yes', 'do not ask')
+    .option('--force', 'although the records say that sandboxes run, when no process of them is left')
+    .option('--database <url>', 'the PostgreSQL database of the server, if it has one; its rows stay');
+  teach(command, {
+    examples: [
+      ['torpor destroy --data-dir ./data', 'after `torpor down`: all sandboxes, checkpoints and keys in it'],
+      ['torpor destroy --data-dir ./data --yes', 'in a script'],
+    ],
+    seeAlso: ['down', 'doctor'],
+  });
+  command.action(
+    act<DestroyOptions>(async (cli, _, { yes, force = false, database }) => {
+      const { dataDir } = cli.options;
+      if (dataDir === undefined) {
+        throw new CliError('INVALID_ARGUMENT', 'Say which data directory, with --data-dir.');
+      }
+      const path = resolve(cli.io.cwd, dataDir);
+      const { destroyDataDirectory, requireDataDirectory } = await import('@torpor/server');
+      const place = await requireDataDirectory(path);
+      if (!yes && !cli.interactive) {
+        throw new CliError('INVALID_ARGUMENT', `Nobody can be asked. Add --yes to destroy ${place}.`);
+      }
+      if (!yes) await confirm(cli, `Destroy ${place}? Every sandbox, checkpoint and key in it is lost.`);
+      const url = database ?? (cli.io.env['TORPOR_DATABASE_URL'] || undefined);
+      const work = destroyDataDirectory(place, { database: url, force, signal: cli.signal });
+      await cli.during(`Removing ${place}…`, work);
+      cli.answer({ destroyed: place }, () => `${place} is destroyed`);
+    }),
+  );
+};

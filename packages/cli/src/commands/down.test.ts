@@ -1,0 +1,114 @@
+import type { ChildProcess } from 'node:child_process';
+import { once } from 'node:events';
+import { access, mkdir, mkdtemp, readdir, realpath, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { startTorpor, torpor } from '../../testing/run-torpor.ts';
+
+describe('the server of a data directory', { timeout: 60_000 }, () => {
+  let top: string;
+  let dataDir: string;
+  let server: ChildProcess | undefined;
+
+  beforeEach(async () => {
+    top = await realpath(await mkdtemp(join(tmpdir(), 'torpor-down-')));
+    dataDir = join(top, 'data');
+  });
+  afterEach(async () => {
+    if (server?.exitCode === null) {
+      server.kill('SIGTERM');
+      await once(server, 'exit');
+    }
+    await rm(top, { recursive: true });
+  });
+
+  async function up(): Promise<void> {
+    const args = [
+      'up',
+      '--runtime',
+      'process',
+      '--port',
+      '0',
+      '--data-dir',
+      dataDir,
+      '--log-level',
+      'silent',
+    ];
+    const child = startTorpor(args);
+    server = child;
+    let said = '';
+    const ready = new Promise<void>((resolve) => {
+      // Read to the end: a server whose output nobody takes would end.
+      child.stdout?.on('data', (chunk) => {
+        said += String(chunk);
+        if (said.includes('torpor ready')) resolve();
+      });
+    });
+    const ended = once(child, 'exit').then(() => {
+      throw new Error(`The server did not start: ${said}`);
+    });
+    ended.catch(() => {});
+    await Promise.race([ready, ended]);
+  }
+
+  const run = (...args: string[]) => torpor([...args, '--data-dir', dataDir]);
+  const destroy = (...args: string[]) => run('destroy', ...args, '--json');
+  const isThere = (path: string) =>
+    access(path).then(
+      () => true,
+      () => false,
+    );
+
+  it('goes down with every sandbox asleep, and its directory is destroyed only then', async () => {
+    await up();
+    const ids = [(await run('create')).stdout.trim(), (await run('create')).stdout.trim()];
+    expect(ids).toEqual([expect.stringMatching(/^sbx_/), expect.stringMatching(/^sbx_/)]);
+    expect(await destroy('--yes')).toMatchObject({ code: 1, stderr: expect.stringContaining('is in use') });
+
+    const down = await run('down');
+
+    expect(down).toMatchObject({ code: 0, stdout: expect.stringContaining('the server has stopped') });
+    for (const id of ids) expect(down.stdout).toContain(`${id} sleeps in ckpt_`);
+    expect(await run('down')).toMatchObject({ code: 12 });
+    expect(await destroy()).toMatchObject({ code: 10, stderr: expect.stringContaining('--yes') });
+    expect(await isThere(dataDir)).toBe(true);
+    expect(await destroy('--yes')).toMatchObject({ code: 0, stdout: expect.stringContaining(dataDir) });
+    expect(await isThere(dataDir)).toBe(false);
+  });
+
+  it('runs on when a sandbox cannot be paused, unless it is forced', async () => {
+    await up();
+    const id = (await run('create')).stdout.trim();
+    // Nothing can be sealed where nothing can be made.
+    await rm(join(dataDir, 'checkpoints', 'staging'), { recursive: true });
+    await writeFile(join(dataDir, 'checkpoints', 'staging'), '');
+
+    const refused = await run('down');
+    expect(refused).toMatchObject({ code: 1, stdout: expect.stringContaining(`${id} cannot be paused`) });
+    expect((await run('get', id)).code).toBe(0);
+
+    expect(await run('down', '--force')).toMatchObject({
+      code: 1,
+      stdout: expect.stringContaining('the server has stopped'),
+    });
+    expect(await destroy('--yes')).toMatchObject({ code: 1, stderr: expect.stringContaining(id) });
+    // The sandbox that goes on running is taken up again, and ended.
+    await rm(join(dataDir, 'checkpoints', 'staging'));
+    await mkdir(join(dataDir, 'checkpoints', 'staging'));
+    await up();
+    expect((await run('kill', id, '--yes')).code).toBe(0);
+    expect((await run('down')).code).toBe(0);
+  });
+
+  it('is not destroyed when it is not a data directory, or not named', async () => {
+    await mkdir(dataDir);
+    await writeFile(join(dataDir, 'precious'), 'kept');
+    expect(await destroy('--yes')).toMatchObject({
+      code: 10,
+      stderr: expect.stringContaining('not a data directory'),
+    });
+    expect((await torpor(['destroy', '--yes'])).code).toBe(10);
+    expect(await readdir(dataDir)).toEqual(['precious']);
+  });
+});

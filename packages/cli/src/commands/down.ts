@@ -1,0 +1,100 @@
+/** `torpor down`: puts every running sandbox to sleep, and stops the server of this machine. */
+import { readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { SandboxId } from '@torpor/protocol';
+import { teach } from '../build-command.ts';
+import type { Cli, Define } from '../cli.ts';
+import { findConnection, isAlive } from '../connection.ts';
+import { EXIT } from '../exit-codes.ts';
+import { CliError, failureOf } from '../failure.ts';
+
+interface Unpaused {
+  readonly id: SandboxId;
+  readonly why: string;
+}
+
+/** A visitor may wake a sandbox that was just paused, so the list is read again. */
+const ROUNDS = 3;
+const LOOK_EVERY_MS = 100;
+/** Longer than a server waits for what is under way when it stops. */
+const STOP_MS = 120_000;
+const AWAKE = ['creating', 'running', 'pausing', 'resuming'] as const;
+
+export const define: Define = (command, act) => {
+  command.option('--force', 'stop the server although some sandboxes cannot be paused; those go on running');
+  teach(command, {
+    examples: [
+      ['torpor down', 'exits 1, and the server runs on, when a sandbox cannot be paused'],
+      ['torpor down && torpor destroy --data-dir ./data', 'and nothing is left'],
+    ],
+    seeAlso: ['up', 'pause', 'destroy'],
+  });
+  command.action(
+    act<{ force?: boolean }>(async (cli, _, { force = false }) => {
+      const { dataDir } = await findConnection(cli.io, cli.options);
+      const pid = await serverOf(dataDir);
+      const { paused, unpaused } = await pauseAll(cli);
+      const stops = unpaused.length === 0 || force;
+      if (stops) {
+        process.kill(pid, 'SIGTERM');
+        await cli.during('Stopping the server…', ended(pid, cli.signal));
+      }
+      cli.answer({ stopped: stops, paused, unpaused }, () =>
+        [
+          ...unpaused.map(({ id, why }) => `${id} cannot be paused: ${why}`),
+          stops ? 'the server has stopped' : 'the server runs on; --force stops it all the same',
+          ...(stops && unpaused.length > 0 ? ['those that could not be paused go on running'] : []),
+        ].join('\n'),
+      );
+      return unpaused.length === 0 ? EXIT.ok : EXIT.general;
+    }),
+  );
+};
+
+/** The process that holds the data directory, by what it left there. */
+async function serverOf(dataDir: string): Promise<number> {
+  const text = await readFile(join(dataDir, 'server.json'), 'utf8').catch(() => '{}');
+  const { pid } = JSON.parse(text) as { readonly pid?: unknown };
+  if (typeof pid === 'number' && isAlive(pid)) return pid;
+  throw new CliError('NOT_FOUND', `No server of this machine runs with the data directory ${dataDir}.`, {
+    hint: 'Name its data directory with --data-dir. A server elsewhere is stopped where it runs.',
+  });
+}
+
+async function pauseAll(cli: Cli): Promise<{ paused: SandboxId[]; unpaused: Unpaused[] }> {
+  const { sandboxes } = await cli.torpor();
+  const paused = new Set<SandboxId>();
+  const unpaused = new Map<SandboxId, string>();
+  for (let round = 0; round < ROUNDS; round++) {
+    unpaused.clear();
+    const awake: SandboxId[] = [];
+    for await (const { id } of sandboxes.list({ state: AWAKE, signal: cli.signal })) awake.push(id);
+    for (const [index, id] of awake.entries()) {
+      const words = `Putting ${id} to sleep (${index + 1} of ${awake.length})…`;
+      await cli.during(words, sandboxes.pause(id, {}, { signal: cli.signal })).then(
+        ({ checkpoint }) => {
+          paused.add(id);
+          if (!cli.json) cli.line(`${id} sleeps in ${checkpoint.id} (${index + 1} of ${awake.length})`);
+        },
+        async (thrown: unknown) => {
+          cli.signal.throwIfAborted();
+          unpaused.set(id, (await failureOf(thrown)).message);
+        },
+      );
+    }
+    if (awake.length === 0) break;
+  }
+  return { paused: [...paused], unpaused: [...unpaused].map(([id, why]) => ({ id, why })) };
+}
+
+/** The kernel tells only the parent of a process when it has ended. */
+async function ended(pid: number, signal: AbortSignal): Promise<void> {
+  const bound = AbortSignal.any([signal, AbortSignal.timeout(STOP_MS)]);
+  while (isAlive(pid)) {
+    await sleep(LOOK_EVERY_MS, undefined, { signal: bound }).catch(() => {
+      signal.throwIfAborted();
+      throw new CliError('CHECK_FAILED', `The server (process ${pid}) has not stopped; its log says why.`);
+    });
+  }
+}
