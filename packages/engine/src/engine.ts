@@ -44,6 +44,8 @@ import { findKept, type Kept, type KeptPage, letGo, listKept } from './checkpoin
 import { bytesOf, deleteCheckpoint } from './checkpoints/retention.ts';
 import { verifyCheckpoint } from './checkpoints/soundness.ts';
 import { type Context, runtimeOf } from './context.ts';
+import type { DiskReserve } from './disk/reserve.ts';
+import { type DiskState, DiskWatch } from './disk/watch.ts';
 import { Leases } from './idleness.ts';
 import { Notices } from './ledger/notices.ts';
 import { type Cursor, followEvents, newestEvent, readEvents } from './ledger/read.ts';
@@ -126,7 +128,10 @@ function badCursor(id: string): TorporError {
 const SCRUBBED_AT_ONCE = 2;
 
 /** What the engine is given; everything else of its context it makes itself. */
-export type EngineParts = Omit<Context, 'background' | 'stopping'>;
+export type EngineParts = Omit<Context, 'background' | 'stopping' | 'disk'> & {
+  /** Absent: nothing is kept for a full disk. */
+  readonly reserve?: DiskReserve;
+};
 
 export class Engine {
   readonly leases: Leases;
@@ -138,11 +143,14 @@ export class Engine {
   private readonly stopping = new AbortController();
   private readonly leaving = new AbortController();
   private comparing: Promise<Round> | undefined;
+  private collecting: Promise<void> | undefined;
   private askedProviders = Number.NEGATIVE_INFINITY;
   private rounds: Promise<void>[] = [];
 
   constructor(parts: EngineParts) {
-    this.ctx = { ...parts, background: new Background(parts.report), stopping: this.stopping.signal };
+    const { reserve, ...rest } = parts;
+    const background = new Background(parts.report);
+    this.ctx = { ...rest, background, stopping: this.stopping.signal, disk: new DiskWatch(reserve) };
     this.notices = new Notices(parts.clock, parts.settings.noticeAtLeastEveryMs);
     this.desk = new Desk(this.ctx, this.notices);
     this.leases = new Leases(this.ctx);
@@ -157,6 +165,8 @@ export class Engine {
   async start(options: { readonly rounds: boolean } = { rounds: true }): Promise<Round> {
     const { ctx } = this;
     const { settings } = ctx;
+    // First of all, because a full disk needs its reserve for everything below.
+    await this.lookAtDisk().catch((error: unknown) => ctx.report('looking at the disk failed', { error }));
     await claimHome(ctx);
     await heartbeat(ctx);
     await buryOthers(ctx);
@@ -176,7 +186,8 @@ export class Engine {
       this.every(settings.reconcileEveryMs, 'reconcile', () => this.compare());
       this.every(settings.inspectEveryMs, 'looking at checkpoints', () => this.lookAgain());
       this.every(settings.activityEveryMs, 'egress', () => this.countEgress());
-      this.every(settings.collectEveryMs, 'collect', () => collect(ctx));
+      this.every(settings.diskEveryMs, 'looking at the disk', () => this.tendDisk());
+      this.every(settings.collectEveryMs, 'collect', () => this.collect());
       this.every(settings.reconcileEveryMs, 'scrub', () => scrub(ctx, SCRUBBED_AT_ONCE));
     }
     return round;
@@ -439,7 +450,7 @@ export class Engine {
   async reconcile(): Promise<Round> {
     const { ctx } = this;
     const round = await this.compare();
-    await collect(ctx);
+    await this.collect();
     await ctx.db.transaction((tx) => forgetExpiredKeys(tx, ctx.clock.now()));
     await forgetDeadServers(ctx);
     return round;
@@ -500,6 +511,16 @@ export class Engine {
     return this.egress.write();
   }
 
+  /** Looks at the room on the disk now, and keeps the reserve. */
+  lookAtDisk(): Promise<DiskState> {
+    return this.ctx.disk.look(this.ctx);
+  }
+
+  /** What the last look found; undefined before the first. */
+  disk(): DiskState | undefined {
+    return this.ctx.disk.state;
+  }
+
   heartbeat(): Promise<void> {
     return heartbeat(this.ctx);
   }
@@ -547,6 +568,20 @@ export class Engine {
       this.comparing = undefined;
     });
     return this.comparing;
+  }
+
+  /** Never twice at once, for the same reason. */
+  private collect(): Promise<void> {
+    this.collecting ??= collect(this.ctx).finally(() => {
+      this.collecting = undefined;
+    });
+    return this.collecting;
+  }
+
+  /** While room is short, what was given up is removed without waiting for the collector's own round. */
+  private async tendDisk(): Promise<void> {
+    const { level } = await this.lookAtDisk();
+    if (level === 'refusing' || level === 'full') await this.collect();
   }
 
   /** The round of looks; providers are asked less often, since each look is a request to them. */

@@ -4,6 +4,8 @@ export { claimDataDirectory } from './database/data-directory.ts';
 export { migrate } from './database/migrate.ts';
 export { openPostgres } from './database/postgres.ts';
 export { openSqlite } from './database/sqlite.ts';
+export { DiskReserve } from './disk/reserve.ts';
+export type { DiskState } from './disk/watch.ts';
 export type { EngineParts } from './engine.ts';
 export { Engine } from './engine.ts';
 export {

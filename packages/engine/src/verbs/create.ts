@@ -10,6 +10,7 @@ import { start } from '../acts/start.ts';
 import { type Checkpoint, getSealed } from '../checkpoints/checkpoint.ts';
 import { requireForkable } from '../checkpoints/forkable.ts';
 import { type Context, note, requirePause, runtimeOf } from '../context.ts';
+import { refusalForRoom } from '../disk/room.ts';
 import type { Caller, Desk } from '../operations/desk.ts';
 import { insertOperation, type Operation } from '../operations/operation.ts';
 import { newSandboxes, requireRoom } from '../orgs/quota.ts';
@@ -31,6 +32,7 @@ export async function create(
   const runtime = runtimeOf(ctx, base);
   const sandbox = draft(ctx, caller, runtime, template, withDefinition(request, definition));
   const birth: Birth = { sandbox, base, operation: draftCreate(desk, sandbox, request) };
+  const full = await refusalForRoom(ctx);
   let born: Sandbox | undefined;
   const id = await desk
     .acceptNew(
@@ -38,6 +40,7 @@ export async function create(
       request,
       birth.operation,
       async (tx) => {
+        if (full !== undefined) throw full;
         await requireRoom(tx, sandbox.org, newSandboxes(1, sandbox.memoryMb));
         born = await insertBirth(ctx, tx, birth);
       },

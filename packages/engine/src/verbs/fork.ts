@@ -5,6 +5,7 @@ import { start } from '../acts/start.ts';
 import { type Checkpoint, findCheckpoint } from '../checkpoints/checkpoint.ts';
 import { requireReplayable } from '../checkpoints/forkable.ts';
 import { type Context, runtimeOf } from '../context.ts';
+import { refusalForRoom } from '../disk/room.ts';
 import type { Caller, Desk } from '../operations/desk.ts';
 import { endOperation, listChildren, type Operation } from '../operations/operation.ts';
 import { newSandboxes, requireRoom } from '../orgs/quota.ts';
@@ -52,10 +53,12 @@ export async function fork(
       );
     },
   });
+  const full = await refusalForRoom(ctx);
   let claimed: Sandbox | undefined;
   const accepted = await desk.accept(
     { kind: 'fork', sandboxId, caller, request, reason: 'snapshot' },
     async (tx, sandbox, operation) => {
+      if (full !== undefined) throw full;
       // Asked here as well, so that a name that is taken does not cost a freeze.
       if (request.name !== undefined) await refuseTakenSandboxName(tx, sandbox.org, request.name);
       await requireRoomForChildren(tx, sandbox, runtime, request);

@@ -4,6 +4,7 @@ import type { SealPlan } from '../acts/seal.ts';
 import { nameCheckpoint, refuseTakenName } from '../checkpoints/checkpoint.ts';
 import { requireReplayable } from '../checkpoints/forkable.ts';
 import { type Context, note, runtimeOf } from '../context.ts';
+import { refusalForRoom } from '../disk/room.ts';
 import type { Caller, Desk } from '../operations/desk.ts';
 import { endOperation, type Operation } from '../operations/operation.ts';
 import { requireRoom } from '../orgs/quota.ts';
@@ -29,6 +30,7 @@ export async function snapshot(
     kept: true,
     expiresAt: expiresInSeconds === undefined ? null : ctx.clock.now() + expiresInSeconds * 1_000,
   });
+  const full = await refusalForRoom(ctx);
   let claimed: Sandbox | undefined;
   const accepted = await desk.accept(
     { kind: 'snapshot', sandboxId, caller, request, reason: 'snapshot' },
@@ -36,6 +38,7 @@ export async function snapshot(
       if (sandbox.state === 'paused') return keepAttached(ctx, tx, sandbox, operation, plan);
       // Asked here as well, so that a name that is taken does not cost a freeze.
       if (name !== null) await refuseTakenName(tx, sandbox.id, name);
+      if (full !== undefined) throw full;
       await requireRoom(tx, sandbox.org, { checkpoint: true }, sandbox);
       claimed = await claimSeal(ctx, tx, sandbox, operation, plan);
     },
