@@ -1,5 +1,6 @@
 /** Plays a history and checks after every step that what must hold holds. */
 import { isDeepStrictEqual } from 'node:util';
+import { randomIds } from '@torpor/engine';
 import type { CheckpointId, SandboxId, SandboxView } from '@torpor/protocol';
 import { TorporError } from '@torpor/protocol';
 import type { Step, Verb } from './steps.ts';
@@ -141,7 +142,11 @@ export class Player {
 
   private create(server: Server, key: number | null): void {
     const caller = { org: this.org, ...(key === null ? {} : { idempotencyKey: `key-${key}` }) };
-    const request = server.engine.create(caller, { fallback: ['files', 'previous'], idleSeconds: 120 });
+    const request = server.engine.create(caller, {
+      fallback: ['files', 'previous'],
+      idleSeconds: 120,
+      services: [{ name: 'web', command: 'serve' }],
+    });
     this.track(
       server,
       request.then(({ id }) => {
@@ -190,7 +195,16 @@ export class Player {
         });
       case 'rollback':
         return this.rollback(engine, id, n);
+      case 'job':
+        return this.startJob(engine, id);
     }
+  }
+
+  /** A process in the background, which the sandbox may have moved on from by the time it is written down. */
+  private async startJob(engine: Server['engine'], id: SandboxId): Promise<void> {
+    const { generation } = await engine.get(this.org, id);
+    const about = { sandboxId: id, generation, pid: 1, command: 'work', cwd: null };
+    await engine.trackProcess(this.org, { ...about, id: randomIds.next('job') });
   }
 
   /** From here on what the sandbox holds depends on whether it came to pass, so it is read afresh afterwards. */
@@ -221,6 +235,13 @@ export class Player {
        WHERE s.state = 'paused' AND (c.id IS NULL OR c.state <> 'sealed' OR c.sandbox_id <> s.id)`,
     );
     if (bad.length > 0) throw new Error(`Paused without a sealed checkpoint: ${JSON.stringify(bad)}`);
+    const untrue = await this.world.db.query(
+      `SELECT j.id, j.state, s.state AS sandbox FROM jobs j JOIN sandboxes s ON s.id = j.sandbox_id
+       WHERE (j.state = 'running' AND s.state NOT IN ('running', 'pausing', 'killing'))
+          OR (j.state = 'suspended' AND s.state NOT IN ('paused', 'resuming', 'killing'))
+          OR (j.kind = 'service' AND j.state <> 'running' AND s.state = 'running')`,
+    );
+    if (untrue.length > 0) throw new Error(`Jobs do not follow their sandbox: ${JSON.stringify(untrue)}`);
     const [ledger] = await this.world.db.query<{ position: number; count: number; last: number }>(
       `SELECT h.position, COUNT(e.id) AS count, COALESCE(MAX(e.position), 0) AS last
        FROM ledger_head h LEFT JOIN events e ON 1 = 1 GROUP BY h.position`,
@@ -393,6 +414,10 @@ export class Player {
     const left = [];
     for await (const stored of store.list()) left.push(stored);
     if (left.length !== 1) throw new Error(`The store keeps ${JSON.stringify(left)}.`);
+    const alive = await db.query("SELECT id, state FROM jobs WHERE state IN ('running', 'suspended')");
+    if (alive.length > 0) throw new Error(`Jobs outlive their sandboxes: ${JSON.stringify(alive)}`);
+    const captured = await db.query('SELECT job_id, checkpoint_id FROM checkpoint_jobs');
+    if (captured.length > 0) throw new Error(`Deleted checkpoints hold jobs: ${JSON.stringify(captured)}`);
     const undecided = await db.query(
       "SELECT id, state FROM checkpoints WHERE state = 'writing' OR (state = 'deleted' AND removed_at IS NULL)",
     );

@@ -2,7 +2,7 @@
 import { FAULTS, FAULTY_CALLS, type Fault, type FaultyCall } from '@torpor/engine/testing';
 import fc from 'fast-check';
 
-export type Verb = 'pause' | 'resume' | 'snapshot' | 'fork' | 'rollback' | 'kill' | 'lifetime';
+export type Verb = 'pause' | 'resume' | 'snapshot' | 'fork' | 'rollback' | 'kill' | 'lifetime' | 'job';
 
 export type Step =
   | { readonly do: 'create'; readonly server: number; readonly key: number | null }
@@ -52,6 +52,7 @@ const step: fc.Arbitrary<Step> = fc.oneof(
           'rollback',
           'kill',
           'lifetime',
+          'job',
         ] as const),
       ),
       server,

@@ -40,6 +40,13 @@ describe.each(databaseKinds)('the evacuation that dies half-way, on %s', (kind) 
       expect(items[0]).toMatchObject({ id: sandbox.checkpointId, state: 'sealed', health: 'ok' });
     }
     for await (const { what } of engine.audit()) expect.unreachable(what);
+    // The driver's job is never running while its sandbox is not (R98).
+    const jobs = await engine.allJobs('org', id);
+    const followed = { running: 'running', pausing: 'running', paused: 'suspended' } as Record<
+      string,
+      string
+    >;
+    for (const job of jobs) expect(job.state).toBe(followed[sandbox.state]);
     return { sandbox, types: events.map((event) => event.type) };
   }
 
@@ -106,6 +113,13 @@ describe.each(databaseKinds)('the evacuation that dies half-way, on %s', (kind) 
     // The dead server wakes up and goes on where it was: nothing of it gets through (R111).
     bury();
     await evacuation.stop();
-    expect((await agree(id)).sandbox.state).toBe('running');
+    const { types } = await agree(id);
+    expect(types.filter((type) => type.startsWith('job.'))).toEqual([
+      'job.created',
+      'job.suspended',
+      'job.resumed',
+      'job.suspended',
+      'job.resumed',
+    ]);
   });
 });

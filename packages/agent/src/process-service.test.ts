@@ -340,3 +340,29 @@ describe('an unknown user', () => {
     await client.init({ accessToken: '' });
   });
 });
+
+describe('the end of a process', () => {
+  it('is waited for without its output, and told at once when it is over', async () => {
+    await startUntil('read line; exit 5', ({ pid: started }) => started > 0, { tag: 'one' });
+    await startUntil('sleep 1000', ({ pid: started }) => started > 0, { tag: 'two' });
+    const waiting = client.nextEnd(['two', 'one']);
+    const process = { selector: { case: 'tag' as const, value: 'one' } };
+    await client.process.closeStdin({ process });
+    const end = { exited: true, exitCode: 5, status: 'exit status 5' };
+    expect(await waiting).toEqual({ tag: 'one', end });
+    expect(await client.nextEnd(['one'])).toEqual({ tag: 'one', end });
+  });
+
+  it('is nothing for a tag that nobody knows, and a refusal for what is no tag', async () => {
+    expect(await client.nextEnd(['nobody'])).toEqual({ tag: 'nobody', end: null });
+    await expect(client.nextEnd([])).rejects.toMatchObject({ code: 'invalid_request' });
+  });
+
+  it('is not waited for any longer than somebody listens', async () => {
+    const left = new AbortController();
+    await startUntil('sleep 1000', ({ pid: started }) => started > 0, { tag: 'three' });
+    const waiting = client.nextEnd(['three'], { signal: left.signal });
+    left.abort();
+    await expect(waiting).rejects.toThrow();
+  });
+});

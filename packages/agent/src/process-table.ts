@@ -44,6 +44,7 @@ export class ProcessTable {
   private readonly running = new Map<number, TrackedProcess>();
   /** In the order in which they ended. */
   private ended: KeptExit[] = [];
+  private readonly listeners = new Set<(process: TrackedProcess) => void>();
   private readonly options: Required<TableOptions>;
 
   constructor(options: TableOptions) {
@@ -68,8 +69,15 @@ export class ProcessTable {
       clearTimeout(deadline);
       process.exit = exit;
       this.keep(process);
+      for (const listener of [...this.listeners]) listener(process);
     });
     return process;
+  }
+
+  /** Calls back for every process that ends, until the returned function is called. */
+  onEnd(listener: (process: TrackedProcess) => void): () => void {
+    this.listeners.add(listener);
+    return () => void this.listeners.delete(listener);
   }
 
   list(): TrackedProcess[] {
@@ -78,12 +86,16 @@ export class ProcessTable {
 
   /** One that runs, or else the one that ended last. A tag may be used again, and means the newest. */
   find(selector: ProcessSelector): TrackedProcess {
-    const matches = (process: TrackedProcess) =>
-      'pid' in selector ? process.started.pid === selector.pid : process.tag === selector.tag;
-    const found =
-      this.list().findLast(matches) ?? this.ended.findLast((kept) => matches(kept.process))?.process;
+    const found = this.search(selector);
     if (found === undefined) throw notFound(selector);
     return found;
+  }
+
+  /** The same, or undefined when there is none. */
+  search(selector: ProcessSelector): TrackedProcess | undefined {
+    const matches = (process: TrackedProcess) =>
+      'pid' in selector ? process.started.pid === selector.pid : process.tag === selector.tag;
+    return this.list().findLast(matches) ?? this.ended.findLast((kept) => matches(kept.process))?.process;
   }
 
   findRunning(selector: ProcessSelector): TrackedProcess {

@@ -30,6 +30,7 @@ import type { SandboxIdentity } from './identity.ts';
 import type { NameOrder } from './machine-names.ts';
 import type { MetricsSource } from './metrics.ts';
 import type { OpenPort } from './ports.ts';
+import { firstEnd, tagsOf } from './process-ends.ts';
 import { describeAll, type ProcessServiceParts, processService } from './process-service.ts';
 import { RPC_OPTIONS, safeForConnect } from './rpc-options.ts';
 import type { Turns } from './turns/turns.ts';
@@ -148,6 +149,12 @@ async function plain(
     case 'POST /warm-up':
       await parts.warmUp();
       return void response.writeHead(204).end();
+    case 'POST /process-ends': {
+      const left = new AbortController();
+      response.once('close', () => left.abort());
+      const tags = tagsOf(parseJson(await readBody(request)));
+      return answerJson(response, 200, await firstEnd(parts.processes.table, tags, left.signal));
+    }
     case 'POST /turns':
       return answerJson(response, 200, await parts.turns.take(parseJson(await readBody(request))));
     case 'POST /forward': {

@@ -142,10 +142,17 @@ export const COMMANDS: readonly CommandEntry[] = [
   },
   {
     name: 'ps',
-    aliases: ['processes', 'job', 'jobs'],
+    aliases: ['processes'],
     group: WORK,
     summary: 'what runs in a sandbox',
     load: () => import('./commands/ps.ts'),
+  },
+  {
+    name: 'job',
+    aliases: ['jobs'],
+    group: WORK,
+    summary: 'services and background processes by their ids (ls, get, end, logs)',
+    load: () => import('./commands/job.ts'),
   },
   {
     name: 'logs',

@@ -10,6 +10,8 @@ import {
   checkpointView,
   errorReply,
   eventView,
+  JOB_ID,
+  jobView,
   operationView,
   REQUEST_ID,
   SANDBOX_ID,
@@ -401,5 +403,36 @@ describe('completion', () => {
     expect((await torpor(['complete', '--', 'create', '--on-idle', ''])).stdout).toContain('keep');
     server.answer('GET /v1/sandboxes', { json: { items: [sandboxView({ name: 'web' })], nextCursor: null } });
     expect((await runProcess('complete', '--', 'pause', '')).stdout).toContain('web');
+  });
+});
+
+describe('job', () => {
+  it('lists, shows and ends jobs by their ids, also as JSON (R98)', async () => {
+    const lost = { reason: 'rollback', message: 'The job did not run there.' } as const;
+    const items = [
+      jobView({ restarts: 2, kind: 'service', name: 'app' }),
+      jobView({ state: 'lost', endedAt: 5, lost }),
+    ];
+    server.answer('GET /v1/sandboxes/*/jobs', { json: { items, nextCursor: null } });
+    const listed = await run('job', 'ls', SANDBOX_ID, '--state', 'running,lost');
+    expect(listed.stdout).toMatch(/app +service +running \(restarts: 2\)/);
+    expect(listed.stdout).toContain('lost (rollback)');
+    expect(server.requests.at(-1)?.query.get('state')).toBe('running,lost');
+    server.answer('GET /v1/jobs/*', { json: items[1] });
+    expect((await run('job', 'get', JOB_ID)).stdout).toContain(lost.message);
+    expect(JSON.parse((await run('job', 'get', JOB_ID, '--json')).stdout)).toEqual(items[1]);
+    const ended = jobView({ state: 'completed', endedAt: 5, exitCode: 143, signal: 'SIGTERM' });
+    server.answer('DELETE /v1/jobs/*', { json: ended });
+    expect((await run('job', 'end', JOB_ID, '--grace', '1m')).stdout).toContain('SIGTERM');
+    expect(server.requests.at(-1)?.query.get('graceSeconds')).toBe('60');
+  });
+
+  it('says of a build where its log is, and of nothing that it is not found (R110)', async () => {
+    const build = { id: JOB_ID, kind: 'build', status: 'ready', sandboxId: null, url: '/api/generation/x' };
+    server.answer('GET /v1/jobs/*', { json: build });
+    const { code, stderr } = await run('job', 'logs', JOB_ID);
+    expect([code, stderr]).toEqual([10, expect.stringContaining('torpor build logs')]);
+    server.answer('GET /v1/jobs/*', errorReply(404, 'not_found', 'There is no such job.'));
+    expect((await run('job', 'get', JOB_ID)).code).toBe(12);
   });
 });

@@ -9,12 +9,14 @@ import {
 import type { Background } from './background.ts';
 import type { DiskWatch } from './disk/watch.ts';
 import type { FaultPoints } from './fault-points.ts';
+import type { JobWatch } from './jobs/watch.ts';
 import { append, type Line } from './ledger/append.ts';
 import { type Command, decide } from './lifecycle.ts';
 import type { CheckpointStore } from './ports/checkpoint-store.ts';
 import type { Clock } from './ports/clock.ts';
 import type { Database, Transaction } from './ports/database.ts';
 import type { Ids } from './ports/ids.ts';
+import type { Processes } from './ports/processes.ts';
 import type { Runtime } from './ports/runtime.ts';
 import type { TrafficGate } from './ports/traffic-gate.ts';
 import { type Sandbox, type SandboxChange, updateSandbox } from './sandbox.ts';
@@ -30,6 +32,9 @@ export interface Context {
   readonly defaultRuntime: string;
   readonly gate: TrafficGate;
   readonly clock: Clock;
+  /** Absent: nobody can be asked about processes, and jobs only follow their sandbox. */
+  readonly processes?: Processes | undefined;
+  readonly jobWatch: JobWatch;
   readonly ids: Ids;
   readonly settings: Settings;
   readonly faults: FaultPoints;
@@ -72,6 +77,8 @@ export interface StepExtras {
   readonly generation?: number;
   readonly baseId?: Line['baseId'];
   readonly checkpointId?: Line['checkpointId'];
+  /** Lines that follow from this one: what became of the sandbox's jobs. */
+  readonly also?: readonly Line[];
 }
 
 /**
@@ -105,7 +112,8 @@ export async function note<T extends EventType>(
   data: EventData<T>,
   extras: StepExtras & Pick<Line, 'state'>,
 ): Promise<Sandbox> {
-  const { change, ...head } = extras;
+  const { change, also = [], ...head } = extras;
   const changed = change === undefined ? sandbox : await updateSandbox(tx, sandbox, change);
-  return append(tx, changed, { id: ctx.ids.next('evt'), at: ctx.clock.now(), type: event, data, ...head });
+  const line: Line = { id: ctx.ids.next('evt'), at: ctx.clock.now(), type: event, data, ...head };
+  return append(tx, changed, [line, ...also]);
 }

@@ -11,6 +11,8 @@ import type {
   ErrorBody,
   EventView,
   ForkRequest,
+  JobId,
+  JobState,
   Loss,
   Network,
   OperationId,
@@ -47,6 +49,10 @@ import { type Context, runtimeOf } from './context.ts';
 import type { DiskReserve } from './disk/reserve.ts';
 import { type DiskState, DiskWatch } from './disk/watch.ts';
 import { Leases } from './idleness.ts';
+import { compareJobs } from './jobs/compare.ts';
+import { allJobs, findJob, getJob, listJobs, type TrackedJob } from './jobs/job.ts';
+import { type BegunProcess, trackProcess } from './jobs/track.ts';
+import { JobWatch } from './jobs/watch.ts';
 import { Notices } from './ledger/notices.ts';
 import { type Cursor, followEvents, newestEvent, readEvents } from './ledger/read.ts';
 import { type Caller, Desk } from './operations/desk.ts';
@@ -128,7 +134,7 @@ function badCursor(id: string): TorporError {
 const SCRUBBED_AT_ONCE = 2;
 
 /** What the engine is given; everything else of its context it makes itself. */
-export type EngineParts = Omit<Context, 'background' | 'stopping' | 'disk'> & {
+export type EngineParts = Omit<Context, 'background' | 'stopping' | 'jobWatch' | 'disk'> & {
   /** Absent: nothing is kept for a full disk. */
   readonly reserve?: DiskReserve;
 };
@@ -150,7 +156,10 @@ export class Engine {
   constructor(parts: EngineParts) {
     const { reserve, ...rest } = parts;
     const background = new Background(parts.report);
-    this.ctx = { ...rest, background, stopping: this.stopping.signal, disk: new DiskWatch(reserve) };
+    // The watch works with the context that it is part of.
+    const jobWatch: JobWatch = new JobWatch(() => this.ctx);
+    const disk = new DiskWatch(reserve);
+    this.ctx = { ...rest, background, stopping: this.stopping.signal, jobWatch, disk };
     this.notices = new Notices(parts.clock, parts.settings.noticeAtLeastEveryMs);
     this.desk = new Desk(this.ctx, this.notices);
     this.leases = new Leases(this.ctx);
@@ -389,6 +398,44 @@ export class Engine {
     const { org, config } = found;
     // Whoever asks this way wants to reach the sandbox, which its checkpoint's health has no part in.
     return { org, dialect: config.dialect ?? 'native', sandbox: viewSandbox(found, null, undefined) };
+  }
+
+  /** Makes a process that was started in the background of a running sandbox a job. */
+  async trackProcess(org: string, process: BegunProcess): Promise<TrackedJob> {
+    const job = await trackProcess(this.ctx, org, process);
+    this.ctx.jobWatch.begin(process.sandboxId);
+    return job;
+  }
+
+  async job(org: string, id: JobId): Promise<TrackedJob> {
+    return getJob(this.ctx.db, id, org);
+  }
+
+  /** Newest first. Without states: in whichever state they are. */
+  async jobs(
+    org: string,
+    id: SandboxId,
+    states: readonly JobState[],
+    before: JobId | undefined,
+    limit: number,
+  ): Promise<Page<TrackedJob>> {
+    await getSandbox(this.ctx.db, id, org);
+    const last = before === undefined ? undefined : await findJob(this.ctx.db, before);
+    if (before !== undefined && last?.sandboxId !== id) throw badCursor(before);
+    const items = await listJobs(this.ctx.db, id, states, last, limit);
+    return { items, nextCursor: items.length < limit ? null : (items.at(-1)?.id ?? null) };
+  }
+
+  /** All that are kept, oldest first. */
+  async allJobs(org: string, id: SandboxId): Promise<TrackedJob[]> {
+    await getSandbox(this.ctx.db, id, org);
+    return allJobs(this.ctx.db, id);
+  }
+
+  /** Asks the agent of a running sandbox which of its jobs have ended, and writes down what it says. */
+  async compareJobs(org: string, id: SandboxId): Promise<void> {
+    const sandbox = await getSandbox(this.ctx.db, id, org);
+    if (sandbox.state === 'running') await compareJobs(this.ctx, sandbox);
   }
 
   /** How to talk to the agent of a running sandbox; the caller holds a lease for as long as it does. */

@@ -15,6 +15,7 @@ export {
   type FaultPoints,
   noFaults,
 } from './fault-points.ts';
+export { type TrackedJob, viewJob } from './jobs/job.ts';
 export { Notices } from './ledger/notices.ts';
 export type { Cursor } from './ledger/read.ts';
 export type { Caller } from './operations/desk.ts';
@@ -34,6 +35,7 @@ export * from './ports/checkpoint-store.ts';
 export * from './ports/clock.ts';
 export * from './ports/database.ts';
 export * from './ports/ids.ts';
+export * from './ports/processes.ts';
 export * from './ports/runtime.ts';
 export * from './ports/traffic-gate.ts';
 export { enqueue } from './queue/enqueue.ts';

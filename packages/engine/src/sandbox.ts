@@ -1,6 +1,7 @@
 /** A sandbox as the database has it: what was asked for, and what its last event made of it. */
 import type {
   CheckpointId,
+  DeclaredService,
   Evidence,
   Fallback,
   Loss,
@@ -9,7 +10,6 @@ import type {
   Resources,
   SandboxId,
   SandboxState,
-  Service,
 } from '@torpor/protocol';
 import { TorporError } from '@torpor/protocol';
 import type { Queryable, Row, Transaction } from './ports/database.ts';
@@ -20,7 +20,7 @@ export type Dialect = 'native' | 'e2b';
 /** What the caller asked for and nobody searches by. */
 interface SandboxConfig {
   readonly env: Readonly<Record<string, string>>;
-  readonly services: readonly Service[];
+  readonly services: readonly DeclaredService[];
   readonly network: Network;
   readonly resources: Resources;
   readonly fallback: readonly Fallback[];

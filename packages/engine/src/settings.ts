@@ -107,6 +107,11 @@ export const ENGINE_SETTINGS = {
     min: 1_000,
     max: YEAR_MS,
   }),
+  jobWatchDelayMs: duration(
+    200,
+    'How long after a start, or after a job was added, the ends of jobs are waited for.',
+  ),
+  jobWatchRetryMs: duration(1_000, 'How long a watch of jobs that was cut off waits before it looks again.'),
 } as const;
 
 export type Settings = SettingValues<typeof ENGINE_SETTINGS>;

@@ -1,4 +1,5 @@
 export * from './database-contract.ts';
+export * from './fake-processes.ts';
 export * from './faulty-runtime.ts';
 export * from './fresh-database.ts';
 export * from './manual-clock.ts';

@@ -30,6 +30,7 @@ import {
 } from './gen/torpor/agent_pb.js';
 import { leavable } from './leavable-streams.ts';
 import { type AgentAddress, exchange, exchangeJson, exchangeMessage } from './plain-http.ts';
+import { type EndedProcess, endedProcess } from './process-ends.ts';
 import { type TurnOrder, type TurnReceipt, turnReceipt } from './turns.ts';
 import { ACCESS_TOKEN_HEADER, CREDENTIAL_HEADER, METADATA_HEADER_PREFIX } from './wire-names.ts';
 
@@ -81,6 +82,11 @@ export interface AgentClient {
   forward(port: number, options?: CallOptions): Promise<number | null>;
   /** Gives a turn of a session to its program, once: a repetition is told what was written down of the first. */
   deliverTurn(order: TurnOrder, options?: CallOptions): Promise<TurnReceipt>;
+  /**
+   * Waits until one of these processes has ended. Only Torpor's own agents can be asked; another one answers
+   * `not_found`.
+   */
+  nextEnd(tags: readonly string[], options?: CallOptions): Promise<EndedProcess>;
   /** Has everything started that the first calls would otherwise wait for. */
   warmUp(options?: CallOptions): Promise<void>;
   /**
@@ -196,6 +202,13 @@ function plainCalls(address: AgentAddress, authorization: Readonly<Record<string
       const headers = { ...authorization, 'content-type': 'application/json' };
       const call = { method: 'POST', path: '/turns', headers, body: JSON.stringify(order), signal } as const;
       return turnReceipt(await exchangeJson(address, call));
+    },
+
+    async nextEnd(tags: readonly string[], { signal }: CallOptions = {}): Promise<EndedProcess> {
+      const headers = { ...authorization, 'content-type': 'application/json' };
+      const body = JSON.stringify({ tags });
+      const call = { method: 'POST', path: '/process-ends', headers, body, signal } as const;
+      return endedProcess(await exchangeJson(address, call));
     },
 
     async warmUp({ signal }: CallOptions = {}): Promise<void> {

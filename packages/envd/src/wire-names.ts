@@ -1,4 +1,5 @@
 /** Names that both ends of the wire must spell alike. */
+export { serviceTag } from '@torpor/protocol';
 
 /** Where an agent listens unless it is told otherwise; clients of E2B's wire have this number built in. */
 export const AGENT_PORT = 49983;
@@ -23,11 +24,6 @@ export const METADATA_HEADER_PREFIX = 'x-metadata-';
 
 /** The variable that marks every process of a sandbox, so that a runtime finds the ones left over. */
 export const SANDBOX_VARIABLE = 'TORPOR_SANDBOX';
-
-/** The tag by which an agent knows the process of a declared service. */
-export function serviceTag(name: string): string {
-  return `service:${name}`;
-}
 
 /** Headers for a call on behalf of one of the sandbox's users. */
 export function asUser(name: string): { authorization: string } {

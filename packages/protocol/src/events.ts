@@ -4,6 +4,7 @@
  */
 import { z } from 'zod';
 import { idSchema } from './ids.ts';
+import { jobLossSchema, trackedJobKindSchema } from './jobs.ts';
 import { networkSchema } from './requests.ts';
 import {
   checkpointHealthSchema,
@@ -51,6 +52,12 @@ const startedData = z.object({
 });
 
 const repairData = z.object({ found: z.string(), previousState: sandboxStateSchema });
+
+const jobData = z.object({
+  jobId: idSchema('job'),
+  kind: trackedJobKindSchema,
+  name: z.string().nullable(),
+});
 
 /** Every type of event with what it says. The keys are the closed set. */
 export const EVENT_DATA = {
@@ -110,6 +117,12 @@ export const EVENT_DATA = {
     checkpointId: idSchema('ckpt'),
     why: z.enum(['request', 'expired', 'unreferenced', 'unfinished', 'consumed']),
   }),
+  'job.created': jobData.extend({ forkedFrom: idSchema('job').nullable() }),
+  'job.suspended': jobData,
+  'job.resumed': jobData,
+  'job.restarted': jobData.extend({ restarts: z.number().int() }),
+  'job.completed': jobData.extend({ exitCode: z.number().int(), signal: z.string().nullable() }),
+  'job.lost': jobData.extend({ reason: jobLossSchema, message: z.string() }),
   'reconcile.repaired': repairData.extend({ did: z.string() }),
 } as const;
 

@@ -1,5 +1,6 @@
 /** Running a command in a sandbox: what is asked, and what comes back in one piece or as a stream. */
 import { z } from 'zod';
+import { idSchema } from './ids.ts';
 import { processViewSchema } from './processes.ts';
 import { envSchema } from './requests.ts';
 import { errorBodySchema } from './views.ts';
@@ -63,7 +64,7 @@ export const execReplySchema = z
 export type ExecReply = z.infer<typeof execReplySchema>;
 
 export const backgroundReplySchema = z
-  .object({ process: processViewSchema, autoResumed: z.boolean() })
+  .object({ jobId: idSchema('job'), process: processViewSchema, autoResumed: z.boolean() })
   .meta({ id: 'BackgroundReply' });
 export type BackgroundReply = z.infer<typeof backgroundReplySchema>;
 

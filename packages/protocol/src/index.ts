@@ -7,6 +7,7 @@ export * from './exec.ts';
 export * from './files.ts';
 export * from './fsck.ts';
 export * from './ids.ts';
+export * from './jobs.ts';
 export * from './keys.ts';
 export * from './lost.ts';
 export * from './orgs.ts';

@@ -1,5 +1,6 @@
 /** What runs, ran or was to run in a sandbox: its processes and its declared services. */
 import { z } from 'zod';
+import { idSchema } from './ids.ts';
 
 /** Every tracked process follows its sandbox: none is `running` while the sandbox is paused (R98). */
 export const processStatusSchema = z.enum(['running', 'suspended', 'restarted', 'lost', 'exited']);
@@ -11,6 +12,9 @@ export const processViewSchema = z
       .string()
       .nullable()
       .meta({ description: 'Of a process in the background; a service has its name.' }),
+    jobId: idSchema('job')
+      .nullable()
+      .meta({ description: 'The tracked job that this is; null for a command that nobody tracks.' }),
     kind: z.enum(['process', 'background', 'service']),
     pid: z.number().int().nullable(),
     command: z.string(),

@@ -51,11 +51,22 @@ export const networkSchema = z.strictObject({
 });
 export type Network = z.infer<typeof networkSchema>;
 
+/** The upper bounds are what a kernel can still count, and more than a machine has: 4 TiB, 1,024 CPUs, 1 PiB. */
 export const resourcesSchema = z.strictObject({
-  memoryMb: z.number().int().min(32).optional(),
-  cpus: z.number().positive().optional(),
-  processes: z.number().int().min(1).optional(),
-  diskMb: z.number().int().min(1).optional(),
+  memoryMb: z
+    .number()
+    .int()
+    .min(32)
+    .max(4 * 1024 ** 2)
+    .optional(),
+  cpus: z.number().min(0.01).max(1_024).optional(),
+  processes: z.number().int().min(1).max(1_000_000).optional(),
+  diskMb: z
+    .number()
+    .int()
+    .min(1)
+    .max(1024 ** 3)
+    .optional(),
 });
 export type Resources = z.infer<typeof resourcesSchema>;
 

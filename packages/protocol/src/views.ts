@@ -2,7 +2,7 @@
 import { z } from 'zod';
 import { ERROR_CODES } from './errors.ts';
 import { idSchema } from './ids.ts';
-import { networkSchema, resourcesSchema, serviceSchema } from './requests.ts';
+import { networkSchema, serviceSchema } from './requests.ts';
 import {
   checkpointHealthSchema,
   checkpointPartSchema,
@@ -72,6 +72,20 @@ const sandboxCheckpointHealthSchema = z.object({
   parts: z.array(checkpointPartSchema),
 });
 
+/** A service as a sandbox has it: as it was asked for, with the job that tracks it. */
+export const declaredServiceSchema = serviceSchema
+  .extend({ jobId: idSchema('job') })
+  .meta({ id: 'DeclaredService' });
+export type DeclaredService = z.infer<typeof declaredServiceSchema>;
+
+/** Without the bounds of a request: they may have changed since the sandbox was made. */
+const resourcesViewSchema = z.object({
+  memoryMb: z.number().optional(),
+  cpus: z.number().optional(),
+  processes: z.number().optional(),
+  diskMb: z.number().optional(),
+});
+
 export const sandboxViewSchema = z
   .object({
     id: idSchema('sbx'),
@@ -98,9 +112,9 @@ export const sandboxViewSchema = z
     fallback: z.array(fallbackSchema),
     preview: z.enum(['public', 'private']),
     metadata: z.record(z.string(), z.string()),
-    services: z.array(serviceSchema),
+    services: z.array(declaredServiceSchema),
     network: networkSchema,
-    resources: resourcesSchema,
+    resources: resourcesViewSchema,
     lost: z.array(lossSchema),
     reason: z.string().nullable(),
     /** Of a sandbox that is lost because no checkpoint could be used. */

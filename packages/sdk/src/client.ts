@@ -27,6 +27,7 @@ import {
 import { Builds } from './builds.ts';
 import { Checkpoints } from './checkpoints.ts';
 import { type FollowOptions, followEvents } from './event-stream.ts';
+import { Jobs } from './jobs.ts';
 import { JsonCalls, type MutationOptions, type ReadOptions } from './json-calls.ts';
 import { Keys } from './keys.ts';
 import { Operations } from './operations.ts';
@@ -52,6 +53,7 @@ export class Torpor {
   readonly sessions: Sessions;
   readonly checkpoints: Checkpoints;
   readonly operations: Operations;
+  readonly jobs: Jobs;
   readonly templates: Templates;
   readonly keys: Keys;
   readonly orgs: Orgs;
@@ -64,6 +66,7 @@ export class Torpor {
     this.sessions = new Sessions(this.calls);
     this.checkpoints = new Checkpoints(this.calls);
     this.operations = new Operations(this.calls);
+    this.jobs = new Jobs(this.calls);
     this.templates = new Templates(this.calls);
     this.keys = new Keys(this.calls);
     this.orgs = new Orgs(this.calls);

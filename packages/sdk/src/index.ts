@@ -1,5 +1,6 @@
 export {
   ANSWERED_BY_HEADER,
+  type AnyJobView,
   type BuildCancelled,
   type BuildDocs,
   type BuildEvent,
@@ -27,6 +28,8 @@ export {
   type ForkRequest,
   type Health,
   type JobId,
+  type JobLoss,
+  type JobState,
   type Loss,
   type Network,
   type OperationId,
@@ -54,6 +57,7 @@ export {
   type SettingView,
   type SnapshotRequest,
   TorporError,
+  type TrackedJobView,
   type TurnId,
   type TurnReply,
   type TurnState,
@@ -67,6 +71,7 @@ export * from './errors.ts';
 export type { FollowOptions } from './event-stream.ts';
 export type { Command, ExecEvent } from './exec.ts';
 export type { FileChangeOptions, FileOptions, Files } from './files.ts';
+export type { EndJobOptions, JobFilter, Jobs, SandboxJobs } from './jobs.ts';
 export type { CallOptions, MutationOptions, ReadOptions } from './json-calls.ts';
 export type { OperationFilter } from './operations.ts';
 export type { OutputEvent, OutputOptions } from './output.ts';

@@ -7,11 +7,13 @@ import type {
   SandboxHealth,
   SandboxView,
   SessionView,
+  TrackedJobView,
 } from '@torpor/protocol';
 
 export const SANDBOX_ID = 'sbx_aaaaaaaaaaaaaaaaaaaa';
 export const CHECKPOINT_ID = 'ckpt_bbbbbbbbbbbbbbbbbbbb';
 export const OPERATION_ID = 'op_cccccccccccccccccccc';
+export const JOB_ID = 'job_dddddddddddddddddddd';
 
 export function sandboxView(more: Partial<SandboxView> = {}): SandboxView {
   return {
@@ -124,6 +126,7 @@ export function sessionView(): SessionView {
 export function processView(more: Partial<ProcessView> = {}): ProcessView {
   return {
     id: null,
+    jobId: null,
     kind: 'process',
     pid: 1,
     command: 'true',
@@ -131,6 +134,29 @@ export function processView(more: Partial<ProcessView> = {}): ProcessView {
     status: 'running',
     reason: null,
     startedAt: null,
+    ...more,
+  };
+}
+
+export function jobView(more: Partial<TrackedJobView> = {}): TrackedJobView {
+  return {
+    id: JOB_ID,
+    kind: 'process',
+    sandboxId: SANDBOX_ID,
+    name: null,
+    command: 'sleep 1000',
+    cwd: null,
+    pid: 7,
+    state: 'running',
+    generation: 1,
+    restarts: 0,
+    forkedFrom: null,
+    createdAt: 1_000,
+    startedAt: 1_000,
+    endedAt: null,
+    exitCode: null,
+    signal: null,
+    lost: null,
     ...more,
   };
 }

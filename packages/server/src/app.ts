@@ -24,6 +24,7 @@ import { eventRoutes } from './routes/events.ts';
 import { execRoutes } from './routes/exec.ts';
 import { fileRoutes } from './routes/files.ts';
 import { healthRoutes } from './routes/health.ts';
+import { jobRoutes } from './routes/jobs.ts';
 import { keyRoutes } from './routes/keys.ts';
 import { lifecycleRoutes } from './routes/lifecycle.ts';
 import { operationRoutes } from './routes/operations.ts';
@@ -47,6 +48,7 @@ const ROUTES = [
   fileRoutes,
   processRoutes,
   processOutputRoutes,
+  jobRoutes,
   portRoutes,
   previewLinkRoutes,
   checkpointRoutes,

@@ -1,7 +1,7 @@
 /** `GET …/{id}/processes/{process}/output`: what a process has said so far, and with `follow` what it says next. */
 import type { Clock } from '@torpor/engine';
 import { type AgentClient, serviceTag } from '@torpor/envd';
-import { type SandboxId, TorporError } from '@torpor/protocol';
+import { isId, type SandboxId, type SandboxView, TorporError } from '@torpor/protocol';
 import type { FastifyRequest } from 'fastify';
 import { z } from 'zod';
 import { errors, sandboxIdParam } from './http/route-schema.ts';
@@ -21,7 +21,7 @@ const params = z.object({
   process: z
     .string()
     .regex(/^[A-Za-z0-9._-]{1,64}$/)
-    .meta({ description: 'The name of a service, the id of a process in the background, or a pid.' }),
+    .meta({ description: 'The name of a service, the id of a job, or a pid.' }),
 });
 const querystring = z.strictObject({ follow: z.stringbool().default(false) });
 
@@ -51,11 +51,11 @@ export function processOutputRoutes(app: RoutesApp, parts: RouteParts): void {
       const { engine, stopping } = parts;
       request.facts.sandboxId = id;
       const sandbox = await request.bound.run(() => engine.get(request.identity.org, id));
-      const isService = sandbox.services.some(({ name }) => name === process);
+      const tag = await request.bound.run(() => tagOf(parts, request.identity.org, sandbox, process));
       const agent = connect(await request.bound.run(() => engine.agent(request.identity.org, id)));
       reply.raw.once('close', () => agent.close());
       const signal = AbortSignal.any([request.bound.signal, stopping]);
-      const events = outputOf(agent, isService ? serviceTag(process) : process, signal);
+      const events = outputOf(agent, tag, signal);
       // Before the head of the answer, so that a process that is not there is an answer like any other.
       const first = await request.bound
         .run(() => events.next())
@@ -69,6 +69,20 @@ export function processOutputRoutes(app: RoutesApp, parts: RouteParts): void {
       return sendEvents(parts, request, reply, output, { resumable: false });
     },
   );
+}
+
+/** Services and background processes are jobs; anything else is what the agent calls it. */
+async function tagOf(
+  { engine }: RouteParts,
+  org: string,
+  { id, services }: SandboxView,
+  process: string,
+): Promise<string> {
+  if (services.some(({ name }) => name === process)) return serviceTag(process);
+  if (!isId('job', process)) return process;
+  const job = await engine.job(org, process);
+  if (job.sandboxId === id) return job.tag;
+  throw new TorporError('not_found', `There is no process ${process}.`, { sandboxId: id });
 }
 
 type Output = AsyncGenerator<Frame>;

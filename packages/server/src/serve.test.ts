@@ -148,7 +148,7 @@ describe('the program', () => {
     await verb('exec', { command: 'sleep 1000', background: true });
     expect(await statuses()).toEqual(['service running', 'background running']);
     await verb('pause');
-    expect(await statuses()).toEqual(['service suspended', 'background lost']);
+    expect(await statuses()).toEqual(['service lost', 'background lost']);
     await verb('resume');
     expect(await statuses()).toEqual(['service restarted', 'background lost']);
     await ask(url, 'DELETE', `/v1/sandboxes/${id}`);

@@ -35,6 +35,7 @@ import { OperationTrace } from './observe/operation-trace.ts';
 import { reportTo } from './observe/report.ts';
 import { openGateway } from './preview/open-gateway.ts';
 import { type ChosenRuntime, chooseRuntime } from './runtime-choice.ts';
+import { agentProcesses } from './sandbox/agent-processes.ts';
 import { agentInside } from './sessions/agent-inside.ts';
 import { openUploads } from './uploads.ts';
 
@@ -96,6 +97,7 @@ export async function startServer(config: ServerConfig, options: StartOptions): 
     defaultRuntime: chosen.runtime.name,
     gate: gateway.gate,
     clock: systemClock,
+    processes: agentProcesses,
     ids: operations,
     settings: settings.engine,
     faults: options.faults,

@@ -23,6 +23,7 @@ import { OperationTrace } from '../src/observe/operation-trace.ts';
 import { reportTo } from '../src/observe/report.ts';
 import { createOrg } from '../src/orgs/manage.ts';
 import type { AppParts } from '../src/parts.ts';
+import { agentProcesses } from '../src/sandbox/agent-processes.ts';
 import { agentInside } from '../src/sessions/agent-inside.ts';
 import { configureSettings } from '../src/settings/configured.ts';
 import { DEFAULT_SERVER_SETTINGS, type ServerSettings } from '../src/settings.ts';
@@ -82,6 +83,7 @@ export async function testServer(options: TestServerOptions = {}): Promise<TestS
       const parts: EngineParts = {
         ...base,
         clock: systemClock,
+        processes: agentProcesses,
         ids: operations,
         runtimes: new Map<string, Runtime>([[runtime.name, runtime]]),
         report: reportTo(logger, metrics),

@@ -4,7 +4,7 @@ import { teach } from '../build-command.ts';
 import type { Cli, Define } from '../cli.ts';
 import { CliError } from '../failure.ts';
 import { anySandboxOf } from '../sandbox-argument.ts';
-import { write } from '../write.ts';
+import { writeOutput } from '../write-output.ts';
 
 export const define: Define = (command, act) => {
   command
@@ -16,20 +16,14 @@ export const define: Define = (command, act) => {
       ['torpor logs web', 'what its service has said'],
       ['torpor logs web app -f', 'and goes on saying'],
     ],
-    seeAlso: ['ps', 'exec', 'events'],
+    seeAlso: ['ps', 'job', 'exec', 'events'],
   });
   command.action(
     act<{ follow?: boolean }>(async (cli, [sandbox, process], { follow }) => {
       const id = await anySandboxOf(cli, sandbox);
       const { sandboxes } = await cli.torpor();
       const wanted = process ?? (await onlyOne(cli, id));
-      for await (const event of sandboxes.output(id, wanted, { follow, signal: cli.signal })) {
-        if (cli.json) cli.answerLine(event, () => '');
-        else if (event.type === 'stdout') await write(cli.io.stdout, event.data);
-        else if (event.type === 'stderr') await write(cli.io.stderr, event.data);
-        else if (event.type === 'end')
-          cli.remark(`It ended with ${event.signal ?? `exit code ${event.exitCode}`}.`);
-      }
+      await writeOutput(cli, sandboxes.output(id, wanted, { follow, signal: cli.signal }));
     }),
   );
 };

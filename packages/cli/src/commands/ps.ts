@@ -32,6 +32,6 @@ export const define: Define = (command, act) => {
     );
   teach(command, {
     examples: [['torpor ps web', 'services, background processes, and how they fared']],
-    seeAlso: ['logs', 'exec', 'ports'],
+    seeAlso: ['job', 'logs', 'exec', 'ports'],
   });
 };

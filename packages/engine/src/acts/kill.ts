@@ -2,6 +2,7 @@
 import { TorporError } from '@torpor/protocol';
 import { type Context, runtimeOf, take } from '../context.ts';
 import { forgetActivity } from '../idleness.ts';
+import { jobsAtEnd } from '../jobs/follow.ts';
 import { commit, type Held, pass } from '../operations/held.ts';
 import { endOperation, FenceLost } from '../operations/operation.ts';
 import type { Sandbox } from '../sandbox.ts';
@@ -15,6 +16,7 @@ import { openDoor, openGoneDoor } from './door.ts';
 export async function kill(ctx: Context, held: Held, sandbox: Sandbox): Promise<void> {
   const { operation, signal } = held;
   try {
+    ctx.jobWatch.end(sandbox.id);
     await pass(ctx, operation, 'kill-claimed');
     const upTo = { sandboxId: sandbox.id, generation: sandbox.generation };
     await within(
@@ -38,7 +40,8 @@ export async function kill(ctx: Context, held: Held, sandbox: Sandbox): Promise<
     await forgetActivity(tx, locked.id);
     await endOperation(tx, operation, now, { outcome: 'succeeded', result: {} });
     const change = { endsAt: null, evidence: 'ledger', observedAt: now } as const;
-    const head = { operationId: operation.id, baseId: null, checkpointId: null, change };
+    const also = await jobsAtEnd(ctx, tx, locked, 'sandbox_killed', operation.id);
+    const head = { operationId: operation.id, baseId: null, checkpointId: null, change, also };
     await take(ctx, tx, locked, 'destroyed', 'sandbox.killed', {}, head);
   });
   await pass(ctx, operation, 'kill-committed');

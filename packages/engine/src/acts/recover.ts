@@ -12,6 +12,7 @@ import {
 } from '../checkpoints/checkpoint.ts';
 import { type Context, runtimeOf, take } from '../context.ts';
 import { forgetActivity } from '../idleness.ts';
+import { jobsAtEnd } from '../jobs/follow.ts';
 import { commit, type Held } from '../operations/held.ts';
 import { endOperation, FenceLost, type Operation } from '../operations/operation.ts';
 import type { Transaction } from '../ports/database.ts';
@@ -26,6 +27,7 @@ type Gone = Extract<Observation, { is: 'gone' }>;
 /** For a sandbox that should run and whose instance was proved gone. Ends the operation. */
 export async function recover(ctx: Context, held: Held, sandbox: Sandbox, found: Gone): Promise<void> {
   const { operation } = held;
+  ctx.jobWatch.end(sandbox.id);
   let salvaged: { readonly id: CheckpointId; readonly sealed: Sealed } | null = null;
   if (found.files) {
     try {
@@ -66,6 +68,7 @@ export async function recover(ctx: Context, held: Held, sandbox: Sandbox, found:
         operationId: operation.id,
         baseId: null,
         change,
+        also: await jobsAtEnd(ctx, tx, locked, 'sandbox_lost', operation.id),
       });
       return;
     }
@@ -134,6 +137,7 @@ async function stepRecovered(
 ): Promise<void> {
   const checkpoint = await findCheckpoint(tx, checkpointId);
   const previousState: SandboxState = sandbox.state;
+  const also = await jobsAtEnd(ctx, tx, sandbox, 'crash', operation.id);
   await take(
     ctx,
     tx,
@@ -154,6 +158,7 @@ async function stepRecovered(
       operationId: operation.id,
       checkpointId,
       baseId: checkpointId,
+      also,
       change: { endsAt: null, lost, reason: found.why, evidence: 'gone', observedAt: ctx.clock.now() },
     },
   );

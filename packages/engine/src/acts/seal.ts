@@ -15,6 +15,7 @@ import {
 } from '../checkpoints/checkpoint.ts';
 import { type Context, note, runtimeOf, take } from '../context.ts';
 import { forgetActivity } from '../idleness.ts';
+import { jobsAtSeal } from '../jobs/follow.ts';
 import { commit, commitForSure, type Held, pass, phase, Undecided } from '../operations/held.ts';
 import { endOperation, FenceLost, type Operation, proveOurs } from '../operations/operation.ts';
 import type { Staging } from '../ports/checkpoint-store.ts';
@@ -99,6 +100,7 @@ export async function goOn(
   checkpointId: CheckpointId,
 ): Promise<void> {
   await thaw(ctx, { ...sandbox, checkpointId });
+  ctx.jobWatch.begin(sandbox.id);
   await pass(ctx, operation, 'seal-thawed');
   await commit(ctx, operation, (tx) =>
     endOperation(tx, operation, ctx.clock.now(), { outcome: 'succeeded', result: { checkpointId } }),
@@ -124,6 +126,7 @@ async function quieten(
   const call = <T>(what: string, work: (own: AbortSignal) => Promise<T>) =>
     within(ctx.clock, callMs, what, work, signal);
 
+  ctx.jobWatch.end(sandboxId);
   await call('Closing the door', () => ctx.gate.close(sandboxId));
   await pass(ctx, operation, 'seal-closed');
   await within(ctx.clock, drainMs, 'Draining', (own) => ctx.gate.drain(sandboxId, own), signal).catch(
@@ -236,9 +239,12 @@ async function commitSealed(
         now,
       );
       await plan.also?.(tx, sandbox, operation);
-      const head = { operationId: operation.id, checkpointId, baseId: checkpointId };
+      const { memory } = sealed.captured.parts;
+      const goesOn = plan.afterwards === 'continue';
+      const also = await jobsAtSeal(ctx, tx, sandbox, { checkpointId, memory, goesOn }, operation.id);
+      const head = { operationId: operation.id, checkpointId, baseId: checkpointId, also };
       const data = { ...about, parentId: sandbox.baseId };
-      if (plan.afterwards === 'continue') {
+      if (goesOn) {
         const sealedData = { ...data, name: plan.name };
         await take(ctx, tx, sandbox, 'snapshotted', 'checkpoint.sealed', sealedData, head);
         return;
@@ -269,6 +275,7 @@ export async function undoSeal(
   // A thaw that comes too late would let processes run in the middle of somebody else's seal.
   await proveOurs(ctx.db, operation);
   const thawed = await thaw(ctx, sandbox);
+  ctx.jobWatch.begin(sandbox.id);
   await openDoor(ctx, sandbox.id);
   await commit(ctx, operation, async (tx, locked) => {
     const now = ctx.clock.now();

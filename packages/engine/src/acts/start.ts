@@ -17,6 +17,7 @@ import { provesDamage } from '../checkpoints/health.ts';
 import { recordStartFault, requireUsable } from '../checkpoints/soundness.ts';
 import { type Context, note, runtimeOf, take } from '../context.ts';
 import { touch } from '../idleness.ts';
+import { jobsAtEnd, jobsAtStart } from '../jobs/follow.ts';
 import { commit, commitForSure, type Held, pass, Undecided } from '../operations/held.ts';
 import { endOperation, FenceLost, findOperation, type Operation, setPhase } from '../operations/operation.ts';
 import type { Transaction } from '../ports/database.ts';
@@ -193,8 +194,8 @@ async function launch(ctx: Context, held: Held, sandbox: Sandbox, source: Source
   const call = <T>(what: string, work: (own: AbortSignal) => Promise<T>) =>
     within(ctx.clock, ctx.settings.callMs, what, work, signal);
   const from = forRuntime(ctx.store, source.checkpoint);
-  const { env, services, network, resources } = sandbox.config;
-  const spec = { env, services, network, resources };
+  const { env, services: declared, network, resources } = sandbox.config;
+  const spec = { env, services: declared.map(({ jobId: _, ...service }) => service), network, resources };
 
   const started = await call('Starting', (own) => runtime.start(instance, from, source.use, spec, own));
   await pass(ctx, operation, 'start-started');
@@ -224,6 +225,8 @@ async function commitStarted(
   const { checkpoint } = source;
   const lost = unite(source.lost, started.lost);
   const kind: SourceKind = source.kind === 'template' ? 'template' : started.kind;
+  const memory = started.kind === 'memory';
+  let hasJobs = false;
   await commitForSure(
     ctx,
     operation,
@@ -236,6 +239,8 @@ async function commitStarted(
         outcome: 'succeeded',
         result: { ...result, checkpointId: checkpoint.id },
       });
+      const also = await jobsAtStart(ctx, tx, sandbox, { checkpoint, memory }, operation);
+      hasJobs = also.some(({ type }) => type !== 'job.lost');
       const after = await take(
         ctx,
         tx,
@@ -245,6 +250,7 @@ async function commitStarted(
         { ...result, endsAt, durationMs },
         {
           operationId: operation.id,
+          also,
           baseId: checkpoint.replayable ? checkpoint.id : null,
           ...(checkpoint.sandboxId === sandbox.id
             ? { checkpointId: checkpoint.replayable ? checkpoint.id : null }
@@ -257,6 +263,7 @@ async function commitStarted(
     },
     async (tx) => (await findOperation(tx, operation.id))?.outcome === 'succeeded',
   );
+  if (hasJobs) ctx.jobWatch.begin(operation.sandboxId);
 }
 
 /**
@@ -328,7 +335,8 @@ async function giveUp(
     if (loss !== undefined) {
       const known = { evidence: 'ledger', observedAt: now } as const;
       const change = { ...loss, lost: ['processes', 'files'] as const, ...known };
-      const head = { operationId: operation.id, baseId: null, checkpointId: null, change };
+      const also = await jobsAtEnd(ctx, tx, locked, 'sandbox_lost', operation.id);
+      const head = { operationId: operation.id, baseId: null, checkpointId: null, change, also };
       const data = { reason: loss.reason, previousState: locked.state, ...loss.lostCheckpoint };
       await take(ctx, tx, locked, 'lost', 'sandbox.lost', data, head);
       return;

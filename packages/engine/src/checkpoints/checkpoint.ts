@@ -218,6 +218,7 @@ export async function markSealed(
  */
 export async function markDeleted(tx: Transaction, id: CheckpointId, now: number): Promise<boolean> {
   await tx.query('DELETE FROM checkpoint_stands_on WHERE checkpoint_id = $1', [id]);
+  await tx.query('DELETE FROM checkpoint_jobs WHERE checkpoint_id = $1', [id]);
   const rows = await tx.query(
     `UPDATE checkpoints SET state = 'deleted', sealed = 0, deleted_at = $2
      WHERE id = $1 AND state <> 'deleted' RETURNING id`,

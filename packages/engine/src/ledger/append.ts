@@ -7,7 +7,8 @@ import type {
   OperationId,
   SandboxState,
 } from '@torpor/protocol';
-import type { Transaction } from '../ports/database.ts';
+import { valueMarks } from '../database/value-marks.ts';
+import type { SqlValue, Transaction } from '../ports/database.ts';
 import type { Sandbox } from '../sandbox.ts';
 
 export interface Line<T extends EventType = EventType> {
@@ -23,18 +24,50 @@ export interface Line<T extends EventType = EventType> {
   readonly checkpointId?: CheckpointId | null | undefined;
 }
 
+/** How many lines one statement writes, so that it stays below the number of parameters that SQLite takes. */
+const LINES_AT_ONCE = 500;
+
 /**
- * Appends one line and returns the sandbox as it is after it. The caller holds the sandbox's lock.
+ * Appends lines of one sandbox in their order and returns the sandbox as it is after the last. The caller holds the
+ * sandbox's lock.
  *
  * Keep it the last thing in a transaction: from here on the counter row is locked, and every other
  * transaction that writes a line waits for this one's commit.
  */
-export async function append<T extends EventType>(
-  tx: Transaction,
-  sandbox: Sandbox,
-  line: Line<T>,
-): Promise<Sandbox> {
-  const after: Sandbox = {
+export async function append(tx: Transaction, sandbox: Sandbox, lines: readonly Line[]): Promise<Sandbox> {
+  let after = sandbox;
+  for (let at = 0; at < lines.length; at += LINES_AT_ONCE) {
+    after = await appendSome(tx, after, lines.slice(at, at + LINES_AT_ONCE));
+  }
+  tx.notify('ledger');
+  return after;
+}
+
+async function appendSome(tx: Transaction, sandbox: Sandbox, lines: readonly Line[]): Promise<Sandbox> {
+  const [head] = await tx.query<{ position: number }>(
+    'UPDATE ledger_head SET position = position + $1 WHERE one = 1 RETURNING position',
+    [lines.length],
+  );
+  if (head === undefined) throw new Error('The ledger has no head row.');
+  const params: SqlValue[] = [];
+  let position = head.position - lines.length;
+  let before = sandbox;
+  for (const line of lines) {
+    const after = following(before, line);
+    params.push(...valuesOf(before, after, line, ++position));
+    before = after;
+  }
+  await tx.query(
+    `INSERT INTO events (sandbox_id, seq, position, id, org, at, type, previous_seq, previous_state, state,
+       generation, base_id, checkpoint_id, operation_id, data)
+     VALUES ${valueMarks(lines.length, params.length / lines.length)}`,
+    params,
+  );
+  return before;
+}
+
+function following(sandbox: Sandbox, line: Line): Sandbox {
+  return {
     ...sandbox,
     seq: sandbox.seq + 1,
     state: line.state ?? sandbox.state,
@@ -42,32 +75,24 @@ export async function append<T extends EventType>(
     baseId: line.baseId === undefined ? sandbox.baseId : line.baseId,
     checkpointId: line.checkpointId === undefined ? sandbox.checkpointId : line.checkpointId,
   };
-  const [head] = await tx.query<{ position: number }>(
-    'UPDATE ledger_head SET position = position + 1 WHERE one = 1 RETURNING position',
-  );
-  if (head === undefined) throw new Error('The ledger has no head row.');
-  await tx.query(
-    `INSERT INTO events (sandbox_id, seq, position, id, org, at, type, previous_seq, previous_state, state,
-       generation, base_id, checkpoint_id, operation_id, data)
-     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)`,
-    [
-      sandbox.id,
-      after.seq,
-      head.position,
-      line.id,
-      sandbox.org,
-      line.at,
-      line.type,
-      sandbox.seq === 0 ? null : sandbox.seq,
-      sandbox.seq === 0 ? null : sandbox.state,
-      after.state,
-      after.generation,
-      after.baseId,
-      after.checkpointId,
-      line.operationId,
-      JSON.stringify(line.data),
-    ],
-  );
-  tx.notify('ledger');
-  return after;
+}
+
+function valuesOf(before: Sandbox, after: Sandbox, line: Line, position: number): SqlValue[] {
+  return [
+    before.id,
+    after.seq,
+    position,
+    line.id,
+    before.org,
+    line.at,
+    line.type,
+    before.seq === 0 ? null : before.seq,
+    before.seq === 0 ? null : before.state,
+    after.state,
+    after.generation,
+    after.baseId,
+    after.checkpointId,
+    line.operationId,
+    JSON.stringify(line.data),
+  ];
 }

@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { databaseKinds } from '../../testing/fresh-database.ts';
 import { MemoryRuntime } from '../../testing/memory-runtime.ts';
-import { makeWorld, type World } from '../../testing/world.ts';
+import { makeWorld, type World, type WorldOptions } from '../../testing/world.ts';
 import type { Egress } from '../ports/runtime.ts';
 import { OTHERS, totalsOfOrgs, usageOf } from './usage.ts';
 
@@ -27,7 +27,11 @@ describe.each(databaseKinds)('usage on %s', (kind) => {
   let began: number;
   let counting: CountingRuntime;
   beforeEach(async () => {
-    world = await makeWorld(kind, { runtimes: ({ store }) => [(counting = new CountingRuntime(store))] });
+    const runtimes: WorldOptions['runtimes'] = ({ store }) => {
+      counting = new CountingRuntime(store);
+      return [counting];
+    };
+    world = await makeWorld(kind, { runtimes });
     began = world.clock.now();
   });
   afterEach(() => world.dispose());

@@ -30,7 +30,7 @@ export async function nameCheckpointAsTemplate(
     runtime: checkpoint.runtime,
     definition: {
       ...definitionOf(request),
-      services: request.services ?? source?.config.services ?? [],
+      services: request.services ?? source?.config.services.map(({ jobId: _, ...service }) => service) ?? [],
       env: request.env ?? source?.config.env ?? {},
     },
     state: 'ready',

@@ -102,7 +102,9 @@ describe.each(databaseKinds)('a template on %s', (kind) => {
     it('gives way to a service of the sandbox that has the same name', async () => {
       await make('app', { services: [web] });
       const own = { ...web, command: 'serve otherwise' };
-      expect((await engine.create(caller, { template: 'app', services: [own] })).services).toEqual([own]);
+      expect((await engine.create(caller, { template: 'app', services: [own] })).services).toMatchObject([
+        own,
+      ]);
     });
 
     it('leaves nothing when it cannot be made: no row, no bytes, no name', async () => {
@@ -218,7 +220,7 @@ describe.each(databaseKinds)('a template on %s', (kind) => {
       expect(made).toMatchObject({ state: 'ready', checkpointId: checkpoint.id, services: [web] });
       const { id: first } = await engine.create(caller, { template: 'seeded' });
       const { id: second, services } = await engine.create(caller, { template: 'seeded' });
-      expect(services).toEqual([web]);
+      expect(services).toMatchObject([web]);
       for (const one of [first, second]) {
         expect(world.runtime.look(one)).toMatchObject({ files: { '/seeded': 'yes' }, counter: 1 });
       }

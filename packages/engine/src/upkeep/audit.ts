@@ -1,6 +1,8 @@
 /** Reads the whole ledger again and compares it with what the rows say. For `fsck`, and for tests. */
 import type { EventView, SandboxId } from '@torpor/protocol';
 import type { Context } from '../context.ts';
+import { jobDisagreement } from '../jobs/audit.ts';
+import { allJobs } from '../jobs/job.ts';
 import { type Folded, fold } from '../ledger/fold.ts';
 import { readEvents } from '../ledger/read.ts';
 import { findOpenOperation } from '../operations/operation.ts';
@@ -26,9 +28,10 @@ export async function* audit(ctx: Context): AsyncGenerator<Disagreement> {
 }
 
 async function disagreement(ctx: Context, sandbox: Sandbox): Promise<string | null> {
+  const events = await allEvents(ctx, sandbox.id);
   let folded: Folded | null;
   try {
-    folded = fold(await allEvents(ctx, sandbox.id));
+    folded = fold(events);
   } catch (thrown) {
     return thrown instanceof Error ? thrown.message : String(thrown);
   }
@@ -41,7 +44,7 @@ async function disagreement(ctx: Context, sandbox: Sandbox): Promise<string | nu
   if (passing && (await findOpenOperation(ctx.db, sandbox.id)) === undefined) {
     return `it is ${sandbox.state} and no operation is under way`;
   }
-  return null;
+  return jobDisagreement(await allJobs(ctx.db, sandbox.id), events, sandbox.state);
 }
 
 async function allEvents(ctx: Context, sandboxId: SandboxId): Promise<EventView[]> {

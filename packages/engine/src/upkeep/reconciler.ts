@@ -7,6 +7,7 @@ import type { SandboxId } from '@torpor/protocol';
 import { observe } from '../acts/observe.ts';
 import { repair } from '../acts/repair.ts';
 import type { Context } from '../context.ts';
+import { compareJobs } from '../jobs/compare.ts';
 import type { Desk } from '../operations/desk.ts';
 import { findOpenOperation, insertOperation, listOrphaned } from '../operations/operation.ts';
 import type { Instance, Runtime } from '../ports/runtime.ts';
@@ -92,6 +93,7 @@ export async function compare(ctx: Context, desk: Desk, sandbox: Sandbox, round:
     await seen(ctx, sandbox, 'unknown');
   } else if (found.is === 'running') {
     await seen(ctx, sandbox, 'running');
+    await compareJobsOf(ctx, sandbox, round);
   } else {
     await repairByOperation(ctx, desk, sandbox);
     round.repaired++;
@@ -100,6 +102,21 @@ export async function compare(ctx: Context, desk: Desk, sandbox: Sandbox, round:
       org: sandbox.org,
       what: `it was seen ${found.is}, and was repaired`,
     });
+  }
+}
+
+/** Jobs whose processes have ended, and processes that ought to be jobs. */
+async function compareJobsOf(ctx: Context, sandbox: Sandbox, round: Round): Promise<void> {
+  try {
+    const { changed, hasRunning } = await compareJobs(ctx, sandbox);
+    for (const { id, state } of changed) {
+      round.repaired++;
+      record(round, { sandboxId: sandbox.id, org: sandbox.org, what: `its job ${id} was found ${state}` });
+    }
+    if (hasRunning && !ctx.jobWatch.isWatching(sandbox.id)) ctx.jobWatch.begin(sandbox.id);
+  } catch (thrown) {
+    // An agent that cannot be asked says nothing about its processes.
+    ctx.report('comparing jobs failed', { sandboxId: sandbox.id, error: thrown });
   }
 }
 

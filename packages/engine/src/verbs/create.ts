@@ -164,7 +164,7 @@ export function draft(
     template,
     config: {
       env: request.env ?? {},
-      services: request.services ?? [],
+      services: (request.services ?? []).map((service) => ({ ...service, jobId: ctx.ids.next('job') })),
       network: request.network ?? {},
       resources: request.resources ?? {},
       fallback: request.fallback ?? ['files'],

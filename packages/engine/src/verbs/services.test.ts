@@ -23,13 +23,17 @@ describe.each(databaseKinds)('the declared services of a sandbox on %s', (kind) 
     };
     const { id } = await engine.create(caller, {});
     await engine.setServices('org', id, [WEB]);
-    expect(await engine.get('org', id)).toMatchObject({ state: 'running', services: [WEB], generation: 1 });
+    expect(await engine.get('org', id)).toMatchObject({
+      state: 'running',
+      services: [{ ...WEB, jobId: expect.stringMatching(/^job_/) }],
+      generation: 1,
+    });
     await engine.pause(caller, id);
     await engine.resume(caller, id);
     await engine.pause(caller, id);
     await engine.setServices('org', id, []);
     await engine.resume(caller, id);
-    expect(started).toEqual([[], [WEB], []]);
+    expect(started).toMatchObject([[], [WEB], []]);
     const events = await engine.events({ sandboxId: id, afterSeq: 0 }, 100);
     const set = events.filter(({ type }) => type === 'services.set');
     expect(set.map(({ data }) => data)).toEqual([{ services: ['web'] }, { services: [] }]);

@@ -20,7 +20,10 @@ export async function setServices(
         sandboxId: id,
       });
     }
-    const config = { ...sandbox.config, services };
+    // A service that keeps its name stays the same job.
+    const jobs = new Map(sandbox.config.services.map(({ name, jobId }) => [name, jobId]));
+    const declared = services.map((one) => ({ ...one, jobId: jobs.get(one.name) ?? ctx.ids.next('job') }));
+    const config = { ...sandbox.config, services: declared };
     const data = { services: services.map(({ name }) => name) };
     await take(ctx, tx, sandbox, 'set_services', 'services.set', data, {
       operationId: null,

@@ -5,6 +5,8 @@ import {
   CHECKPOINT_ID,
   checkpointView,
   eventView,
+  JOB_ID,
+  jobView,
   OPERATION_ID,
   operationView,
   processView,
@@ -131,7 +133,9 @@ describe('a sandbox', () => {
       { name: 'worker', command: './work' },
     ];
     const urls = { 3000: 'http://127.0.0.1:4001' };
-    server.answer('GET /v1/sandboxes/*', { json: sandboxView({ services: declared, urls }) });
+    server.answer('GET /v1/sandboxes/*', {
+      json: sandboxView({ services: declared.map((one) => ({ ...one, jobId: JOB_ID })), urls }),
+    });
     const running = processView({ id: 'app', kind: 'service', pid: 7, status: 'restarted', startedAt: 5 });
     const namesake = processView({ id: 'worker', kind: 'background' });
     server.answer('GET /v1/sandboxes/*/processes', {
@@ -144,9 +148,27 @@ describe('a sandbox', () => {
     ]);
   });
 
+  it('lists, gets and ends its jobs by their ids (R98, R110)', async () => {
+    const lost = { reason: 'files_only_pause', message: 'Only files were kept.' } as const;
+    server.answer('GET /v1/sandboxes/*/jobs', {
+      json: { items: [jobView({ state: 'lost', endedAt: 5, lost })], nextCursor: null },
+    });
+    const state = ['running', 'lost'] as const;
+    expect(await all(sandbox.jobs.list({ state }))).toMatchObject([{ id: JOB_ID, state: 'lost', lost }]);
+    expect(server.requests.at(-1)?.query.get('state')).toBe('running,lost');
+    const ended = jobView({ state: 'completed', endedAt: 5, exitCode: 143, signal: 'SIGTERM' });
+    server.answer('DELETE /v1/jobs/*', { json: ended });
+    expect(await sandbox.jobs.end(JOB_ID, { graceSeconds: 30 })).toEqual(ended);
+    expect(server.requests.at(-1)?.query.get('graceSeconds')).toBe('30');
+    const build = { id: JOB_ID, kind: 'build', status: 'ready', sandboxId: null, url: '/api' };
+    server.answer('GET /v1/jobs/*', { json: build });
+    expect(await torpor.jobs.get(JOB_ID)).toEqual(build);
+  });
+
   it('starts what goes on in the background, and gives its output', async () => {
     const process = processView({ id: 'req_1', kind: 'background' });
-    server.answer('POST /v1/sandboxes/*/exec', { json: { process, autoResumed: false } });
+    const jobId = JOB_ID;
+    server.answer('POST /v1/sandboxes/*/exec', { json: { jobId, process, autoResumed: false } });
     expect(await sandbox.start('make')).toEqual(process);
     expect(sentBody()).toEqual({ command: 'make', background: true });
     server.answer('GET /v1/sandboxes/*/processes/req_1/output', {

@@ -36,6 +36,7 @@ import { type ApiError, errorInside } from '../errors.ts';
 import type { FollowOptions } from '../event-stream.ts';
 import type { Command } from '../exec.ts';
 import type { Files } from '../files.ts';
+import { SandboxJobs } from '../jobs.ts';
 import type { CallOptions, MutationOptions, ReadOptions } from '../json-calls.ts';
 import type { OutputEvent, OutputOptions } from '../output.ts';
 import { everyItem, type PageOptions } from '../pages.ts';
@@ -58,6 +59,8 @@ export class Sandbox {
   readonly id: SandboxId;
   /** Files go in and out as bytes. */
   readonly files: Files;
+  /** Its services and background processes, each with an id: `list`, `get`, `end`. */
+  readonly jobs: SandboxJobs;
   /** The client that this sandbox is reached by. */
   readonly torpor: Torpor;
   private last: SandboxView;
@@ -67,6 +70,7 @@ export class Sandbox {
     this.id = view.id;
     this.last = view;
     this.files = torpor.sandboxes.files(view.id);
+    this.jobs = new SandboxJobs(torpor.jobs, view.id);
   }
 
   /**

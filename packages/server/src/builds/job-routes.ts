@@ -144,7 +144,7 @@ function streamRoutes(face: RoutesApp, parts: RouteParts): void {
           description: 'Server-sent events, with signs of life; they end with the build.',
           content: { 'text/event-stream': { schema: z.string() } },
         },
-        ...buildErrors('not_found', 'expired'),
+        ...buildErrors('not_found', 'expired', 'quota_exceeded'),
       },
     },
   });

@@ -5,7 +5,6 @@ import type { z } from 'zod';
 import { lifecycle } from '../http/lifecycle.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
 import type { RouteParts } from '../parts.ts';
-import { killAndForget } from '../sandbox/kill.ts';
 import { type ApiVersion, createRequestOf, createSchema, type E2bCreate } from './create-request.ts';
 import { metadataIn, placeOf, sandboxesQuery, tokenOf } from './list-query.ts';
 import { originOf } from './origin.ts';
@@ -97,7 +96,7 @@ export function e2bSandboxRoutes(app: RoutesApp, parts: RouteParts): void {
       const { id } = request.params;
       // A second kill finds nothing, as it does with E2B.
       shownState(await request.bound.run(() => engine.get(request.identity.org, id)));
-      await killAndForget(parts, request, id);
+      await lifecycle(parts, request, id, (caller) => engine.kill(caller, id));
       return reply.code(204).send();
     },
   );

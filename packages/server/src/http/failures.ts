@@ -3,13 +3,17 @@ import type { Socket } from 'node:net';
 import { type RequestId, TorporError } from '@torpor/protocol';
 import type { FastifyError, FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { answerBuildFailure, isOfBuilds } from '../builds/failures.ts';
+import { explainNotABuild } from '../builds/not-a-build.ts';
 import type { RouteParts } from '../parts.ts';
 import { answerOf, HttpRefusal } from './error-answer.ts';
 import { methodsOf } from './known-routes.ts';
 
 export function addFailureHandlers(app: FastifyInstance, parts: RouteParts): void {
   const known = methodsOf(app);
-  app.setErrorHandler((thrown: FastifyError, request, reply) => answerFailure(parts, thrown, request, reply));
+  app.setErrorHandler(async (thrown: FastifyError, request, reply) => {
+    const failure = isOfBuilds(request.url) ? await explainNotABuild(parts, thrown, request) : thrown;
+    return answerFailure(parts, failure, request, reply);
+  });
   app.setNotFoundHandler((request, reply) => {
     const allowed = known(request.url);
     if (allowed.length === 0)

@@ -41,7 +41,7 @@ export function eventRoutes(app: RoutesApp, parts: RouteParts): void {
         tags,
         params: sandboxParams,
         querystring: eventsQuery,
-        response: { ...response, ...errors('not_found') },
+        response: { ...response, ...errors('not_found', 'quota_exceeded') },
       },
     },
     async (request, reply) => {
@@ -70,7 +70,7 @@ export function eventRoutes(app: RoutesApp, parts: RouteParts): void {
           'Cursors and the `Last-Event-ID` of the stream are `position`, up to the newest there is.',
         tags,
         querystring: eventsQuery,
-        response: { ...response, ...errors() },
+        response: { ...response, ...errors('quota_exceeded') },
       },
     },
     async (request, reply) => {

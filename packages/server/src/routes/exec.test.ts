@@ -305,11 +305,12 @@ describe('exec in the background', () => {
   it('answers with the process and leaves it running, with its input', async () => {
     const response = await exec({ command: 'cat > got; sleep 1000', stdin: 'input', background: true });
     expect(response.statusCode).toBe(200);
-    const { process, autoResumed } = response.json();
+    const { jobId, process, autoResumed } = response.json();
+    expect(jobId).toMatch(/^job_[a-z0-9]{20}$/);
     expect(process).toMatchObject({
       kind: 'background',
       status: 'running',
-      id: response.headers['x-request-id'],
+      id: jobId,
     });
     expect(autoResumed).toBe(false);
     const path = await appears('got');

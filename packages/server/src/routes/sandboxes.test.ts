@@ -97,6 +97,24 @@ describe('a sandbox', () => {
     }
   });
 
+  it.each([
+    { memoryMb: Number.MAX_SAFE_INTEGER },
+    { memoryMb: 4_194_305 },
+    { diskMb: Number.MAX_SAFE_INTEGER },
+    { processes: Number.MAX_SAFE_INTEGER },
+    { cpus: Number.MAX_VALUE },
+    { cpus: 1e-300 },
+    { cpus: 0 },
+  ])('with resources that no machine has is refused, and nothing is left of it: %j', async (resources) => {
+    const body = { name: 'too-much', resources };
+    const response = await server.ask('POST', '/v1/sandboxes', { body });
+    const [field] = Object.keys(resources);
+    expect([response.statusCode, errorIn(response).code]).toEqual([400, 'invalid_request']);
+    expect(JSON.stringify(errorIn(response).details)).toContain(field);
+    const { items } = (await server.ask('GET', '/v1/sandboxes?limit=1000')).json();
+    expect(items.filter(({ name }: { name: string }) => name === 'too-much')).toEqual([]);
+  });
+
   it('with a policy that its runtime cannot keep is refused, and nothing is left of it', async () => {
     const before = (await server.ask('GET', '/v1/sandboxes?limit=1000')).json().items.length;
     const refused = await server.ask('POST', '/v1/sandboxes', { body: { runtime: 'gvisor' } });

@@ -14,7 +14,6 @@ import { lifecycle } from '../http/lifecycle.ts';
 import { errors, json, pageQuery, sandboxParams } from '../http/route-schema.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
 import type { RouteParts } from '../parts.ts';
-import { killAndForget } from '../sandbox/kill.ts';
 import { withUrls } from './sandbox-urls.ts';
 
 const oneState = SANDBOX_STATES.join('|');
@@ -148,7 +147,7 @@ export function sandboxRoutes(app: RoutesApp, parts: RouteParts): void {
     },
     async (request) => {
       const { id } = request.params;
-      return killAndForget(parts, request, id);
+      return lifecycle(parts, request, id, (caller) => engine.kill(caller, id));
     },
   );
 

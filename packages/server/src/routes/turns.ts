@@ -45,7 +45,7 @@ export function turnRoutes(app: RoutesApp, parts: RouteParts): void {
         body: sendRequestSchema,
         response: {
           201: reply('It is kept.'),
-          ...errors('not_found', 'conflict', 'idempotency_mismatch'),
+          ...errors('not_found', 'conflict', 'idempotency_mismatch', 'quota_exceeded'),
         },
       },
     },
@@ -95,7 +95,7 @@ export function turnRoutes(app: RoutesApp, parts: RouteParts): void {
         summary: 'One turn and its answer so far',
         tags,
         params: turnParams,
-        response: { 200: reply('The turn.'), ...errors('not_found') },
+        response: { 200: reply('The turn.'), ...errors('not_found', 'quota_exceeded') },
       },
     },
     async (request, response) => {

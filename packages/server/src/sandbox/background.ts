@@ -1,12 +1,12 @@
 /** A command that goes on after the answer: started, written down, and left alone. */
-import type { BackgroundReply, ExecRequest, SandboxId } from '@torpor/protocol';
+import type { TrackedJob } from '@torpor/engine';
+import type { BackgroundReply, ExecRequest, JobId, SandboxId } from '@torpor/protocol';
 import { TorporError } from '@torpor/protocol';
 import type { FastifyRequest } from 'fastify';
 import type { RouteParts } from '../parts.ts';
 import type { Awake } from './awake.ts';
 import { type Command, callOptions, feed, killSurely, startRequest } from './command.ts';
-import { viewTracked } from './process-views.ts';
-import { insertTracked, type TrackedProcess } from './tracked-table.ts';
+import { viewJobProcess } from './process-views.ts';
 
 /** Lets go of `inside` itself, once the command has its input. */
 export async function startInBackground(
@@ -17,41 +17,34 @@ export async function startInBackground(
   wanted: ExecRequest,
 ): Promise<BackgroundReply> {
   const { timeoutSeconds, ...rest } = wanted;
-  const command: Command = {
+  const command: Command & { readonly tag: JobId } = {
     ...rest,
-    tag: request.id,
+    tag: parts.ids.next('job'),
     ...(timeoutSeconds === undefined ? {} : { timeoutMs: timeoutSeconds * 1_000 }),
   };
-  const process = await startAndRecord(parts, request, id, inside, command);
+  const job = await startAndTrack(parts, request, id, inside, command);
   void feedAndRelease(parts, inside, command);
-  return { process: viewTracked(process, 'running', null), autoResumed: inside.autoResumed };
+  const process = viewJobProcess(job, inside.generation);
+  return { jobId: job.id, process, autoResumed: inside.autoResumed };
 }
 
 /** What cannot be written down does not go on, because nobody would know of it. */
-async function startAndRecord(
-  { clock, db }: RouteParts,
+async function startAndTrack(
+  { clock, engine }: RouteParts,
   request: FastifyRequest,
   sandboxId: SandboxId,
   inside: Awake,
-  command: Command,
-): Promise<TrackedProcess> {
+  command: Command & { readonly tag: JobId },
+): Promise<TrackedJob> {
   let started = false;
   try {
     const pid = await request.bound.run(() => start(inside, command));
     started = true;
-    const process: TrackedProcess = {
-      id: command.tag,
-      sandboxId,
-      generation: inside.generation,
-      pid,
-      command: command.command,
-      cwd: command.cwd ?? null,
-      startedAt: clock.now(),
-      ended: null,
-      reason: null,
-    };
-    await request.bound.run(() => db.transaction((tx) => insertTracked(tx, process)));
-    return process;
+    const { generation } = inside;
+    const process = { id: command.tag, sandboxId, generation, pid, cwd: command.cwd ?? null };
+    return await request.bound.run(() =>
+      engine.trackProcess(request.identity.org, { ...process, command: command.command }),
+    );
   } catch (thrown) {
     const mayRun = started || request.bound.signal.aborted;
     if (mayRun) await killSurely(inside.agent, clock, command.tag, started);

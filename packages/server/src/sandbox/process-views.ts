@@ -1,54 +1,41 @@
 /** How processes and services look from outside, with the one status each has (R98). */
-import { type ProcessInfo, serviceTag } from '@torpor/envd';
-import type { ProcessStatus, ProcessView, SandboxView, Service } from '@torpor/protocol';
+import type { TrackedJob } from '@torpor/engine';
+import type { ProcessInfo } from '@torpor/envd';
+import { JOB_LOSSES, type ProcessStatus, type ProcessView } from '@torpor/protocol';
 import { commandOf } from './command.ts';
-import type { TrackedProcess } from './tracked-table.ts';
 
-export function viewTracked(
-  process: TrackedProcess,
-  status: ProcessStatus,
-  reason: string | null,
-): ProcessView {
-  const { id, pid, command, cwd, startedAt } = process;
-  return { id, kind: 'background', pid, command, cwd, status, reason, startedAt };
+/** `sandboxGeneration` tells a service that this start had to start again from one that it found running. */
+export function viewJobProcess(job: TrackedJob, sandboxGeneration: number, pid = job.pid): ProcessView {
+  const { id: jobId, kind, name, command, cwd, startedAt } = job;
+  const about = {
+    jobId,
+    command,
+    cwd,
+    status: statusOf(job, sandboxGeneration),
+    reason: reasonOf(job),
+    startedAt,
+  };
+  return kind === 'service'
+    ? { id: name, kind, pid, ...about }
+    : { id: jobId, kind: 'background', pid, ...about };
 }
 
 /** One that the agent runs and nobody tracks: a command somebody waits for, or one of E2B's clients. */
 export function viewRunning({ pid, config }: ProcessInfo): ProcessView {
   const command = config === undefined ? '' : commandOf(config);
   const cwd = config?.cwd ?? null;
-  return { id: null, kind: 'process', pid, command, cwd, status: 'running', reason: null, startedAt: null };
+  const untracked = { id: null, jobId: null, kind: 'process', reason: null, startedAt: null } as const;
+  return { ...untracked, pid, command, cwd, status: 'running' };
 }
 
-export function viewService(
-  service: Service,
-  pid: number | null,
-  status: ProcessStatus,
-  reason: string | null,
-): ProcessView {
-  const { name, command, cwd = null } = service;
-  return { id: name, kind: 'service', pid, command, cwd, status, reason, startedAt: null };
+function statusOf({ state, restarts, generation }: TrackedJob, sandboxGeneration: number): ProcessStatus {
+  if (state === 'completed') return 'exited';
+  if (state !== 'running') return state;
+  return restarts > 0 && generation === sandboxGeneration ? 'restarted' : 'running';
 }
 
-/** Runtimes tag the process of a service with its name. */
-export function isRunOf(service: Service, { tag }: Pick<ProcessInfo, 'tag'>): boolean {
-  return tag === serviceTag(service.name);
-}
-
-/** What becomes of everything in a sandbox that is not running; undefined when it is. */
-export function fateOf(
-  sandbox: SandboxView,
-): { readonly status: ProcessStatus; readonly reason: string | null } | undefined {
-  switch (sandbox.state) {
-    case 'running':
-      return undefined;
-    case 'killing':
-    case 'killed':
-      return { status: 'lost', reason: 'the sandbox was killed' };
-    case 'failed':
-    case 'lost':
-      return { status: 'lost', reason: sandbox.reason ?? `the sandbox is ${sandbox.state}` };
-    default:
-      return { status: 'suspended', reason: null };
-  }
+function reasonOf({ state, exitCode, signal, lostReason }: TrackedJob): string | null {
+  if (lostReason !== null) return JOB_LOSSES[lostReason];
+  if (state !== 'completed') return null;
+  return signal === null ? `it ended with exit code ${exitCode}` : `it was ended by ${signal}`;
 }

@@ -50,7 +50,7 @@ UPDATE sandboxes SET memory_mb = json_extract(config, '$.resources.memoryMb');
 UPDATE sandboxes SET memory_mb = CAST(CAST(config AS json) -> 'resources' ->> 'memoryMb' AS BIGINT);
 -- {end}
 
-CREATE INDEX checkpoints_by_org ON checkpoints (org, deleted_at);
+CREATE INDEX checkpoints_by_deletion ON checkpoints (org, deleted_at);
 -- What quotas count, without those that are long over.
 CREATE INDEX sandboxes_kept ON sandboxes (org)
   WHERE state IN ('creating', 'running', 'pausing', 'paused', 'resuming');

@@ -64,8 +64,13 @@ async function addPrograms(root: string): Promise<void> {
   await directoryInside(root, '/etc/profile.d');
   await writeInside(root, '/etc/profile.d/torpor.sh', PROFILE_SCRIPT);
   // Scripts that name it by its full path find ours, unless the root has one of its own.
-  if (!(await isThere(root, '/usr/bin')) || (await isThere(root, '/usr/bin/sudo'))) return;
-  await symlink(`${TOOLS_BIN}/sudo`, join(await insideRoot(root, '/usr/bin'), 'sudo'));
+  const programs = await insideRoot(root, '/usr/bin');
+  const isDirectory = await lstat(programs).then(
+    (found) => found.isDirectory(),
+    () => false,
+  );
+  if (!isDirectory || (await isThere(root, '/usr/bin/sudo'))) return;
+  await symlink(`${TOOLS_BIN}/sudo`, join(programs, 'sudo'));
 }
 
 /** A link is there, wherever it leads. */

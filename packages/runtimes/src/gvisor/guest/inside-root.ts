@@ -40,7 +40,7 @@ function isName(name: string): boolean {
 /** Makes the directories that are missing. What is there stays; what is there and none is refused. */
 export async function directoryInside(root: string, path: string, mode = 0o755): Promise<string> {
   const place = await insideRoot(root, path);
-  const found = await lstat(place).catch(ignoreMissing);
+  const found = await lstat(place).catch((thrown: unknown) => ignoreMissing(thrown, path));
   if (found?.isDirectory() === true) return place;
   if (found !== undefined) throw refused(path, 'is not a directory');
   // There is no link left in it that could lead away.
@@ -51,20 +51,23 @@ export async function directoryInside(root: string, path: string, mode = 0o755):
 /** Undefined when there is none; anything but a regular file is refused. */
 export async function readInside(root: string, path: string): Promise<string | undefined> {
   const place = await insideRoot(root, path);
-  const found = await lstat(place).catch(ignoreMissing);
+  const found = await lstat(place).catch((thrown: unknown) => ignoreMissing(thrown, path));
   if (found === undefined) return undefined;
   if (!found.isFile()) throw refused(path, 'is not a file');
   return readFile(place, 'utf8');
 }
 
-/** The directory must be there. A file that is there keeps its mode. */
+/** A file that is there keeps its mode. A link that leads to a directory that is not there is refused. */
 export async function writeInside(root: string, path: string, text: string, mode = 0o644): Promise<void> {
   await readInside(root, path);
-  await writeFile(await insideRoot(root, path), text, { mode });
+  await writeFile(await insideRoot(root, path), text, { mode }).catch((thrown: unknown) => {
+    throw isMissing(thrown) ? refused(path, 'leads to a directory that is not there') : thrown;
+  });
 }
 
-function ignoreMissing(thrown: unknown): undefined {
-  if (errnoOf(thrown) === 'ENOTDIR') throw refused('a directory in it', 'is a file');
+function ignoreMissing(thrown: unknown, path: string): undefined {
+  if (errnoOf(thrown) === 'ENOTDIR') throw refused(path, 'leads through a file');
+  if (errnoOf(thrown) === 'ENAMETOOLONG') throw refused(path, 'leads to a name that is too long');
   if (!isMissing(thrown)) throw thrown;
   return undefined;
 }

@@ -197,6 +197,22 @@ describe.skipIf(process.getuid?.() !== 0)('a root from an archive', () => {
     });
   });
 
+  describe('whose links lead nowhere', () => {
+    it.each([
+      ['etc/passwd', '/run/accounts/passwd'],
+      ['etc/group', '../not/there/group'],
+      ['etc/passwd', 'passwd'],
+      ['etc/profile.d/torpor.sh', '/gone/torpor.sh'],
+    ])('is refused with the path when %s is a link to %s', async (name, target) => {
+      expect(await refused({ name, type: '2', target })).toContain(`The root is no good: /${name} `);
+    });
+
+    it('is good when only a program of ours has no place in it', async () => {
+      await unpack(tar({ name: 'usr/bin', type: '2', target: '/gone/bin' }));
+      expect(await readdir(join(into, 'usr'))).toEqual(['bin']);
+    });
+  });
+
   describe('with something that has rights or meaning on this machine', () => {
     it('is refused for a device, but not for those in /dev, which a guest has from its kernel', async () => {
       expect(await refused({ name: 'disk', type: '4' })).toMatch(/device/);

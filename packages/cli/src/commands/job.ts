@@ -1,0 +1,132 @@
+/** `torpor job` with `ls`, `get`, `end` and `logs`. */
+import type { AnyJobView, JobId, TrackedJobView } from '@torpor/protocol';
+import { teach } from '../build-command.ts';
+import type { Cli, Define } from '../cli.ts';
+import type { Colors } from '../colors.ts';
+import { columns, facts } from '../columns.ts';
+import { CliError } from '../failure.ts';
+import { parseSpan, relative } from '../human-units.ts';
+import { sandboxOf } from '../sandbox-argument.ts';
+import { writeOutput } from '../write-output.ts';
+
+export const define: Define = (command, act) => {
+  command
+    .command('ls', { isDefault: true })
+    .alias('list')
+    .summary('services and background processes of a sandbox, newest first')
+    .argument('[sandbox]', 'its id or name')
+    .option('--state <state>', 'running, suspended, completed or lost; several separated by commas')
+    .action(
+      act<{ state?: string }>(async (cli, [sandbox], { state }) => {
+        const id = await sandboxOf(cli, sandbox);
+        const { jobs } = await cli.torpor();
+        const states = state?.split(',') as TrackedJobView['state'][] | undefined;
+        const items: TrackedJobView[] = [];
+        for await (const job of jobs.list(id, { state: states, limit: 1_000, signal: cli.signal }))
+          items.push(job);
+        const now = cli.io.now();
+        const rows = items.map((job) => [
+          job.id,
+          job.name ?? '-',
+          job.kind,
+          stateText(job, cli.io.colors),
+          relative(job.startedAt, now),
+          job.command,
+        ]);
+        const titles = ['ID', 'NAME', 'KIND', 'STATE', 'STARTED', 'COMMAND'];
+        cli.answer({ items, nextCursor: null }, () =>
+          rows.length === 0 ? '' : columns(titles, rows, cli.io.colors),
+        );
+        if (items.length === 0) cli.remark(`${id} has no such job.`);
+      }),
+    );
+  command
+    .command('get')
+    .alias('show')
+    .summary('everything about one')
+    .argument('<job>', 'its id')
+    .action(
+      act(async (cli, [id]) => {
+        const job = await (await cli.torpor()).jobs.get(id as JobId, { signal: cli.signal });
+        cli.answer(job, () => jobFacts(job, cli.io.now(), cli.io.colors));
+      }),
+    );
+  command
+    .command('end')
+    .alias('rm')
+    .summary('end one: SIGTERM, and SIGKILL after the grace')
+    .argument('<job>', 'its id')
+    .option('--grace <span>', 'how long it has to end by itself, as 10s; 0 kills it at once', parseSpan)
+    .action(
+      act<{ grace?: number }>(async (cli, [id], { grace }) => {
+        const { jobs } = await cli.torpor();
+        const ending = jobs.end(id as JobId, { graceSeconds: grace, signal: cli.signal });
+        const job = await cli.during(`Ending ${id}…`, ending);
+        cli.answer(job, () => jobFacts(job, cli.io.now(), cli.io.colors));
+      }),
+    );
+  command
+    .command('logs')
+    .summary('what one has said; its sandbox must run')
+    .argument('<job>', 'its id')
+    .option('-f, --follow', 'go on with what it says next; with --json one piece per line')
+    .action(
+      act<{ follow?: boolean }>(async (cli, [id], { follow }) => {
+        const job = await trackedJob(cli, id as JobId);
+        const { sandboxes } = await cli.torpor();
+        await writeOutput(cli, sandboxes.output(job.sandboxId, job.id, { follow, signal: cli.signal }));
+      }),
+    );
+  teach(command, {
+    examples: [
+      ['torpor job ls web', 'what runs in web, or ran'],
+      ['torpor job end job_… --grace 30s', 'let it finish its work first'],
+    ],
+    seeAlso: ['ps', 'logs', 'exec'],
+  });
+};
+
+async function trackedJob(cli: Cli, id: JobId): Promise<TrackedJobView> {
+  const job = await (await cli.torpor()).jobs.get(id, { signal: cli.signal });
+  if (job.kind !== 'build') return job;
+  throw new CliError('INVALID_ARGUMENT', `${id} is a build.`, { hint: `Use \`torpor build logs ${id}\`.` });
+}
+
+function stateText({ state, exitCode, restarts, lost }: TrackedJobView, colors: Colors): string {
+  switch (state) {
+    case 'running':
+      return colors.green(restarts === 0 ? state : `${state} (restarts: ${restarts})`);
+    case 'suspended':
+      return colors.yellow(state);
+    case 'completed':
+      return `${state} (${exitCode})`;
+    case 'lost':
+      return colors.red(`${state} (${lost?.reason})`);
+  }
+}
+
+function jobFacts(job: AnyJobView, now: number, colors: Colors): string {
+  if (job.kind === 'build') {
+    const { id, kind, status, sandboxId, url } = job;
+    return facts(Object.entries({ id, kind, status, sandbox: sandboxId, url }), colors);
+  }
+  return facts(
+    [
+      ['id', job.id],
+      ['kind', job.kind],
+      ['name', job.name],
+      ['sandbox', job.sandboxId],
+      ['state', stateText(job, colors)],
+      ['why', job.lost?.message],
+      ['command', job.command],
+      ['cwd', job.cwd],
+      ['pid', job.pid === null ? null : String(job.pid)],
+      ['forked from', job.forkedFrom],
+      ['started', relative(job.startedAt, now)],
+      ['ended', job.endedAt === null ? null : relative(job.endedAt, now)],
+      ['exit code', job.exitCode === null ? null : String(job.exitCode)],
+      ['signal', job.signal],
+    ],
+    colors,
+  );
+}

@@ -1,0 +1,14 @@
+/** The output of a process as a command shows it: its channels kept apart, and how it ended as a remark. */
+import type { OutputEvent } from '@torpor/sdk';
+import type { Cli } from './cli.ts';
+import { write } from './write.ts';
+
+export async function writeOutput(cli: Cli, events: AsyncIterable<OutputEvent>): Promise<void> {
+  for await (const event of events) {
+    if (cli.json) cli.answerLine(event, () => '');
+    else if (event.type === 'stdout') await write(cli.io.stdout, event.data);
+    else if (event.type === 'stderr') await write(cli.io.stderr, event.data);
+    else if (event.type === 'end')
+      cli.remark(`It ended with ${event.signal ?? `exit code ${event.exitCode}`}.`);
+  }
+}

@@ -1,0 +1,94 @@
+/** One change of one job: a pure function over the table of transitions, and the line of the ledger that tells of it. */
+import {
+  type EventData,
+  JOB_LOSSES,
+  JOB_TRANSITIONS,
+  type JobLoss,
+  type OperationId,
+  type SandboxId,
+  TorporError,
+} from '@torpor/protocol';
+import type { Context } from '../context.ts';
+import type { Line } from '../ledger/append.ts';
+import type { ProcessEnd } from '../ports/processes.ts';
+import type { TrackedJob } from './job.ts';
+
+export type Happening =
+  | { readonly is: 'suspended' | 'resumed' }
+  | { readonly is: 'restarted'; readonly generation: number }
+  | ({ readonly is: 'completed' } & ProcessEnd)
+  | { readonly is: 'lost'; readonly reason: JobLoss };
+
+const ALIVE = { endedAt: null, exitCode: null, signal: null, lostReason: null } as const;
+
+/** The job as it is afterwards. A change that the table does not list throws. */
+export function changed(job: TrackedJob, happening: Happening, now: number): TrackedJob {
+  const state = JOB_TRANSITIONS[job.state][happening.is];
+  if (state === undefined) {
+    throw new TorporError('conflict', `Job ${job.id} is ${job.state} and cannot become ${happening.is}.`);
+  }
+  switch (happening.is) {
+    case 'suspended':
+      return { ...job, state };
+    case 'resumed':
+      return { ...job, ...ALIVE, state };
+    case 'restarted': {
+      const { generation } = happening;
+      return { ...job, ...ALIVE, state, generation, restarts: job.restarts + 1, startedAt: now };
+    }
+    case 'completed': {
+      const { exitCode, signal } = happening;
+      return { ...job, state, exitCode, signal, endedAt: now };
+    }
+    case 'lost':
+      return { ...job, state, lostReason: happening.reason, endedAt: now };
+  }
+}
+
+/** The line for what a job has just become. */
+export function lineOf(
+  ctx: Pick<Context, 'ids' | 'clock'>,
+  job: TrackedJob,
+  what: Happening['is'] | 'created',
+  operationId: OperationId | null,
+): Line {
+  const head = { id: ctx.ids.next('evt'), at: ctx.clock.now(), operationId };
+  const about: EventData<'job.suspended'> = { jobId: job.id, kind: job.kind, name: job.name };
+  switch (what) {
+    case 'created':
+      return { ...head, type: 'job.created', data: { ...about, forkedFrom: job.forkedFrom } };
+    case 'suspended':
+    case 'resumed':
+      return { ...head, type: `job.${what}`, data: about };
+    case 'restarted':
+      return { ...head, type: 'job.restarted', data: { ...about, restarts: job.restarts } };
+    case 'completed': {
+      const { exitCode, signal } = job;
+      return { ...head, type: 'job.completed', data: { ...about, exitCode: exitCode ?? 0, signal } };
+    }
+    case 'lost': {
+      const reason = job.lostReason ?? 'not_found';
+      return { ...head, type: 'job.lost', data: { ...about, reason, message: JOB_LOSSES[reason] } };
+    }
+  }
+}
+
+/** A job whose process has just begun. */
+export function begun(
+  about: Pick<TrackedJob, 'id' | 'org' | 'kind' | 'name' | 'tag' | 'command' | 'cwd'> & Partial<TrackedJob>,
+  at: { readonly sandboxId: SandboxId; readonly generation: number; readonly now: number },
+): TrackedJob {
+  const { sandboxId, generation, now } = at;
+  return {
+    pid: null,
+    forkedFrom: null,
+    ...about,
+    ...ALIVE,
+    sandboxId,
+    generation,
+    state: 'running',
+    restarts: 0,
+    createdAt: now,
+    startedAt: now,
+  };
+}

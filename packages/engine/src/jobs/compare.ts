@@ -1,0 +1,59 @@
+/**
+ * Jobs against the processes that the agent of a running sandbox knows (R108). An agent that does not answer says
+ * nothing about them, and nothing is changed.
+ */
+import type { Context } from '../context.ts';
+import type { Processes } from '../ports/processes.ts';
+import type { AgentAddress } from '../ports/runtime.ts';
+import type { Sandbox } from '../sandbox.ts';
+import { within } from '../within.ts';
+import { runningJobs, type TrackedJob } from './job.ts';
+import { isServing } from './serving.ts';
+import { adoptProcess, recordEnd } from './track.ts';
+import { agentOf } from './watch.ts';
+
+interface Compared {
+  /** The jobs that were found to have ended, and those that nobody had written down. */
+  readonly changed: readonly TrackedJob[];
+  readonly hasRunning: boolean;
+}
+
+export async function compareJobs(ctx: Context, sandbox: Sandbox): Promise<Compared> {
+  const { processes } = ctx;
+  if (processes === undefined) return { changed: [], hasRunning: false };
+  // Rows first: a process is started before its row is written, so a row without a process has none that is to come.
+  const running = await runningJobs(ctx.db, sandbox.id);
+  if (running.length === 0 && ctx.jobWatch.hasCompared(sandbox)) return { changed: [], hasRunning: false };
+  const agent = await agentOf(ctx, sandbox);
+  const found = await within(ctx.clock, ctx.settings.observeMs, 'Listing processes', (signal) =>
+    processes.list(agent, signal),
+  );
+  const tags = new Set(found.map(({ tag }) => tag));
+  const changes: (TrackedJob | undefined)[] = [];
+  for (const job of running.filter(({ tag }) => !tags.has(tag))) {
+    changes.push(await settle(ctx, processes, agent, sandbox, job));
+  }
+  const known = new Set(running.map(({ tag }) => tag));
+  for (const process of found.filter(({ tag }) => !known.has(tag))) {
+    changes.push(await adoptProcess(ctx, sandbox, process));
+  }
+  ctx.jobWatch.noteCompared(sandbox);
+  const changed = changes.filter((job) => job !== undefined);
+  const hasEnded = new Set(changed.filter(({ state }) => state !== 'running').map(({ id }) => id));
+  const hasRunning = [...running, ...changed].some(({ id }) => !hasEnded.has(id));
+  return { changed, hasRunning };
+}
+
+async function settle(
+  ctx: Context,
+  processes: Processes,
+  agent: AgentAddress,
+  sandbox: Sandbox,
+  job: TrackedJob,
+): Promise<TrackedJob | undefined> {
+  if (await isServing(ctx, sandbox, job)) return undefined;
+  const end = await within(ctx.clock, ctx.settings.observeMs, 'Asking how a process ended', (signal) =>
+    processes.endOf(agent, job.tag, signal),
+  );
+  return recordEnd(ctx, job, end);
+}

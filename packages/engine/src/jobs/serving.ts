@@ -1,0 +1,15 @@
+/** A service may start a daemon and end well: while its port is listened on, the service runs. */
+import { type Context, runtimeOf } from '../context.ts';
+import type { Sandbox } from '../sandbox.ts';
+import { within } from '../within.ts';
+import type { TrackedJob } from './job.ts';
+
+export async function isServing(ctx: Context, sandbox: Sandbox, job: TrackedJob): Promise<boolean> {
+  const port = sandbox.config.services.find(({ name }) => name === job.name)?.port;
+  if (job.kind !== 'service' || port === undefined) return false;
+  const instance = { sandboxId: sandbox.id, generation: sandbox.generation };
+  const address = await within(ctx.clock, ctx.settings.observeMs, 'Finding the port', (signal) =>
+    runtimeOf(ctx, sandbox).dial(instance, port, signal),
+  );
+  return address !== null;
+}

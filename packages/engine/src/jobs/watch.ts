@@ -1,0 +1,95 @@
+/**
+ * Waits for the ends of the jobs of running sandboxes. What is missed here (a connection that broke, a server that
+ * died) the reconciler finds by asking the agent.
+ */
+import { type SandboxId, TorporError } from '@torpor/protocol';
+import { type Context, runtimeOf } from '../context.ts';
+import type { AgentAddress } from '../ports/runtime.ts';
+import { findSandbox, type Sandbox } from '../sandbox.ts';
+import { within } from '../within.ts';
+import { runningJobs } from './job.ts';
+import { isServing } from './serving.ts';
+import { recordEnd } from './track.ts';
+
+export class JobWatch {
+  private readonly context: () => Context;
+  private readonly watched = new Map<SandboxId, AbortController>();
+  /** The generation of each sandbox that its agent was last asked about. */
+  private readonly compared = new Map<SandboxId, number>();
+
+  constructor(context: () => Context) {
+    this.context = context;
+  }
+
+  /** Begins to watch the jobs of a running sandbox, or begins again because there is a new one. */
+  begin(id: SandboxId): void {
+    const ctx = this.context();
+    if (ctx.processes === undefined || ctx.stopping.aborted) return;
+    this.watched.get(id)?.abort();
+    const own = new AbortController();
+    this.watched.set(id, own);
+    const signal = AbortSignal.any([own.signal, ctx.stopping]);
+    ctx.background.run('watching jobs', async () => {
+      try {
+        await this.watch(id, signal);
+      } finally {
+        if (this.watched.get(id) === own) this.watched.delete(id);
+      }
+    });
+  }
+
+  isWatching(id: SandboxId): boolean {
+    return this.watched.has(id);
+  }
+
+  /** Before the sandbox is frozen: an open connection would have to be reset. */
+  end(id: SandboxId): void {
+    this.watched.get(id)?.abort();
+    this.watched.delete(id);
+    this.compared.delete(id);
+  }
+
+  /** Whether this server has asked the agent of this start of the sandbox yet. */
+  hasCompared({ id, generation }: Pick<Sandbox, 'id' | 'generation'>): boolean {
+    return this.compared.get(id) === generation;
+  }
+
+  noteCompared({ id, generation }: Pick<Sandbox, 'id' | 'generation'>): void {
+    this.compared.set(id, generation);
+  }
+
+  private async watch(id: SandboxId, signal: AbortSignal): Promise<void> {
+    const ctx = this.context();
+    /** Services whose process has ended and left a daemon that still listens. */
+    const daemons = new Set<string>();
+    for (;;) {
+      // A moment after the start, so that the first visitors of a sandbox that woke do not wait for this.
+      await ctx.clock.sleep(ctx.settings.jobWatchDelayMs, signal).catch(() => {});
+      if (signal.aborted) return;
+      const sandbox = await findSandbox(ctx.db, id);
+      const jobs = (await runningJobs(ctx.db, id)).filter(({ tag }) => !daemons.has(tag));
+      if (sandbox?.state !== 'running' || jobs.length === 0) return;
+      try {
+        const agent = await agentOf(ctx, sandbox);
+        const tags = jobs.map(({ tag }) => tag);
+        const ended = await ctx.processes?.nextEnd(agent, tags, signal);
+        const job = jobs.find(({ tag }) => tag === ended?.tag);
+        if (ended === undefined || job === undefined) return;
+        if (await isServing(ctx, sandbox, job)) daemons.add(job.tag);
+        else await recordEnd(ctx, job, ended.end);
+      } catch (thrown) {
+        if (signal.aborted) return;
+        if (TorporError.from(thrown).code === 'capability_unsupported') return;
+        // The agent was cut off: the next look shows whether the sandbox still runs.
+        await ctx.clock.sleep(ctx.settings.jobWatchRetryMs, signal).catch(() => {});
+      }
+    }
+  }
+}
+
+export function agentOf(ctx: Context, sandbox: Sandbox): Promise<AgentAddress> {
+  const instance = { sandboxId: sandbox.id, generation: sandbox.generation };
+  return within(ctx.clock, ctx.settings.observeMs, 'Finding the agent', (signal) =>
+    runtimeOf(ctx, sandbox).agent(instance, signal),
+  );
+}

@@ -1,0 +1,87 @@
+/** Tracked jobs: the services of sandboxes and the processes started in their background. */
+import {
+  type AnyJobView,
+  anyJobSchema,
+  type JobId,
+  type JobState,
+  pageSchema,
+  type SandboxId,
+  type TrackedJobView,
+  trackedJobSchema,
+} from '@torpor/protocol';
+import type { JsonCalls, MutationOptions, ReadOptions } from './json-calls.ts';
+import { everyItem, type Page, type PageOptions } from './pages.ts';
+import { validated } from './validate.ts';
+
+export interface JobFilter extends PageOptions {
+  readonly state?: JobState | readonly JobState[] | undefined;
+}
+
+export interface EndJobOptions extends MutationOptions {
+  /** How long the process has after SIGTERM before it is killed; 0 kills it at once. */
+  readonly graceSeconds?: number | undefined;
+}
+
+const jobPage = pageSchema(trackedJobSchema);
+
+export class Jobs {
+  private readonly calls: JsonCalls;
+
+  constructor(calls: JsonCalls) {
+    this.calls = calls;
+  }
+
+  /** A service, a background process, or a build: `kind` says which. */
+  get(id: JobId, options: ReadOptions = {}): Promise<AnyJobView> {
+    return this.calls.get(pathOf(id), anyJobSchema, options);
+  }
+
+  page(
+    sandboxId: SandboxId,
+    { state, limit, cursor, ...options }: JobFilter = {},
+  ): Promise<Page<TrackedJobView>> {
+    const states = typeof state === 'string' ? state : state?.join(',');
+    return this.calls.get(`/v1/sandboxes/${encodeURIComponent(sandboxId)}/jobs`, jobPage, {
+      query: { state: states, limit, cursor },
+      ...options,
+    });
+  }
+
+  /** Newest first. Never wakes the sandbox. */
+  list(sandboxId: SandboxId, filter: JobFilter = {}): AsyncGenerator<TrackedJobView, void> {
+    return everyItem((cursor = filter.cursor) => this.page(sandboxId, { ...filter, cursor }));
+  }
+
+  /** Wakes a sandbox that sleeps, unless its `autoResume` is off. One that has ended is answered as it is. */
+  async end(id: JobId, { graceSeconds, ...options }: EndJobOptions = {}): Promise<TrackedJobView> {
+    const query = { graceSeconds };
+    return validated(await this.calls.delete(pathOf(id), { query, ...options }), trackedJobSchema);
+  }
+}
+
+/** The jobs of one sandbox. */
+export class SandboxJobs {
+  private readonly jobs: Jobs;
+  private readonly sandboxId: SandboxId;
+
+  constructor(jobs: Jobs, sandboxId: SandboxId) {
+    this.jobs = jobs;
+    this.sandboxId = sandboxId;
+  }
+
+  list(filter: JobFilter = {}): AsyncGenerator<TrackedJobView, void> {
+    return this.jobs.list(this.sandboxId, filter);
+  }
+
+  get(id: JobId, options: ReadOptions = {}): Promise<AnyJobView> {
+    return this.jobs.get(id, options);
+  }
+
+  end(id: JobId, options: EndJobOptions = {}): Promise<TrackedJobView> {
+    return this.jobs.end(id, options);
+  }
+}
+
+function pathOf(id: JobId): string {
+  return `/v1/jobs/${encodeURIComponent(id)}`;
+}

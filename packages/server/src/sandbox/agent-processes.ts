@@ -1,0 +1,57 @@
+/** What the engine asks agents about the processes of jobs. */
+import type { AgentAddress, ProcessEnd, Processes } from '@torpor/engine';
+import { type AgentClient, agentError } from '@torpor/envd';
+import { TorporError } from '@torpor/protocol';
+import { connect } from './awake.ts';
+import { commandOf } from './command.ts';
+import { endOf } from './command-end.ts';
+
+export const agentProcesses: Processes = {
+  list: (address, signal) =>
+    withClient(address, async (agent) => {
+      const { processes } = await agent.process.list({}, { signal });
+      return processes.flatMap(({ tag, pid, config }) => {
+        if (tag === undefined) return [];
+        const command = config === undefined ? '' : commandOf(config);
+        return { tag, pid, command, cwd: config?.cwd ?? null };
+      });
+    }),
+
+  endOf: (address, tag, signal) => withClient(address, (agent) => untilEnded(agent, tag, signal)),
+
+  nextEnd: (address, tags, signal) =>
+    withClient(address, async (agent) => {
+      const { tag, end } = await agent.nextEnd(tags, { signal });
+      return { tag, end: end === null ? null : endOf(end) };
+    }).catch((thrown: unknown) => {
+      if (agentError(thrown).code !== 'not_found') throw thrown;
+      throw new TorporError('capability_unsupported', 'This agent cannot be waited for.', { cause: thrown });
+    }),
+};
+
+/** How a process ended, once it has. Null when the agent knows of no such process: it remembers ends for a while. */
+export async function untilEnded(
+  agent: AgentClient,
+  tag: string,
+  signal: AbortSignal,
+): Promise<ProcessEnd | null> {
+  const process = { selector: { case: 'tag' as const, value: tag } };
+  try {
+    for await (const { event } of agent.process.connect({ process }, { signal })) {
+      if (event?.event.case === 'end') return endOf(event.event.value);
+    }
+  } catch (thrown) {
+    if (agentError(thrown).code === 'not_found') return null;
+    throw thrown;
+  }
+  throw new TorporError('unreachable', 'The agent was cut off before the process ended.');
+}
+
+async function withClient<T>(address: AgentAddress, work: (agent: AgentClient) => Promise<T>): Promise<T> {
+  const agent = connect(address);
+  try {
+    return await work(agent);
+  } finally {
+    agent.close();
+  }
+}

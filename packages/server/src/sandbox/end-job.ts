@@ -1,0 +1,93 @@
+/** Ending a job: SIGTERM to its process group, and SIGKILL when it has not ended after a grace. */
+import type { Clock, TrackedJob } from '@torpor/engine';
+import { type AgentClient, agentError, Signal } from '@torpor/envd';
+import { hasJobEnded, type JobId, TorporError } from '@torpor/protocol';
+import type { FastifyRequest } from 'fastify';
+import type { RouteParts } from '../parts.ts';
+import { untilEnded } from './agent-processes.ts';
+import { awakeFor } from './awake.ts';
+import { cutOff } from './cut-off.ts';
+
+/** How long a killed process may take to be gone. */
+const KILL_MS = 5_000;
+
+/**
+ * Wakes a sandbox that sleeps, unless its `autoResume` is off. A job that has ended, also by not coming back with its
+ * sandbox, is answered as it is.
+ */
+export async function endJob(
+  parts: RouteParts,
+  request: FastifyRequest,
+  id: JobId,
+  graceMs: number,
+): Promise<TrackedJob> {
+  const { engine, clock } = parts;
+  const { org } = request.identity;
+  const asked = await engine.job(org, id);
+  const { sandboxId } = asked;
+  request.facts.sandboxId = sandboxId;
+  if (hasJobEnded(asked.state)) return asked;
+  const inside = await awakeFor(parts, request, sandboxId);
+  try {
+    const awake = await engine.job(org, id);
+    if (hasJobEnded(awake.state)) return awake;
+    await request.bound.run((signal) => terminate(inside.agent, clock, awake.tag, graceMs, signal));
+    await engine.compareJobs(org, sandboxId);
+    const ended = await engine.job(org, id);
+    if (hasJobEnded(ended.state)) return ended;
+  } catch (thrown) {
+    throw await cutOff(parts, org, sandboxId, inside, thrown);
+  } finally {
+    inside.release();
+  }
+  throw new TorporError('conflict', `Job ${id} could not be ended.`, {
+    sandboxId,
+    hint: 'Its process has ended and left another that listens on its port: end that one by a command.',
+  });
+}
+
+async function terminate(
+  agent: AgentClient,
+  clock: Clock,
+  tag: string,
+  graceMs: number,
+  signal: AbortSignal,
+): Promise<void> {
+  if (graceMs > 0) {
+    await send(agent, tag, Signal.SIGTERM, signal);
+    if (await endsWithin(agent, clock, tag, graceMs, signal)) return;
+  }
+  await send(agent, tag, Signal.SIGKILL, signal);
+  if (await endsWithin(agent, clock, tag, KILL_MS, signal)) return;
+  throw new TorporError('timeout', 'The process did not end after SIGKILL.');
+}
+
+async function send(agent: AgentClient, tag: string, sent: Signal, signal: AbortSignal): Promise<void> {
+  const process = { selector: { case: 'tag' as const, value: tag } };
+  await agent.process.sendSignal({ process, signal: sent }, { signal }).catch((thrown: unknown) => {
+    // It has ended already.
+    if (agentError(thrown).code !== 'not_found') throw thrown;
+  });
+}
+
+async function endsWithin(
+  agent: AgentClient,
+  clock: Clock,
+  tag: string,
+  ms: number,
+  signal: AbortSignal,
+): Promise<boolean> {
+  const over = new AbortController();
+  const both = AbortSignal.any([signal, over.signal]);
+  const tooLate = clock.sleep(ms, both).then(
+    () => false,
+    () => false,
+  );
+  const ended = untilEnded(agent, tag, both).then(() => true);
+  ended.catch(() => {});
+  try {
+    return await Promise.race([ended, tooLate]);
+  } finally {
+    over.abort();
+  }
+}
