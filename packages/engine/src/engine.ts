@@ -19,6 +19,7 @@ import type {
   OperationView,
   PauseRequest,
   ResumeRequest,
+  Retention,
   RollbackRequest,
   RuntimeView,
   SandboxId,
@@ -68,6 +69,8 @@ import {
 import { EgressCounts } from './orgs/egress.ts';
 import type { Address, AgentAddress, Instance, Runtime } from './ports/runtime.ts';
 import { refusedBy } from './refused-by.ts';
+import { expirePaused } from './retention/expire.ts';
+import { type AppliedRetention, appliedTo, retentionOfOrgs } from './retention/policy.ts';
 import {
   type Dialect,
   findSandbox,
@@ -105,6 +108,7 @@ import { setEnd, setLifetime } from './verbs/lifetime.ts';
 import { applyNetworks, setNetwork } from './verbs/network.ts';
 import { pause } from './verbs/pause.ts';
 import { resume } from './verbs/resume.ts';
+import { setRetention } from './verbs/retention.ts';
 import { rollback } from './verbs/rollback.ts';
 import { setServices } from './verbs/services.ts';
 import { snapshot } from './verbs/snapshot.ts';
@@ -129,6 +133,8 @@ interface UnhealthyCheckpoint {
 function badCursor(id: string): TorporError {
   return new TorporError('invalid_request', `The cursor ${id} is not the nextCursor of a page of this list.`);
 }
+
+const KEPT: AppliedRetention = { keptForMs: 0, deletesAt: null };
 
 /** Reading a checkpoint whole costs a disk's time; a round takes a few. */
 const SCRUBBED_AT_ONCE = 2;
@@ -195,6 +201,7 @@ export class Engine {
       this.every(settings.reconcileEveryMs, 'reconcile', () => this.compare());
       this.every(settings.inspectEveryMs, 'looking at checkpoints', () => this.lookAgain());
       this.every(settings.activityEveryMs, 'egress', () => this.countEgress());
+      this.every(settings.retentionEveryMs, 'retention', () => this.expirePaused());
       this.every(settings.diskEveryMs, 'looking at the disk', () => this.tendDisk());
       this.every(settings.collectEveryMs, 'collect', () => this.collect());
       this.every(settings.reconcileEveryMs, 'scrub', () => scrub(ctx, SCRUBBED_AT_ONCE));
@@ -281,6 +288,12 @@ export class Engine {
 
   async setLifetime(org: string, id: SandboxId, timeoutSeconds: number | null): Promise<SandboxView> {
     await setLifetime(this.ctx, org, id, timeoutSeconds);
+    return this.view(id, org);
+  }
+
+  /** How long the sandbox is kept while it is paused and nobody uses it. */
+  async setRetention(org: string, id: SandboxId, deletePausedAfterSeconds: Retention): Promise<SandboxView> {
+    await setRetention(this.ctx, org, id, deletePausedAfterSeconds);
     return this.view(id, org);
   }
 
@@ -396,8 +409,8 @@ export class Engine {
     const found = await findSandbox(this.ctx.db, id);
     if (found === undefined) return undefined;
     const { org, config } = found;
-    // Whoever asks this way wants to reach the sandbox, which its checkpoint's health has no part in.
-    return { org, dialect: config.dialect ?? 'native', sandbox: viewSandbox(found, null, undefined) };
+    // Whoever asks this way wants to reach the sandbox, in which health and retention have no part.
+    return { org, dialect: config.dialect ?? 'native', sandbox: viewSandbox(found, null, undefined, KEPT) };
   }
 
   /** Makes a process that was started in the background of a running sandbox a job. */
@@ -558,6 +571,11 @@ export class Engine {
     return this.egress.write();
   }
 
+  /** One round of announcing and deleting sandboxes that were paused for longer than their policy allows. */
+  expirePaused(): Promise<void> {
+    return expirePaused(this.ctx, this.desk);
+  }
+
   /** Looks at the room on the disk now, and keeps the reserve. */
   lookAtDisk(): Promise<DiskState> {
     return this.ctx.disk.look(this.ctx);
@@ -594,7 +612,8 @@ export class Engine {
     const open = await findOpenOperation(this.ctx.db, id);
     const { checkpointId } = sandbox;
     const checkpoint = checkpointId === null ? undefined : await findCheckpoint(this.ctx.db, checkpointId);
-    return viewSandbox(sandbox, open ?? null, checkpoint);
+    const ofOrg = await retentionOfOrgs(this.ctx.db, [org], this.ctx.settings.deletePausedAfterMs);
+    return viewSandbox(sandbox, open ?? null, checkpoint, appliedTo(this.ctx, sandbox, ofOrg));
   }
 
   private async viewAll(sandboxes: readonly Sandbox[]): Promise<SandboxView[]> {
@@ -602,10 +621,12 @@ export class Engine {
     const open = await openOperationsOf(this.ctx.db, ids);
     const attached = sandboxes.flatMap(({ checkpointId }) => checkpointId ?? []);
     const checkpoints = await findCheckpoints(this.ctx.db, attached);
+    const orgs = [...new Set(sandboxes.map(({ org }) => org))];
+    const ofOrg = await retentionOfOrgs(this.ctx.db, orgs, this.ctx.settings.deletePausedAfterMs);
     return sandboxes.map((sandbox) => {
       const { id, checkpointId } = sandbox;
       const checkpoint = checkpointId === null ? undefined : checkpoints.get(checkpointId);
-      return viewSandbox(sandbox, open.get(id) ?? null, checkpoint);
+      return viewSandbox(sandbox, open.get(id) ?? null, checkpoint, appliedTo(this.ctx, sandbox, ofOrg));
     });
   }
 

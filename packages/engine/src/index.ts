@@ -26,6 +26,7 @@ export {
   lockOrg,
   markOrgDeleted,
   runningBuildQuotas,
+  updateOrgRetention,
   updateQuotas,
 } from './orgs/org.ts';
 export { quotaExceeded } from './orgs/quota.ts';

@@ -47,9 +47,21 @@ export const ENGINE_SETTINGS = {
     min: 0,
     max: 1_000,
   }),
-  expiryNoticeMs: duration(DAY_MS, 'How long before a checkpoint expires its expiry is announced.', {
-    min: 0,
-    max: YEAR_MS,
+  expiryNoticeMs: duration(
+    DAY_MS,
+    'How long before a checkpoint or a paused sandbox is deleted for its age this is announced.',
+    {
+      min: 0,
+      max: YEAR_MS,
+    },
+  ),
+  deletePausedAfterMs: duration(
+    0,
+    'How long a paused sandbox is kept without use when neither it nor its organisation says. 0: for good.',
+    { min: 0, max: 10 * YEAR_MS },
+  ),
+  retentionEveryMs: duration(60_000, 'How often paused sandboxes that nobody uses are looked for.', {
+    min: 10,
   }),
   diskEveryMs: duration(10_000, 'How often the room on the disk of the checkpoints is looked at.', {
     min: 10,

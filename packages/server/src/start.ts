@@ -68,7 +68,7 @@ export async function startServer(config: ServerConfig, options: StartOptions): 
   const { dataDir } = config;
   const { settings, list: settingsList } = config.configured;
   const reserve = await DiskReserve.open(join(dataDir, 'reserve'), settings.engine.diskReserveBytes);
-  const directory = await claimDataDirectory(dataDir, systemClock, () => reserve.tend());
+  const directory = await claimDataDirectory(dataDir, systemClock, () => reserve.makeRoomToStart());
   begun.defer(() => directory.release());
   const db = await openDatabase(config, reserve);
   begun.defer(() => db.close());

@@ -1,9 +1,9 @@
 /**
  * Room on the disk that is kept for killing, deleting and starting: a file whose blocks are allocated.
  *
- * When a write finds no room, or little is left, the file is cut by one step, and what it occupied is free for the
- * write. It is cut in steps, so that a program which fills the disk takes one step at a time and not everything at
- * once. It grows again when there is room.
+ * When a write of the database finds no room, the file is cut by one step and the write is tried again. It is cut only
+ * for such a write, so that a program which fills the disk does not get the reserve too. It grows again when there
+ * is room.
  *
  * One process uses a data directory, so nobody else changes the file. A crash leaves it at any length, and the next
  * start goes on from there.
@@ -13,9 +13,13 @@ import { open, stat, statfs, truncate } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { promisify } from 'node:util';
 
-/** Enough for a start with its migrations, or for hundreds of kills. */
-const STEP_BYTES = 4 * 1024 ** 2;
-/** On a small disk the reserve takes no more than this part of it. */
+/** Enough for dozens of transactions. Small, so that a program which fills the disk gets little of the reserve. */
+const STEP_BYTES = 512 * 1024;
+/** Enough for a start with its migrations. */
+const START_BYTES = 4 * 1024 ** 2;
+/** The reserve does not grow into the last of the free room. */
+const LEFT_FREE_BYTES = 8 * 1024 ** 2;
+/** On a small disk the reserve takes no more than this part of it, and leaves as much free. */
 const LARGEST_SHARE = 1 / 4;
 
 export interface ReserveState {
@@ -43,7 +47,7 @@ export class DiskReserve {
     return new DiskReserve(path, bytes, found?.size ?? 0);
   }
 
-  /** Frees one step. False when there is nothing left to give. */
+  /** Frees one step for a write that found no room. False when there is nothing left to give. */
   giveUp(): Promise<boolean> {
     return this.#inTurn(async () => {
       if (this.#held === 0) return false;
@@ -52,23 +56,32 @@ export class DiskReserve {
     });
   }
 
-  /** Gives up a step when there is hardly any room, and takes back what was given up when there is enough. */
-  tend(): Promise<ReserveState> {
+  /** Frees what a start needs beyond the room that there is. */
+  makeRoomToStart(): Promise<void> {
     return this.#inTurn(async () => {
-      const { bavail, blocks, bsize } = await statfs(dirname(this.#path));
-      let free = bavail * bsize;
-      const wantedBytes = Math.min(this.#bytes, Math.floor(blocks * bsize * LARGEST_SHARE));
-      const step = Math.min(STEP_BYTES, wantedBytes);
-      if (this.#held > wantedBytes) await this.#cutTo(wantedBytes);
-      else if (free < step && this.#held > 0) await this.#cutTo(Math.max(0, this.#held - STEP_BYTES));
-      // It must leave more than it would give up again.
-      while (this.#held < wantedBytes && free >= 3 * step) {
-        const grown = Math.min(wantedBytes, this.#held + step);
-        if (!(await this.#growTo(grown))) break;
-        free -= step;
-      }
+      const { freeBytes } = await this.#disk();
+      const missing = START_BYTES - freeBytes;
+      if (missing > 0 && this.#held > 0) await this.#cutTo(Math.max(0, this.#held - missing));
+    });
+  }
+
+  /** Takes back what was given up, as far as there is room. */
+  refill(): Promise<ReserveState> {
+    return this.#inTurn(async () => {
+      const { freeBytes, totalBytes } = await this.#disk();
+      const wantedBytes = Math.min(this.#bytes, Math.floor(totalBytes * LARGEST_SHARE));
+      const room = freeBytes - Math.min(LEFT_FREE_BYTES, Math.floor(totalBytes * LARGEST_SHARE));
+      const missing = wantedBytes - this.#held;
+      if (missing < 0) await this.#cutTo(wantedBytes);
+      // All of it or nothing: a reserve that is whole is the sign that there is room again.
+      else if (missing > 0 && room >= missing) await this.#growTo(wantedBytes);
       return { heldBytes: this.#held, wantedBytes };
     });
+  }
+
+  async #disk() {
+    const { bavail, blocks, bsize } = await statfs(dirname(this.#path));
+    return { freeBytes: bavail * bsize, totalBytes: blocks * bsize };
   }
 
   async #cutTo(bytes: number): Promise<void> {
@@ -76,16 +89,14 @@ export class DiskReserve {
     this.#held = bytes;
   }
 
-  /** False, and the file as it was, when there is no room after all. */
-  async #growTo(bytes: number): Promise<boolean> {
+  /** Leaves the file as it was when there is no room after all. */
+  async #growTo(bytes: number): Promise<void> {
     const before = this.#held;
     try {
       await allocate(this.#path, before, bytes - before);
       this.#held = bytes;
-      return true;
     } catch {
       await this.#cutTo(before).catch(() => undefined);
-      return false;
     }
   }
 

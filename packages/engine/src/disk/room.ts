@@ -18,6 +18,9 @@ export interface DiskBounds {
   readonly refuseBytes: number;
 }
 
+/** With less than this free the next write may fail. */
+const FULL_BYTES = 512 * 1024;
+
 type BoundSettings = Pick<
   Settings,
   'diskLowBytes' | 'diskLowPercent' | 'diskRefuseBytes' | 'diskRefusePercent'
@@ -42,7 +45,8 @@ export function levelOf(
   { lowBytes, refuseBytes }: DiskBounds,
   reserve: ReserveState | undefined,
 ): DiskLevel {
-  if (freeBytes === 0 || (reserve !== undefined && reserve.heldBytes < reserve.wantedBytes)) return 'full';
+  if (freeBytes < FULL_BYTES || (reserve !== undefined && reserve.heldBytes < reserve.wantedBytes))
+    return 'full';
   if (freeBytes < refuseBytes) return 'refusing';
   return freeBytes < lowBytes ? 'low' : 'ok';
 }

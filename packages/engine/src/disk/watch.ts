@@ -30,7 +30,7 @@ export class DiskWatch {
 
   async look(ctx: Context): Promise<DiskState> {
     const { clock, settings, store } = ctx;
-    this.last = await this.file?.tend();
+    this.last = await this.file?.refill();
     const room = await within(clock, settings.observeMs, 'Asking for room', () => store.usage());
     const bounds = boundsOf(settings, room.totalBytes);
     const level = levelOf(room, bounds, this.last);

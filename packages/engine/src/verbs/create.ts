@@ -16,6 +16,7 @@ import { insertOperation, type Operation } from '../operations/operation.ts';
 import { newSandboxes, requireRoom } from '../orgs/quota.ts';
 import { ConstraintViolation, type Transaction } from '../ports/database.ts';
 import type { Runtime } from '../ports/runtime.ts';
+import { toStoredRetention } from '../retention/policy.ts';
 import { insertSandbox, type Sandbox } from '../sandbox.ts';
 import { type Definition, firstCheckpoint, getTemplate } from '../templates/template.ts';
 import { sealMode } from './pause.ts';
@@ -191,6 +192,9 @@ export function draft(
     evidence: 'ledger',
     createdAt: now,
     startedAt: null,
+    deletePausedAfterMs: toStoredRetention(request.deletePausedAfterSeconds),
+    unusedSince: null,
+    deletesAt: null,
     memoryMb: memoryLimit(runtime, request.resources),
     countsEgress: runtime.takeEgress !== undefined,
   };

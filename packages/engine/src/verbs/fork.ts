@@ -11,6 +11,7 @@ import { endOperation, listChildren, type Operation } from '../operations/operat
 import { newSandboxes, requireRoom } from '../orgs/quota.ts';
 import type { Transaction } from '../ports/database.ts';
 import type { Runtime } from '../ports/runtime.ts';
+import { markUsed, toRetention } from '../retention/policy.ts';
 import { getSandbox, type Sandbox } from '../sandbox.ts';
 import { draft, draftCreate, insertBirth, memoryLimit, refuseTakenSandboxName } from './create.ts';
 import { unlessSealFails } from './pause.ts';
@@ -64,6 +65,7 @@ export async function fork(
       await requireRoomForChildren(tx, sandbox, runtime, request);
       if (sandbox.state === 'paused' && sandbox.checkpointId !== null) {
         await requireReplayable(tx, sandbox);
+        await markUsed(tx, sandbox.id, ctx.clock.now());
         const from = { sandbox, operation };
         births = await insertChildren(ctx, desk, tx, from, sandbox.checkpointId, runtime, request);
         const result = { checkpointId: sandbox.checkpointId };
@@ -126,6 +128,7 @@ async function insertChildren(
     ...(source.timeoutMs === null ? {} : { timeoutSeconds: source.timeoutMs / 1_000 }),
     onTimeout: source.onTimeout,
     idleSeconds: source.idleMs / 1_000,
+    deletePausedAfterSeconds: toRetention(source.deletePausedAfterMs),
     onIdle: source.onIdle,
   };
   const maker = { org: source.org, dialect: source.config.dialect };

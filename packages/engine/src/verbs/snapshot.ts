@@ -10,6 +10,7 @@ import { endOperation, type Operation } from '../operations/operation.ts';
 import { requireRoom } from '../orgs/quota.ts';
 import type { Transaction } from '../ports/database.ts';
 import type { Runtime } from '../ports/runtime.ts';
+import { markUsed } from '../retention/policy.ts';
 import { getSandbox, type Sandbox } from '../sandbox.ts';
 import { sealMode, unlessSealFails } from './pause.ts';
 import { claimSeal, sealAndStart } from './seal-and-start.ts';
@@ -99,6 +100,7 @@ async function keepAttached(
     'UPDATE checkpoints SET kept = 1, expires_at = $2, expiry_announced_at = NULL WHERE id = $1',
     [checkpointId, expiresAt],
   );
+  await markUsed(tx, sandbox.id, now);
   if (name !== null) await nameCheckpoint(tx, sandbox.id, checkpointId, name, now);
   await endOperation(tx, operation, now, { outcome: 'succeeded', result: { checkpointId } });
   if (name !== null) {

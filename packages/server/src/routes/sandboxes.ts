@@ -3,6 +3,7 @@ import {
   createRequestSchema,
   networkSchema,
   pageSchema,
+  retentionRequestSchema,
   SANDBOX_STATES,
   type SandboxState,
   sandboxStateSchema,
@@ -174,6 +175,37 @@ export function sandboxRoutes(app: RoutesApp, parts: RouteParts): void {
       return request.bound.run(() =>
         replays.once(request, id, async () => {
           const sandbox = await engine.setLifetime(org, id, request.body.timeoutSeconds);
+          return { body: withUrls(parts, sandbox) };
+        }),
+      );
+    },
+  );
+
+  app.post(
+    '/v1/sandboxes/:id/retention',
+    {
+      schema: {
+        operationId: 'setRetention',
+        summary: 'Set how long a sandbox is kept while it is paused and nobody uses it',
+        description:
+          'Null: for good. "default": as its organisation says. A deletion that was announced is withdrawn, and ' +
+          'announced again when the new policy calls for it.',
+        tags: ['sandboxes'],
+        params: sandboxParams,
+        body: retentionRequestSchema,
+        response: {
+          200: json('It is set.', sandboxViewSchema),
+          ...errors('not_found', 'transitioning', 'killed', 'lost', 'conflict', 'idempotency_mismatch'),
+        },
+      },
+    },
+    async (request) => {
+      const { id } = request.params;
+      const { org } = request.identity;
+      request.facts.sandboxId = id;
+      return request.bound.run(() =>
+        replays.once(request, id, async () => {
+          const sandbox = await engine.setRetention(org, id, request.body.deletePausedAfterSeconds);
           return { body: withUrls(parts, sandbox) };
         }),
       );
