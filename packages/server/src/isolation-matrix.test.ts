@@ -94,6 +94,7 @@ function pathOf(path: string): string {
 
 /** What makes a request well formed, where an empty one is not. */
 const WELL_FORMED: Readonly<Record<string, { readonly query?: string; readonly body?: object }>> = {
+  'POST /v1/sandboxes/{id}/retention': { body: { deletePausedAfterSeconds: 5 } },
   'POST /v1/sandboxes/{id}/timeout': { body: { timeoutSeconds: 5 } },
   'PUT /v1/sandboxes/{id}/network': { body: {} },
   'POST /v1/sandboxes/{id}/rollback': { body: { checkpointId: '{checkpoint}' } },

@@ -1,38 +1,42 @@
-import type { CreateRequest, Retention, SandboxId } from '@torpor/protocol';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import {
+  type CreateRequest,
+  QUOTA_NAMES,
+  type Quotas,
+  type Retention,
+  type SandboxId,
+} from '@torpor/protocol';
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { databaseKinds, makeWorld, type World } from '../../testing/index.ts';
 import { insertOrg, lockOrg, updateOrgRetention } from '../orgs/org.ts';
 import { DEFAULT_SETTINGS } from '../settings.ts';
 
-const ORG = 'acme';
-const CALLER = { org: ORG };
 const DAY_MS = 86_400_000;
 const DAY = 86_400;
 
 describe.each(databaseKinds)('retention of paused sandboxes on %s', (kind) => {
   let world: World;
-  beforeEach(async () => {
+  let org: string;
+  let caller: { readonly org: string };
+  let orgs = 0;
+  beforeAll(async () => {
     world = await makeWorld(kind);
-    await world.db.transaction(async (tx) => {
-      const quotas = {
-        runningSandboxes: null,
-        sandboxes: null,
-        memoryMb: null,
-        diskMb: null,
-        runningBuilds: null,
-        queuedBuilds: null,
-      };
-      await insertOrg(tx, { id: ORG, createdAt: 1, quotas, deletePausedAfterSeconds: 'default' });
-    });
   });
-  afterEach(() => world.dispose());
+  beforeEach(async () => {
+    org = `org-${++orgs}`;
+    caller = { org };
+    const quotas = Object.fromEntries(QUOTA_NAMES.map((name) => [name, null])) as Quotas;
+    await world.db.transaction((tx) =>
+      insertOrg(tx, { id: org, createdAt: 1, quotas, deletePausedAfterSeconds: 'default' }),
+    );
+  });
+  afterAll(() => world.dispose());
 
   async function paused(request: CreateRequest = {}): Promise<SandboxId> {
-    const { id } = await world.engine.create(CALLER, request);
-    await world.engine.pause(CALLER, id);
+    const { id } = await world.engine.create(caller, request);
+    await world.engine.pause(caller, id);
     return id;
   }
-  const state = async (id: SandboxId) => (await world.engine.get(ORG, id)).state;
+  const state = async (id: SandboxId) => (await world.engine.get(org, id)).state;
   const after = async (ms: number) => {
     world.clock.advance(ms);
     await world.engine.expirePaused();
@@ -45,15 +49,15 @@ describe.each(databaseKinds)('retention of paused sandboxes on %s', (kind) => {
   const typesOf = async (id: SandboxId) => (await eventsOf(id)).map(({ type }) => type);
   const setOrg = (retention: Retention) =>
     world.db.transaction(async (tx) => {
-      await lockOrg(tx, ORG);
-      await updateOrgRetention(tx, ORG, retention);
+      await lockOrg(tx, org);
+      await updateOrgRetention(tx, org, retention);
     });
 
   it('keeps paused sandboxes for good unless a policy says otherwise (R87)', async () => {
     const id = await paused();
     await after(3_000 * DAY_MS);
     await after(3_000 * DAY_MS);
-    expect(await world.engine.get(ORG, id)).toMatchObject({
+    expect(await world.engine.get(org, id)).toMatchObject({
       state: 'paused',
       deletePausedAfterSeconds: null,
       deletesAt: null,
@@ -63,7 +67,7 @@ describe.each(databaseKinds)('retention of paused sandboxes on %s', (kind) => {
   it('announces the deletion a day ahead, and deletes at the announced time with the reason (R95)', async () => {
     const id = await paused({ deletePausedAfterSeconds: 30 * DAY });
     const since = world.clock.now();
-    expect((await world.engine.get(ORG, id)).deletesAt).toBe(since + 30 * DAY_MS);
+    expect((await world.engine.get(org, id)).deletesAt).toBe(since + 30 * DAY_MS);
     await after(29 * DAY_MS - 1);
     expect(await typesOf(id)).not.toContain('sandbox.expiring');
 
@@ -74,11 +78,11 @@ describe.each(databaseKinds)('retention of paused sandboxes on %s', (kind) => {
       type: 'sandbox.expiring',
       data: { deletesAt, unusedSince: since },
     });
-    expect(await world.engine.get(ORG, id)).toMatchObject({ state: 'paused', deletesAt });
+    expect(await world.engine.get(org, id)).toMatchObject({ state: 'paused', deletesAt });
     await after(DAY_MS - 1);
     expect(await state(id)).toBe('paused');
     await after(1);
-    expect(await world.engine.get(ORG, id)).toMatchObject({
+    expect(await world.engine.get(org, id)).toMatchObject({
       state: 'killed',
       deletesAt: null,
       reason: expect.stringContaining('retention'),
@@ -91,7 +95,7 @@ describe.each(databaseKinds)('retention of paused sandboxes on %s', (kind) => {
   it('deletes nothing that was not announced, however late the round comes (R95)', async () => {
     const id = await paused({ deletePausedAfterSeconds: 30 * DAY });
     await after(100 * DAY_MS);
-    expect(await world.engine.get(ORG, id)).toMatchObject({
+    expect(await world.engine.get(org, id)).toMatchObject({
       state: 'paused',
       deletesAt: world.clock.now() + DAY_MS,
     });
@@ -105,12 +109,12 @@ describe.each(databaseKinds)('retention of paused sandboxes on %s', (kind) => {
     const id = await paused({ deletePausedAfterSeconds: 2 * DAY });
     await after(DAY_MS);
     expect(await typesOf(id)).toContain('sandbox.expiring');
-    await world.engine.resume(CALLER, id);
-    expect((await world.engine.get(ORG, id)).deletesAt).toBeNull();
+    await world.engine.resume(caller, id);
+    expect((await world.engine.get(org, id)).deletesAt).toBeNull();
     await after(10 * DAY_MS);
     expect(await state(id)).toBe('running');
 
-    await world.engine.pause(CALLER, id);
+    await world.engine.pause(caller, id);
     await after(DAY_MS - 1);
     expect((await typesOf(id)).filter((type) => type === 'sandbox.expiring')).toHaveLength(1);
     await after(1);
@@ -121,9 +125,9 @@ describe.each(databaseKinds)('retention of paused sandboxes on %s', (kind) => {
   it.each(['snapshot', 'fork'] as const)('counts a %s of the paused sandbox as use', async (how) => {
     const id = await paused({ deletePausedAfterSeconds: 2 * DAY });
     await after(DAY_MS);
-    await world.engine[how](CALLER, id);
+    await world.engine[how](caller, id);
     await after(DAY_MS);
-    expect(await world.engine.get(ORG, id)).toMatchObject({
+    expect(await world.engine.get(org, id)).toMatchObject({
       state: 'paused',
       deletesAt: world.clock.now() + DAY_MS,
     });
@@ -142,8 +146,8 @@ describe.each(databaseKinds)('retention of paused sandboxes on %s', (kind) => {
     const other = await world.another({
       settings: { ...DEFAULT_SETTINGS, deletePausedAfterMs: 5 * DAY_MS },
     });
-    expect((await other.get(ORG, ofServer)).deletePausedAfterSeconds).toBe(5 * DAY);
-    expect((await other.list({ org: ORG, states: ['paused'] }, '', 10)).items).toMatchObject([
+    expect((await other.get(org, ofServer)).deletePausedAfterSeconds).toBe(5 * DAY);
+    expect((await other.list({ org, states: ['paused'] }, '', 10)).items).toMatchObject([
       { id: own < ofServer ? own : ofServer },
       { id: own < ofServer ? ofServer : own },
     ]);
@@ -158,35 +162,35 @@ describe.each(databaseKinds)('retention of paused sandboxes on %s', (kind) => {
     await after(5 * DAY_MS);
     expect(await state(id)).toBe('paused');
     expect(await typesOf(id)).toContain('sandbox.expiry_withdrawn');
-    expect((await world.engine.get(ORG, id)).deletesAt).toBeNull();
+    expect((await world.engine.get(org, id)).deletesAt).toBeNull();
   });
 
   it('announces again, a whole notice ahead, when the policy of the sandbox is set anew', async () => {
     const id = await paused({ deletePausedAfterSeconds: 2 * DAY });
     await after(DAY_MS);
-    expect(await world.engine.setRetention(ORG, id, 1)).toMatchObject({ deletePausedAfterSeconds: 1 });
+    expect(await world.engine.setRetention(org, id, 1)).toMatchObject({ deletePausedAfterSeconds: 1 });
     await after(DAY_MS);
     expect(await state(id)).toBe('paused');
     await after(DAY_MS);
     expect(await state(id)).toBe('killed');
-    await expect(world.engine.setRetention(ORG, id, null)).rejects.toMatchObject({ code: 'killed' });
+    await expect(world.engine.setRetention(org, id, null)).rejects.toMatchObject({ code: 'killed' });
   });
 
   it('keeps named checkpoints and templates of a sandbox that it deletes', async () => {
-    const { id } = await world.engine.create(CALLER, { deletePausedAfterSeconds: DAY });
-    const named = await world.engine.snapshot(CALLER, id, { name: 'release' });
-    const made = await world.engine.snapshot(CALLER, id, {});
-    await world.engine.nameTemplate(ORG, { name: 'mine', from: made.id });
-    await world.engine.pause(CALLER, id);
-    const { checkpointId } = await world.engine.get(ORG, id);
+    const { id } = await world.engine.create(caller, { deletePausedAfterSeconds: DAY });
+    const named = await world.engine.snapshot(caller, id, { name: 'release' });
+    const made = await world.engine.snapshot(caller, id, {});
+    await world.engine.nameTemplate(org, { name: 'mine', from: made.id });
+    await world.engine.pause(caller, id);
+    const { checkpointId } = await world.engine.get(org, id);
     await after(DAY_MS);
     await after(DAY_MS);
     expect(await state(id)).toBe('killed');
     await world.engine.reconcile();
-    expect((await world.engine.checkpoint(ORG, checkpointId as never)).state).toBe('deleted');
-    expect((await world.engine.checkpoint(ORG, named.id)).state).toBe('sealed');
-    expect((await world.engine.create(CALLER, { template: 'mine' })).state).toBe('running');
-    expect((await world.engine.create(CALLER, { from: named.id })).state).toBe('running');
+    expect((await world.engine.checkpoint(org, checkpointId as never)).state).toBe('deleted');
+    expect((await world.engine.checkpoint(org, named.id)).state).toBe('sealed');
+    expect((await world.engine.create(caller, { template: 'mine' })).state).toBe('running');
+    expect((await world.engine.create(caller, { from: named.id })).state).toBe('running');
   });
 
   it('finishes a deletion that failed half-way (R112)', async () => {
