@@ -8,6 +8,7 @@ import type {
   CheckpointView,
   CreateRequest,
   CreateTemplateRequest,
+  DiskEvent,
   ErrorBody,
   EventView,
   ForkRequest,
@@ -47,6 +48,7 @@ import { findKept, type Kept, type KeptPage, letGo, listKept } from './checkpoin
 import { bytesOf, deleteCheckpoint } from './checkpoints/retention.ts';
 import { verifyCheckpoint } from './checkpoints/soundness.ts';
 import { type Context, runtimeOf } from './context.ts';
+import { listDiskEvents } from './disk/events.ts';
 import type { DiskReserve } from './disk/reserve.ts';
 import { type DiskState, DiskWatch } from './disk/watch.ts';
 import { Leases } from './idleness.ts';
@@ -584,6 +586,11 @@ export class Engine {
   /** What the last look found; undefined before the first. */
   disk(): DiskState | undefined {
     return this.ctx.disk.state;
+  }
+
+  /** The last changes of its level, newest first. */
+  diskEvents(): Promise<DiskEvent[]> {
+    return listDiskEvents(this.ctx.db);
   }
 
   heartbeat(): Promise<void> {

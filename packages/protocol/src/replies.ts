@@ -1,6 +1,6 @@
 /** Answers that are more than one view, and views too small for a file of their own. */
 import { z } from 'zod';
-import { diskLevelSchema } from './states.ts';
+import { diskLevelSchema } from './disk.ts';
 import { checkpointViewSchema, errorBodySchema, pageSchema, sandboxViewSchema } from './views.ts';
 
 /** Every answer that is not a success. */

@@ -15,14 +15,6 @@ export const SANDBOX_STATES = [
 export const sandboxStateSchema = z.enum(SANDBOX_STATES);
 export type SandboxState = z.infer<typeof sandboxStateSchema>;
 
-/**
- * How much room the disk of the checkpoints has: `low` is announced, `refusing` begins nothing new, and `full` lives
- * on the reserve.
- */
-export const DISK_LEVELS = ['ok', 'low', 'refusing', 'full'] as const;
-export const diskLevelSchema = z.enum(DISK_LEVELS).meta({ id: 'DiskLevel' });
-export type DiskLevel = z.infer<typeof diskLevelSchema>;
-
 /** Legal changes of state. Events that change nothing keep the state, whatever it is. */
 export const NEXT_STATES: Readonly<Record<SandboxState, readonly SandboxState[]>> = {
   creating: ['running', 'failed', 'killing'],

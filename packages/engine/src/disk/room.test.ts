@@ -72,6 +72,18 @@ describe('a disk that fills up', () => {
     await free(10 * MIB);
     await free(GIB);
     expect(announced()).toEqual(['disk.low', 'disk.refusing', 'disk.ok']);
+    expect(await world.engine.diskEvents()).toMatchObject([
+      { type: 'disk.ok', previousLevel: 'refusing' },
+      { type: 'disk.refusing', previousLevel: 'low', freeBytes: 10 * MIB },
+      { type: 'disk.low', previousLevel: 'ok', freeBytes: 99 * MIB, totalBytes: GIB },
+    ]);
+  });
+
+  it('is not announced again by a server that starts on it (R115)', async () => {
+    await free(99 * MIB);
+    await world.another();
+    expect(announced()).toEqual(['disk.low']);
+    expect(await world.engine.diskEvents()).toHaveLength(1);
   });
 
   it('refuses creates, forks and snapshots before it refuses a pause (R112)', async () => {

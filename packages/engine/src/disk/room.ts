@@ -63,7 +63,7 @@ export async function refusalForRoom(ctx: Context): Promise<TorporError | undefi
   );
   if (room === undefined) return undefined;
   const bounds = boundsOf(settings, room.totalBytes);
-  const level = levelOf(room, bounds, disk.reserve);
+  const level = levelOf(room, bounds, disk.state?.reserve);
   if (level === 'ok' || level === 'low') return undefined;
   const { freeBytes } = room;
   const neededBytes = Math.max(0, bounds.refuseBytes - freeBytes);

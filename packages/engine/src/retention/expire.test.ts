@@ -147,10 +147,8 @@ describe.each(databaseKinds)('retention of paused sandboxes on %s', (kind) => {
       settings: { ...DEFAULT_SETTINGS, deletePausedAfterMs: 5 * DAY_MS },
     });
     expect((await other.get(org, ofServer)).deletePausedAfterSeconds).toBe(5 * DAY);
-    expect((await other.list({ org, states: ['paused'] }, '', 10)).items).toMatchObject([
-      { id: own < ofServer ? own : ofServer },
-      { id: own < ofServer ? ofServer : own },
-    ]);
+    const { items } = await other.list({ org, states: ['paused'] }, '', 10);
+    expect(items.map(({ id }) => id).sort()).toEqual([own, ofServer].sort());
   });
 
   it('withdraws an announcement when the policy that called for it has changed', async () => {

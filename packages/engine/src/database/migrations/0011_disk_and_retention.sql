@@ -1,4 +1,4 @@
--- How long paused sandboxes are kept, and which deletions are announced.
+-- How long paused sandboxes are kept, which deletions are announced, and how the disk filled up.
 
 -- Milliseconds; 0 keeps paused sandboxes for good, null leaves it to the server's setting.
 ALTER TABLE orgs ADD COLUMN delete_paused_after_ms {integer} CHECK (delete_paused_after_ms >= 0);
@@ -41,3 +41,14 @@ END $$;
 CREATE TRIGGER retention_follows_events AFTER INSERT ON events
   FOR EACH ROW EXECUTE FUNCTION torpor_follow_use();
 -- {end}
+
+-- Each change of the level of the disk. No line of the ledger, because those belong to sandboxes.
+CREATE TABLE disk_events (
+  id TEXT PRIMARY KEY,
+  at {integer} NOT NULL,
+  level TEXT NOT NULL CHECK (level IN ('ok', 'low', 'refusing', 'full')),
+  previous_level TEXT NOT NULL,
+  free_bytes {integer} NOT NULL,
+  total_bytes {integer} NOT NULL
+) {strict};
+CREATE INDEX disk_events_by_time ON disk_events (at, id);
