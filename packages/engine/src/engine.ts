@@ -182,11 +182,10 @@ export class Engine {
   async start(options: { readonly rounds: boolean } = { rounds: true }): Promise<Round> {
     const { ctx } = this;
     const { settings } = ctx;
-    // First of all, because a full disk needs its reserve for everything below.
-    await this.lookAtDisk().catch((error: unknown) => ctx.report('looking at the disk failed', { error }));
     await claimHome(ctx);
     await heartbeat(ctx);
     await buryOthers(ctx);
+    await this.lookAtDisk().catch((error: unknown) => ctx.report('looking at the disk failed', { error }));
     // From the first moment to the last: as long as it works on something, others must know.
     if (options.rounds)
       this.every(settings.serverLeaseMs / 3, 'heartbeat', () => heartbeat(ctx), this.leaving.signal);

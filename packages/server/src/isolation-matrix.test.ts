@@ -125,6 +125,7 @@ const NAMING: readonly Asked[] = [
   ['GET', '/v1/keys?orgId=default'],
   ['GET', '/v1/usage?orgId=default'],
   ['POST', '/v1/admin/fsck', {}],
+  ['GET', '/v1/admin/disk'],
 ];
 
 /** E2B's face: requests about one thing of the default organisation. */

@@ -1,6 +1,5 @@
 /** The disk of the checkpoints: how much room it has, and how that changed. */
 import { diskViewSchema, TorporError } from '@torpor/protocol';
-import { z } from 'zod';
 import { requireOperator } from '../http/org-id.ts';
 import { errors, json } from '../http/route-schema.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
@@ -15,7 +14,6 @@ export function diskRoutes(app: RoutesApp, { engine }: RouteParts): void {
         summary: 'Room on the disk of the checkpoints, and the last changes of its level',
         description: 'For operator keys. What the last look found; there is one every few seconds.',
         tags: ['server'],
-        querystring: z.strictObject({ orgId: z.string().optional() }),
         response: {
           200: json('As the last look found it.', diskViewSchema),
           ...errors('forbidden', 'unreachable'),
