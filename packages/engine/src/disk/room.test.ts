@@ -58,6 +58,7 @@ describe('a disk that fills up', () => {
   });
   afterEach(() => world.dispose());
   const free = async (bytes: number) => {
+    world.clock.advance(1);
     world.store.room = { freeBytes: bytes, totalBytes: GIB };
     await world.engine.lookAtDisk();
   };
