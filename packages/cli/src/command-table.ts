@@ -67,6 +67,12 @@ export const COMMANDS: readonly CommandEntry[] = [
     load: () => import('./commands/timeout.ts'),
   },
   {
+    name: 'retention',
+    group: SANDBOXES,
+    summary: 'set how long a paused sandbox is kept',
+    load: () => import('./commands/retention.ts'),
+  },
+  {
     name: 'network',
     group: SANDBOXES,
     summary: 'show or set what a sandbox may reach',

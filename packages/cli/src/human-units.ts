@@ -1,4 +1,5 @@
 /** Times, spans and sizes as people write and read them. */
+import type { Retention } from '@torpor/protocol';
 import { CliError } from './failure.ts';
 
 const SPANS = [
@@ -33,6 +34,17 @@ export function parseSpan(text: string): number {
     });
   }
   return Number(digits) * size;
+}
+
+/** A span as `30d`, `never` for good, or `default`. */
+export function parseRetention(text: string): Retention {
+  if (text === 'default') return text;
+  return text === 'never' ? null : parseSpan(text);
+}
+
+export function retentionText(retention: Retention): string {
+  if (retention === null) return 'for good';
+  return retention === 'default' ? 'as the server is set' : `for ${span(retention * 1_000)}`;
 }
 
 export function parseNumber(text: string): number {

@@ -224,7 +224,7 @@ describe('the server from the command line', () => {
 
   it('is found well by the doctor', async () => {
     const { checks } = await json<{ checks: { what: string; is: string }[] }>('doctor');
-    for (const what of ['Server', 'API key', 'Runtime memory']) {
+    for (const what of ['Server', 'Disk', 'API key', 'Runtime memory']) {
       expect(checks.find((check) => check.what === what)?.is).not.toBe('wrong');
     }
   });

@@ -2,7 +2,7 @@
 import type { CheckpointView, SandboxState, SandboxView } from '@torpor/protocol';
 import type { Colors } from './colors.ts';
 import { columns, facts } from './columns.ts';
-import { bytes, relative, span } from './human-units.ts';
+import { bytes, relative, retentionText, span } from './human-units.ts';
 
 export function stateText(state: SandboxState, colors: Colors): string {
   if (state === 'running') return colors.green(state);
@@ -26,6 +26,7 @@ export function sandboxColumns(sandboxes: readonly SandboxView[], now: number, c
 
 export function sandboxFacts(sandbox: SandboxView, now: number, colors: Colors): string {
   const { state, evidence, observedAt, timeoutSeconds, endsAt, idleSeconds } = sandbox;
+  const { deletePausedAfterSeconds, deletesAt } = sandbox;
   const known = evidence === 'ledger' ? 'from the ledger' : `the runtime said ${evidence}`;
   const metadata = Object.entries(sandbox.metadata).map(([key, value]) => `${key}=${value}`);
   return facts(
@@ -47,6 +48,11 @@ export function sandboxFacts(sandbox: SandboxView, now: number, colors: Colors):
       [
         'timeout',
         timeoutSeconds === null ? null : `${span(timeoutSeconds * 1_000)}, then ${sandbox.onTimeout}`,
+      ],
+      ['deleted', deletesAt === null ? null : `${relative(deletesAt, now)}, unless it is used`],
+      [
+        'kept',
+        deletePausedAfterSeconds === null ? null : `${retentionText(deletePausedAfterSeconds)} while paused`,
       ],
       ['idle', `${span(idleSeconds * 1_000)}, then ${sandbox.onIdle}`],
       ['wakes', sandbox.autoResume ? 'by itself, when it is needed' : 'only by resume'],

@@ -311,6 +311,8 @@ describe('requests', () => {
         '2h',
         '--on-timeout',
         'kill',
+        '--delete-paused-after',
+        '30d',
         '--no-auto-resume',
         '-e',
         'A=1=2',
@@ -323,6 +325,7 @@ describe('requests', () => {
       name: 'web',
       timeoutSeconds: 7_200,
       onTimeout: 'kill',
+      deletePausedAfterSeconds: 2_592_000,
       autoResume: false,
       env: { A: '1=2', B: '' },
       metadata: { app: 'x' },
@@ -333,6 +336,24 @@ describe('requests', () => {
     await run('create');
     expect(server.requests[1]?.body).toBe('{}');
     expect(server.requests[1]?.headers).toMatchObject({ authorization: 'Bearer secret' });
+  });
+
+  it.each([
+    ['12h', 43_200],
+    ['never', null],
+    ['default', 'default'],
+  ])('of retention say how long a paused sandbox is kept: %s', async (text, seconds) => {
+    server.answer('POST /v1/sandboxes/*/retention', {
+      json: sandboxView({ deletePausedAfterSeconds: 43_200 }),
+    });
+    const { stdout } = await run('retention', SANDBOX_ID, text);
+    expect(stdout).toContain('for 12h');
+    expect(JSON.parse(server.requests[0]?.body ?? '')).toEqual({ deletePausedAfterSeconds: seconds });
+  });
+
+  it('of retention are not sent for a span that is none', async () => {
+    expect((await run('retention', SANDBOX_ID, 'soon')).code).toBe(10);
+    expect(server.requests).toEqual([]);
   });
 
   it('of files carry bytes both ways', async () => {

@@ -7,6 +7,7 @@ import {
   TorporError,
 } from '@torpor/protocol';
 import type { Background } from './background.ts';
+import type { DiskWatch } from './disk/watch.ts';
 import type { FaultPoints } from './fault-points.ts';
 import type { JobWatch } from './jobs/watch.ts';
 import { append, type Line } from './ledger/append.ts';
@@ -39,6 +40,8 @@ export interface Context {
   readonly faults: FaultPoints;
   readonly report: Report;
   readonly background: Background;
+  /** What is known of the room on the disk. */
+  readonly disk: DiskWatch;
   /** This server's name in the database; new with every start. */
   readonly serverId: string;
   /** No other server can be at work on this database: the lock of the data directory is ours. */

@@ -8,6 +8,7 @@ import type {
   CheckpointView,
   CreateRequest,
   CreateTemplateRequest,
+  DiskEvent,
   ErrorBody,
   EventView,
   ForkRequest,
@@ -19,6 +20,7 @@ import type {
   OperationView,
   PauseRequest,
   ResumeRequest,
+  Retention,
   RollbackRequest,
   RuntimeView,
   SandboxId,
@@ -46,6 +48,9 @@ import { findKept, type Kept, type KeptPage, letGo, listKept } from './checkpoin
 import { bytesOf, deleteCheckpoint } from './checkpoints/retention.ts';
 import { verifyCheckpoint } from './checkpoints/soundness.ts';
 import { type Context, runtimeOf } from './context.ts';
+import { listDiskEvents } from './disk/events.ts';
+import type { DiskReserve } from './disk/reserve.ts';
+import { type DiskState, DiskWatch } from './disk/watch.ts';
 import { Leases } from './idleness.ts';
 import { compareJobs } from './jobs/compare.ts';
 import { allJobs, findJob, getJob, listJobs, type TrackedJob } from './jobs/job.ts';
@@ -66,6 +71,8 @@ import {
 import { EgressCounts } from './orgs/egress.ts';
 import type { Address, AgentAddress, Instance, Runtime } from './ports/runtime.ts';
 import { refusedBy } from './refused-by.ts';
+import { expirePaused } from './retention/expire.ts';
+import { type AppliedRetention, appliedTo, retentionOfOrgs } from './retention/policy.ts';
 import {
   type Dialect,
   findSandbox,
@@ -103,6 +110,7 @@ import { setEnd, setLifetime } from './verbs/lifetime.ts';
 import { applyNetworks, setNetwork } from './verbs/network.ts';
 import { pause } from './verbs/pause.ts';
 import { resume } from './verbs/resume.ts';
+import { setRetention } from './verbs/retention.ts';
 import { rollback } from './verbs/rollback.ts';
 import { setServices } from './verbs/services.ts';
 import { snapshot } from './verbs/snapshot.ts';
@@ -128,11 +136,16 @@ function badCursor(id: string): TorporError {
   return new TorporError('invalid_request', `The cursor ${id} is not the nextCursor of a page of this list.`);
 }
 
+const KEPT: AppliedRetention = { keptForMs: 0, deletesAt: null };
+
 /** Reading a checkpoint whole costs a disk's time; a round takes a few. */
 const SCRUBBED_AT_ONCE = 2;
 
 /** What the engine is given; everything else of its context it makes itself. */
-export type EngineParts = Omit<Context, 'background' | 'stopping' | 'jobWatch'>;
+export type EngineParts = Omit<Context, 'background' | 'stopping' | 'jobWatch' | 'disk'> & {
+  /** Absent: nothing is kept for a full disk. */
+  readonly reserve?: DiskReserve;
+};
 
 export class Engine {
   readonly leases: Leases;
@@ -144,14 +157,17 @@ export class Engine {
   private readonly stopping = new AbortController();
   private readonly leaving = new AbortController();
   private comparing: Promise<Round> | undefined;
+  private collecting: Promise<void> | undefined;
   private askedProviders = Number.NEGATIVE_INFINITY;
   private rounds: Promise<void>[] = [];
 
   constructor(parts: EngineParts) {
+    const { reserve, ...rest } = parts;
     const background = new Background(parts.report);
     // The watch works with the context that it is part of.
     const jobWatch: JobWatch = new JobWatch(() => this.ctx);
-    this.ctx = { ...parts, background, stopping: this.stopping.signal, jobWatch };
+    const disk = new DiskWatch(reserve);
+    this.ctx = { ...rest, background, stopping: this.stopping.signal, jobWatch, disk };
     this.notices = new Notices(parts.clock, parts.settings.noticeAtLeastEveryMs);
     this.desk = new Desk(this.ctx, this.notices);
     this.leases = new Leases(this.ctx);
@@ -169,6 +185,7 @@ export class Engine {
     await claimHome(ctx);
     await heartbeat(ctx);
     await buryOthers(ctx);
+    await this.lookAtDisk().catch((error: unknown) => ctx.report('looking at the disk failed', { error }));
     // From the first moment to the last: as long as it works on something, others must know.
     if (options.rounds)
       this.every(settings.serverLeaseMs / 3, 'heartbeat', () => heartbeat(ctx), this.leaving.signal);
@@ -185,7 +202,9 @@ export class Engine {
       this.every(settings.reconcileEveryMs, 'reconcile', () => this.compare());
       this.every(settings.inspectEveryMs, 'looking at checkpoints', () => this.lookAgain());
       this.every(settings.activityEveryMs, 'egress', () => this.countEgress());
-      this.every(settings.collectEveryMs, 'collect', () => collect(ctx));
+      this.every(settings.retentionEveryMs, 'retention', () => this.expirePaused());
+      this.every(settings.diskEveryMs, 'looking at the disk', () => this.tendDisk());
+      this.every(settings.collectEveryMs, 'collect', () => this.collect());
       this.every(settings.reconcileEveryMs, 'scrub', () => scrub(ctx, SCRUBBED_AT_ONCE));
     }
     return round;
@@ -270,6 +289,12 @@ export class Engine {
 
   async setLifetime(org: string, id: SandboxId, timeoutSeconds: number | null): Promise<SandboxView> {
     await setLifetime(this.ctx, org, id, timeoutSeconds);
+    return this.view(id, org);
+  }
+
+  /** How long the sandbox is kept while it is paused and nobody uses it. */
+  async setRetention(org: string, id: SandboxId, deletePausedAfterSeconds: Retention): Promise<SandboxView> {
+    await setRetention(this.ctx, org, id, deletePausedAfterSeconds);
     return this.view(id, org);
   }
 
@@ -385,8 +410,8 @@ export class Engine {
     const found = await findSandbox(this.ctx.db, id);
     if (found === undefined) return undefined;
     const { org, config } = found;
-    // Whoever asks this way wants to reach the sandbox, which its checkpoint's health has no part in.
-    return { org, dialect: config.dialect ?? 'native', sandbox: viewSandbox(found, null, undefined) };
+    // Whoever asks this way wants to reach the sandbox, in which health and retention have no part.
+    return { org, dialect: config.dialect ?? 'native', sandbox: viewSandbox(found, null, undefined, KEPT) };
   }
 
   /** Makes a process that was started in the background of a running sandbox a job. */
@@ -486,7 +511,7 @@ export class Engine {
   async reconcile(): Promise<Round> {
     const { ctx } = this;
     const round = await this.compare();
-    await collect(ctx);
+    await this.collect();
     await ctx.db.transaction((tx) => forgetExpiredKeys(tx, ctx.clock.now()));
     await forgetDeadServers(ctx);
     return round;
@@ -547,6 +572,26 @@ export class Engine {
     return this.egress.write();
   }
 
+  /** One round of announcing and deleting sandboxes that were paused for longer than their policy allows. */
+  expirePaused(): Promise<void> {
+    return expirePaused(this.ctx, this.desk);
+  }
+
+  /** Looks at the room on the disk now, and keeps the reserve. */
+  lookAtDisk(): Promise<DiskState> {
+    return this.ctx.disk.look(this.ctx);
+  }
+
+  /** What the last look found; undefined before the first. */
+  disk(): DiskState | undefined {
+    return this.ctx.disk.state;
+  }
+
+  /** The last changes of its level, newest first. */
+  diskEvents(): Promise<DiskEvent[]> {
+    return listDiskEvents(this.ctx.db);
+  }
+
   heartbeat(): Promise<void> {
     return heartbeat(this.ctx);
   }
@@ -573,7 +618,8 @@ export class Engine {
     const open = await findOpenOperation(this.ctx.db, id);
     const { checkpointId } = sandbox;
     const checkpoint = checkpointId === null ? undefined : await findCheckpoint(this.ctx.db, checkpointId);
-    return viewSandbox(sandbox, open ?? null, checkpoint);
+    const ofOrg = await retentionOfOrgs(this.ctx.db, [org], this.ctx.settings.deletePausedAfterMs);
+    return viewSandbox(sandbox, open ?? null, checkpoint, appliedTo(this.ctx, sandbox, ofOrg));
   }
 
   private async viewAll(sandboxes: readonly Sandbox[]): Promise<SandboxView[]> {
@@ -581,10 +627,12 @@ export class Engine {
     const open = await openOperationsOf(this.ctx.db, ids);
     const attached = sandboxes.flatMap(({ checkpointId }) => checkpointId ?? []);
     const checkpoints = await findCheckpoints(this.ctx.db, attached);
+    const orgs = [...new Set(sandboxes.map(({ org }) => org))];
+    const ofOrg = await retentionOfOrgs(this.ctx.db, orgs, this.ctx.settings.deletePausedAfterMs);
     return sandboxes.map((sandbox) => {
       const { id, checkpointId } = sandbox;
       const checkpoint = checkpointId === null ? undefined : checkpoints.get(checkpointId);
-      return viewSandbox(sandbox, open.get(id) ?? null, checkpoint);
+      return viewSandbox(sandbox, open.get(id) ?? null, checkpoint, appliedTo(this.ctx, sandbox, ofOrg));
     });
   }
 
@@ -594,6 +642,20 @@ export class Engine {
       this.comparing = undefined;
     });
     return this.comparing;
+  }
+
+  /** Never twice at once, for the same reason. */
+  private collect(): Promise<void> {
+    this.collecting ??= collect(this.ctx).finally(() => {
+      this.collecting = undefined;
+    });
+    return this.collecting;
+  }
+
+  /** While room is short, what was given up is removed without waiting for the collector's own round. */
+  private async tendDisk(): Promise<void> {
+    const { level } = await this.lookAtDisk();
+    if (level === 'refusing' || level === 'full') await this.collect();
   }
 
   /** The round of looks; providers are asked less often, since each look is a request to them. */

@@ -4,6 +4,8 @@ export { claimDataDirectory } from './database/data-directory.ts';
 export { migrate } from './database/migrate.ts';
 export { openPostgres } from './database/postgres.ts';
 export { openSqlite } from './database/sqlite.ts';
+export { DiskReserve } from './disk/reserve.ts';
+export type { DiskState } from './disk/watch.ts';
 export type { EngineParts } from './engine.ts';
 export { Engine } from './engine.ts';
 export {
@@ -24,6 +26,7 @@ export {
   lockOrg,
   markOrgDeleted,
   runningBuildQuotas,
+  updateOrgRetention,
   updateQuotas,
 } from './orgs/org.ts';
 export { quotaExceeded } from './orgs/quota.ts';

@@ -12,6 +12,7 @@ export type Wish =
   | 'fork'
   | 'rollback'
   | 'set_lifetime'
+  | 'set_retention'
   | 'set_network'
   | 'set_services'
   | 'kill';
@@ -60,6 +61,7 @@ export const LIFECYCLE: Readonly<Record<SandboxState, Readonly<Partial<Record<Co
     fork: admitted,
     rollback: step('pausing', 'sandbox.pausing'),
     set_lifetime: step('running', 'lifetime.set'),
+    set_retention: step('running', 'retention.set'),
     set_network: step('running', 'network.set'),
     set_services: step('running', 'services.set'),
     recovered,
@@ -80,6 +82,7 @@ export const LIFECYCLE: Readonly<Record<SandboxState, Readonly<Partial<Record<Co
     fork: admitted,
     rollback: step('resuming', 'sandbox.resuming'),
     set_lifetime: step('paused', 'lifetime.set'),
+    set_retention: step('paused', 'retention.set'),
     set_network: step('paused', 'network.set'),
     set_services: step('paused', 'services.set'),
     lost,

@@ -57,6 +57,12 @@ export interface Sandbox {
   readonly evidence: Evidence;
   readonly createdAt: number;
   readonly startedAt: number | null;
+  /** 0: for good. Null: as its organisation says. */
+  readonly deletePausedAfterMs: number | null;
+  /** Since when it has been paused without use; written by the database with the events. */
+  readonly unusedSince: number | null;
+  /** When it is deleted; null unless that was announced. */
+  readonly deletesAt: number | null;
   /** The memory it may use; null where its runtime limits none. */
   readonly memoryMb: number | null;
   /** Whether its runtime counts the bytes it exchanges with the outside. */
@@ -65,7 +71,7 @@ export interface Sandbox {
 
 export const SANDBOX_COLUMNS = `id, org, name, runtime, template, config, metadata, timeout_ms, on_timeout, idle_ms,
   on_idle, state, seq, generation, base_id, checkpoint_id, ends_at, lost, reason, lost_checkpoint,
-  observed_at, evidence, created_at, started_at, memory_mb, counts_egress`;
+  observed_at, evidence, created_at, started_at, memory_mb, counts_egress, delete_paused_after_ms, unused_since, deletes_at`;
 
 /** The columns and the record have the same meaning field by field; the schema's checks stand behind the casts. */
 export function toSandbox(row: Row): Sandbox {
@@ -84,6 +90,9 @@ export function toSandbox(row: Row): Sandbox {
     observed_at: observedAt,
     created_at: createdAt,
     started_at: startedAt,
+    delete_paused_after_ms: deletePausedAfterMs,
+    unused_since: unusedSince,
+    deletes_at: deletesAt,
     memory_mb: memoryMb,
     counts_egress: countsEgress,
     ...same
@@ -104,6 +113,9 @@ export function toSandbox(row: Row): Sandbox {
     observedAt,
     createdAt,
     startedAt,
+    deletePausedAfterMs,
+    unusedSince,
+    deletesAt,
     memoryMb,
     countsEgress: countsEgress === 1,
   } as unknown as Sandbox;
@@ -142,9 +154,9 @@ export async function insertSandbox(tx: Transaction, sandbox: Sandbox): Promise<
   await tx.query(
     `INSERT INTO sandboxes (id, org, name, runtime, template, config, metadata, timeout_ms, on_timeout, idle_ms,
        on_idle, state, seq, generation, base_id, checkpoint_id, ends_at, lost, reason, observed_at, evidence,
-       created_at, started_at, memory_mb, counts_egress)
+       created_at, started_at, memory_mb, counts_egress, delete_paused_after_ms)
      VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, 'creating', 0, 0, NULL, NULL, NULL, '[]', NULL, $12,
-       'ledger', $12, NULL, $13, $14)`,
+       'ledger', $12, NULL, $13, $14, $15)`,
     [
       sandbox.id,
       sandbox.org,
@@ -160,6 +172,7 @@ export async function insertSandbox(tx: Transaction, sandbox: Sandbox): Promise<
       sandbox.createdAt,
       sandbox.memoryMb,
       sandbox.countsEgress ? 1 : 0,
+      sandbox.deletePausedAfterMs,
     ],
   );
   for (const [key, value] of Object.entries(sandbox.metadata)) {

@@ -3,6 +3,7 @@
  * environment variable and its place in the docs follow from it.
  */
 import {
+  byteCount,
   count,
   DAY_MS,
   defaultsOf,
@@ -46,9 +47,47 @@ export const ENGINE_SETTINGS = {
     min: 0,
     max: 1_000,
   }),
-  expiryNoticeMs: duration(DAY_MS, 'How long before a checkpoint expires its expiry is announced.', {
+  expiryNoticeMs: duration(
+    DAY_MS,
+    'How long before a checkpoint or a paused sandbox is deleted for its age this is announced.',
+    {
+      min: 0,
+      max: YEAR_MS,
+    },
+  ),
+  deletePausedAfterMs: duration(
+    0,
+    'How long a paused sandbox is kept without use when neither it nor its organisation says. 0: for good.',
+    { min: 0, max: 10 * YEAR_MS },
+  ),
+  retentionEveryMs: duration(60_000, 'How often paused sandboxes that nobody uses are looked for.', {
+    min: 10,
+  }),
+  diskEveryMs: duration(10_000, 'How often the room on the disk of the checkpoints is looked at.', {
+    min: 10,
+  }),
+  diskReserveBytes: byteCount(
+    32 * 1024 ** 2,
+    'Room that is kept for killing, deleting and starting on a full disk, at most a quarter of the disk. 0 keeps none.',
+    { min: 0 },
+  ),
+  diskLowBytes: byteCount(
+    10 * 1024 ** 3,
+    'Less free room than this, or than `diskLowPercent` if that is less, is announced. 0: only the share counts.',
+    { min: 0, max: 1024 ** 5 },
+  ),
+  diskLowPercent: count(10, 'The same as a share of the disk. 0: only the bytes count.', {
     min: 0,
-    max: YEAR_MS,
+    max: 100,
+  }),
+  diskRefuseBytes: byteCount(
+    2 * 1024 ** 3,
+    'With less free room than this, or than `diskRefusePercent` if that is less, creates, forks and snapshots are refused. 0: only the share counts.',
+    { min: 0, max: 1024 ** 5 },
+  ),
+  diskRefusePercent: count(3, 'The same as a share of the disk. 0: only the bytes count.', {
+    min: 0,
+    max: 100,
   }),
   inspectEveryMs: duration(
     15_000,

@@ -3,6 +3,7 @@ import type { CheckpointView, OperationView, SandboxView, TemplateView } from '@
 import { type Checkpoint, EVERYBODY } from './checkpoints/checkpoint.ts';
 import { viewHealth } from './checkpoints/health.ts';
 import type { OpenOperation, Operation } from './operations/operation.ts';
+import type { AppliedRetention } from './retention/policy.ts';
 import type { Sandbox } from './sandbox.ts';
 import type { Template } from './templates/template.ts';
 
@@ -11,6 +12,7 @@ export function viewSandbox(
   sandbox: Sandbox,
   open: OpenOperation | null,
   checkpoint: Checkpoint | undefined,
+  retention: AppliedRetention,
 ): SandboxView {
   const { config } = sandbox;
   return {
@@ -28,6 +30,8 @@ export function viewSandbox(
     createdAt: sandbox.createdAt,
     startedAt: sandbox.startedAt,
     endsAt: sandbox.endsAt,
+    deletePausedAfterSeconds: retention.keptForMs === 0 ? null : retention.keptForMs / 1_000,
+    deletesAt: retention.deletesAt,
     timeoutSeconds: sandbox.timeoutMs === null ? null : sandbox.timeoutMs / 1_000,
     onTimeout: sandbox.onTimeout,
     pauseMode: config.pauseMode ?? null,

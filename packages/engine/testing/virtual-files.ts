@@ -25,6 +25,8 @@ interface Kept {
 export class VirtualStore implements CheckpointStore, Files {
   private readonly kept = new Map<CheckpointId, Kept>();
   private readonly away = new Map<CheckpointId, Kept>();
+  /** What `usage` answers. */
+  room = { freeBytes: Number.MAX_SAFE_INTEGER, totalBytes: Number.MAX_SAFE_INTEGER };
 
   async put(path: string, text: string): Promise<void> {
     const [id, name] = this.split(path);
@@ -104,7 +106,7 @@ export class VirtualStore implements CheckpointStore, Files {
   }
 
   async usage() {
-    return { freeBytes: Number.MAX_SAFE_INTEGER, totalBytes: Number.MAX_SAFE_INTEGER };
+    return this.room;
   }
 
   /** What a bad disk does, to one entry or to all of them. `altered` keeps size and syntax. */

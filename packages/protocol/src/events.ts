@@ -5,7 +5,7 @@
 import { z } from 'zod';
 import { idSchema } from './ids.ts';
 import { jobLossSchema, trackedJobKindSchema } from './jobs.ts';
-import { networkSchema } from './requests.ts';
+import { networkSchema, retentionSchema } from './requests.ts';
 import {
   checkpointHealthSchema,
   checkpointPartSchema,
@@ -32,6 +32,7 @@ export const reasonSchema = z.enum([
   'rollback',
   'snapshot',
   'reconcile',
+  'expired',
 ]);
 export type Reason = z.infer<typeof reasonSchema>;
 
@@ -82,6 +83,11 @@ export const EVENT_DATA = {
   'sandbox.killing': z.object({ reason: reasonSchema, superseded: operationKindSchema.nullable() }),
   'sandbox.killed': z.object({}),
   'lifetime.set': z.object({ endsAt: z.number().nullable(), timeoutSeconds: z.number().nullable() }),
+  'retention.set': z.object({ deletePausedAfterSeconds: retentionSchema }),
+  /** It will be deleted at `deletesAt`, unless it is used before. */
+  'sandbox.expiring': z.object({ deletesAt: z.number(), unusedSince: z.number().nullable() }),
+  /** The policy under which the deletion was announced has changed. */
+  'sandbox.expiry_withdrawn': z.object({ deletesAt: z.number() }),
   'network.set': z.object({ network: networkSchema }),
   /** By name: commands and environments stand in the sandbox. */
   'services.set': z.object({ services: z.array(z.string()) }),

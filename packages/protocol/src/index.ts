@@ -1,6 +1,7 @@
 export * from './answered-by.ts';
 export * from './builds.ts';
 export * from './capabilities.ts';
+export * from './disk.ts';
 export * from './errors.ts';
 export * from './events.ts';
 export * from './exec.ts';

@@ -1,5 +1,6 @@
 /** Organisations, their quotas, and what they have used. */
 import { z } from 'zod';
+import { retentionSchema } from './requests.ts';
 
 /** The organisation that every server starts with. Only its keys can carry the operator right. */
 export const DEFAULT_ORG = 'default';
@@ -45,6 +46,7 @@ export const orgViewSchema = z
     id: z.string(),
     createdAt: z.number().int(),
     quotas: quotasSchema,
+    deletePausedAfterSeconds: retentionSchema,
   })
   .meta({ id: 'Organisation' });
 export type OrgView = z.infer<typeof orgViewSchema>;
@@ -60,12 +62,16 @@ export const createOrgRequestSchema = z
   .strictObject({
     name: orgIdSchema.meta({ description: 'Becomes the id, and can never be taken again.' }),
     quotas: quotaChangeSchema.optional(),
+    deletePausedAfterSeconds: retentionSchema.optional(),
   })
   .meta({ id: 'CreateOrganisation' });
 export type CreateOrgRequest = z.infer<typeof createOrgRequestSchema>;
 
 export const changeOrgRequestSchema = z
-  .strictObject({ quotas: quotaChangeSchema })
+  .strictObject({
+    quotas: quotaChangeSchema.optional(),
+    deletePausedAfterSeconds: retentionSchema.optional(),
+  })
   .meta({ id: 'ChangeOrganisation' });
 export type ChangeOrgRequest = z.infer<typeof changeOrgRequestSchema>;
 

@@ -1,5 +1,6 @@
 /** Answers that are more than one view, and views too small for a file of their own. */
 import { z } from 'zod';
+import { diskLevelSchema } from './disk.ts';
 import { checkpointViewSchema, errorBodySchema, pageSchema, sandboxViewSchema } from './views.ts';
 
 /** Every answer that is not a success. */
@@ -22,6 +23,10 @@ export const healthSchema = z
     version: z.string(),
     runtime: z.string(),
     database: z.enum(['ok', 'unavailable']),
+    disk: diskLevelSchema.meta({
+      description:
+        'Room on the disk of the checkpoints. From `refusing` on, creates, forks and snapshots are refused.',
+    }),
     uptimeSeconds: z.number(),
   })
   .meta({ id: 'Health' });

@@ -24,6 +24,22 @@ const metadataSchema = z
 export const portSchema = z.number().int().min(1).max(65_535);
 const secondsSchema = z.number().int().min(1).max(MAX_SECONDS);
 
+/** Ten years; what is to be kept for longer is kept for good. */
+const MAX_RETENTION_SECONDS = 3_650 * 24 * 3600;
+
+/** Null: for good. */
+export const retentionSchema = z
+  .union([z.number().int().min(1).max(MAX_RETENTION_SECONDS), z.literal('default')])
+  .nullable()
+  .meta({
+    id: 'Retention',
+    description:
+      'Seconds that a paused sandbox is kept without use before it is deleted; null keeps it for good, "default" ' +
+      'leaves it to the organisation (of a sandbox) or to the server (of an organisation). A deletion is announced ' +
+      'by a `sandbox.expiring` event, 24 hours ahead unless the server is set otherwise.',
+  });
+export type Retention = z.infer<typeof retentionSchema>;
+
 export const serviceSchema = z
   .strictObject({
     name: nameSchema,
@@ -79,6 +95,7 @@ const sandboxFields = {
   onTimeout: z.enum(['pause', 'kill']).optional(),
   /** What it keeps when it goes to sleep by itself; absent: as much as the runtime can. */
   pauseMode: z.enum(['memory', 'files']).optional(),
+  deletePausedAfterSeconds: retentionSchema.optional(),
   idleSeconds: secondsSchema.optional(),
   onIdle: z.enum(['pause', 'kill', 'keep']).optional(),
   autoResume: z.boolean().optional(),
@@ -133,6 +150,11 @@ export const rollbackRequestSchema = z
   .strictObject({ checkpointId: idSchema('ckpt') })
   .meta({ id: 'RollbackSandbox' });
 export type RollbackRequest = z.infer<typeof rollbackRequestSchema>;
+
+export const retentionRequestSchema = z
+  .strictObject({ deletePausedAfterSeconds: retentionSchema })
+  .meta({ id: 'SetRetention' });
+export type RetentionRequest = z.infer<typeof retentionRequestSchema>;
 
 export const timeoutRequestSchema = z
   .strictObject({ timeoutSeconds: secondsSchema.nullable() })

@@ -103,6 +103,18 @@ export const sandboxViewSchema = z
     createdAt: z.number().int(),
     startedAt: z.number().int().nullable(),
     endsAt: z.number().int().nullable(),
+    deletePausedAfterSeconds: z
+      .number()
+      .nullable()
+      .meta({
+        description:
+          "How long it is kept while it is paused and not used, by its own policy, its organisation's or the server's. " +
+          'Null: for good.',
+      }),
+    deletesAt: z.number().int().nullable().meta({
+      description:
+        'When a paused sandbox is deleted if nobody uses it. Null while it runs, or when it is kept for good.',
+    }),
     timeoutSeconds: z.number().int().nullable(),
     onTimeout: z.enum(['pause', 'kill']),
     pauseMode: z.enum(['memory', 'files']).nullable(),

@@ -100,7 +100,14 @@ describe('an error', () => {
 });
 
 describe('reads of the typed client', () => {
-  const health = { status: 'ok', version: '1', runtime: 'process', database: 'ok', uptimeSeconds: 1 };
+  const health = {
+    status: 'ok',
+    version: '1',
+    runtime: 'process',
+    database: 'ok',
+    disk: 'ok',
+    uptimeSeconds: 1,
+  };
   const reads: [string, string, unknown, (torpor: Torpor) => Promise<unknown>][] = [
     ['health', '/health', health, (t) => t.health()],
     ['get', `/v1/sandboxes/${SANDBOX_ID}`, sandboxView(), (t) => t.sandboxes.get(SANDBOX_ID)],

@@ -9,6 +9,8 @@
  * ```
  */
 import {
+  type DiskView,
+  diskViewSchema,
   type EventView,
   eventViewSchema,
   type FsckReport,
@@ -87,6 +89,11 @@ export class Torpor {
   }
 
   /** What the server runs with, and where each value came from. For service keys. */
+  /** Room on the disk of the checkpoints, and how it changed. For operator keys. */
+  disk(options: ReadOptions = {}): Promise<DiskView> {
+    return this.calls.get('/v1/admin/disk', diskViewSchema, options);
+  }
+
   async settings(options: ReadOptions = {}): Promise<readonly SettingView[]> {
     return (await this.calls.get('/v1/admin/settings', settingPage, options)).items;
   }

@@ -7,6 +7,7 @@ import {
   orgDetailsSchema,
   orgViewSchema,
   pageSchema,
+  type Retention,
 } from '@torpor/protocol';
 import type { JsonCalls, MutationOptions, ReadOptions } from './json-calls.ts';
 import { everyItem, type Page, type PageOptions } from './pages.ts';
@@ -40,10 +41,19 @@ export class Orgs {
   /** Quotas that are not named stay; null lifts one. */
   setQuotas(
     id: string,
-    quotas: ChangeOrgRequest['quotas'],
+    quotas: NonNullable<ChangeOrgRequest['quotas']>,
     options: MutationOptions = {},
   ): Promise<OrgDetails> {
     return this.calls.patch(pathOf(id), orgDetailsSchema, { quotas }, options);
+  }
+
+  /** For its sandboxes that do not say themselves; null: for good, "default": as the server is set. */
+  setRetention(
+    id: string,
+    deletePausedAfterSeconds: Retention,
+    options: MutationOptions = {},
+  ): Promise<OrgDetails> {
+    return this.calls.patch(pathOf(id), orgDetailsSchema, { deletePausedAfterSeconds }, options);
   }
 
   /** Refused while anything of it is left. */

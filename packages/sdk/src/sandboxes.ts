@@ -27,6 +27,7 @@ import {
   previewLinkSchema,
   processViewSchema,
   type ResumeRequest,
+  type Retention,
   resumeReplySchema,
   type SandboxHealth,
   type SandboxId,
@@ -150,6 +151,15 @@ export class Sandboxes {
     options: MutationOptions = {},
   ): Promise<SandboxView> {
     return this.calls.post(pathOf(id, 'timeout'), sandboxViewSchema, { timeoutSeconds }, options);
+  }
+
+  /** How long it is kept while it is paused and nobody uses it; null: for good, "default": as its organisation says. */
+  setRetention(
+    id: SandboxId,
+    deletePausedAfterSeconds: Retention,
+    options: MutationOptions = {},
+  ): Promise<SandboxView> {
+    return this.calls.post(pathOf(id, 'retention'), sandboxViewSchema, { deletePausedAfterSeconds }, options);
   }
 
   /** What it may reach from now on, in place of what was set before. */

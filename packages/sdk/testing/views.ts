@@ -31,6 +31,8 @@ export function sandboxView(more: Partial<SandboxView> = {}): SandboxView {
     createdAt: 1_000,
     startedAt: 1_000,
     endsAt: null,
+    deletePausedAfterSeconds: null,
+    deletesAt: null,
     timeoutSeconds: null,
     onTimeout: 'pause',
     pauseMode: null,

@@ -20,6 +20,7 @@ import { portRoutes } from './port-list.ts';
 import { processOutputRoutes } from './process-output.ts';
 import { catalogueRoutes } from './routes/catalogue.ts';
 import { checkpointRoutes } from './routes/checkpoints.ts';
+import { diskRoutes } from './routes/disk.ts';
 import { eventRoutes } from './routes/events.ts';
 import { execRoutes } from './routes/exec.ts';
 import { fileRoutes } from './routes/files.ts';
@@ -64,6 +65,7 @@ const ROUTES = [
   healthRoutes,
   fsckRoutes,
   settingRoutes,
+  diskRoutes,
   buildRoutes,
 ];
 

@@ -25,6 +25,7 @@ describe('what belongs to another organisation', () => {
     ['POST', '/v1/sandboxes/{sandbox}/resume', {}],
     ['POST', '/v1/sandboxes/{sandbox}/fork', {}],
     ['POST', '/v1/sandboxes/{sandbox}/timeout', { timeoutSeconds: 5 }],
+    ['POST', '/v1/sandboxes/{sandbox}/retention', { deletePausedAfterSeconds: 5 }],
     ['POST', '/v1/sandboxes/{sandbox}/checkpoints', {}],
     ['GET', '/v1/sandboxes/{sandbox}/checkpoints'],
     ['POST', '/v1/sandboxes/{sandbox}/rollback', { checkpointId: '{checkpoint}' }],

@@ -53,6 +53,7 @@ const PROMISED = [
   'POST /v1/sandboxes/{id}/resume',
   'POST /v1/sandboxes/{id}/fork',
   'POST /v1/sandboxes/{id}/rollback',
+  'POST /v1/sandboxes/{id}/retention',
   'POST /v1/sandboxes/{id}/timeout',
   'GET /v1/sandboxes/{id}/checkpoints',
   'POST /v1/sandboxes/{id}/checkpoints',

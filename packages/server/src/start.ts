@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import type { BuildContext } from '@torpor/builds';
 import {
   claimDataDirectory,
+  DiskReserve,
   Engine,
   type FaultPoints,
   migrate,
@@ -66,9 +67,10 @@ export async function startServer(config: ServerConfig, options: StartOptions): 
   await using begun = new AsyncDisposableStack();
   const { dataDir } = config;
   const { settings, list: settingsList } = config.configured;
-  const directory = await claimDataDirectory(dataDir);
+  const reserve = await DiskReserve.open(join(dataDir, 'reserve'), settings.engine.diskReserveBytes);
+  const directory = await claimDataDirectory(dataDir, systemClock, () => reserve.makeRoomToStart());
   begun.defer(() => directory.release());
-  const db = await openDatabase(config);
+  const db = await openDatabase(config, reserve);
   begun.defer(() => db.close());
   await migrate(db);
   const store = await openDirectoryStore({ root: join(dataDir, 'checkpoints') });
@@ -103,6 +105,7 @@ export async function startServer(config: ServerConfig, options: StartOptions): 
     serverId,
     alone: config.database === undefined,
     home: directory.id,
+    reserve,
   });
   begun.defer(await watchLedger({ db, serverId, log: options.log, metrics }));
   begun.defer(() => stopEngine(engine, settings.server.stopMs, options.log));
@@ -187,9 +190,9 @@ function describe({ runtime, limits }: ChosenRuntime): RunningServer['runtime'] 
   return { name: runtime.name, capabilities: runtime.capabilities(), limits };
 }
 
-function openDatabase({ database, dataDir }: ServerConfig) {
+function openDatabase({ database, dataDir }: ServerConfig, reserve: DiskReserve) {
   return database === undefined
-    ? openSqlite({ path: join(dataDir, 'torpor.db') })
+    ? openSqlite({ path: join(dataDir, 'torpor.db'), makeRoom: () => reserve.giveUp() })
     : openPostgres({ url: database });
 }
 

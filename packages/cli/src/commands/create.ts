@@ -4,7 +4,7 @@ import { Option } from 'commander';
 import { teach } from '../build-command.ts';
 import type { Define } from '../cli.ts';
 import { CliError } from '../failure.ts';
-import { parseNumber, parseSpan } from '../human-units.ts';
+import { parseNumber, parseRetention, parseSpan } from '../human-units.ts';
 import { collect, given, pairsOf } from '../pairs.ts';
 import { sandboxFacts } from '../sandbox-text.ts';
 
@@ -17,6 +17,7 @@ interface CreateOptions {
   service?: string[];
   timeout?: number;
   onTimeout?: 'pause' | 'kill';
+  deletePausedAfter?: CreateRequest['deletePausedAfterSeconds'];
   idle?: number;
   onIdle?: 'pause' | 'kill' | 'keep';
   autoResume: boolean;
@@ -41,6 +42,11 @@ export const define: Define = (command, act) => {
     .option('--idle <span>', 'how long it may be idle (default: 5m)', parseSpan)
     .addOption(
       new Option('--on-idle <what>', 'what then (default: pause)').choices(['pause', 'kill', 'keep']),
+    )
+    .option(
+      '--delete-paused-after <span>',
+      'how long it is kept while paused and unused, as 12h, 30d, or "never" (default: as the organisation says)',
+      parseRetention,
     )
     .option('--no-auto-resume', 'wake it only by resume, not when it is needed')
     .addOption(
@@ -90,6 +96,7 @@ function requestOf(options: CreateOptions): CreateRequest {
     runtime: options.runtime,
     timeoutSeconds: options.timeout,
     onTimeout: options.onTimeout,
+    deletePausedAfterSeconds: options.deletePausedAfter,
     idleSeconds: options.idle,
     onIdle: options.onIdle,
     autoResume: options.autoResume ? undefined : false,

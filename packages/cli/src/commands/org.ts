@@ -1,4 +1,4 @@
-/** `torpor org` with `ls`, `create`, `get`, `set-quota` and `delete`. */
+/** `torpor org` with `ls`, `create`, `get`, `set-quota`, `set-retention` and `delete`. */
 import {
   type OrgDetails,
   type OrgView,
@@ -11,7 +11,7 @@ import type { Define } from '../cli.ts';
 import { columns } from '../columns.ts';
 import { confirm } from '../confirm.ts';
 import { CliError } from '../failure.ts';
-import { relative } from '../human-units.ts';
+import { parseRetention, relative, retentionText } from '../human-units.ts';
 
 const QUOTA_ARGUMENT = `${QUOTA_NAMES[0]}=10; none lifts it. Quotas: ${QUOTA_NAMES.join(', ')}`;
 
@@ -57,7 +57,7 @@ export const define: Define = (command, act) => {
     .action(
       act(async (cli, [id = '']) => {
         const org = await (await cli.torpor()).orgs.get(id, { signal: cli.signal });
-        cli.answer(org, () => quotaTable(org, cli.io.colors));
+        cli.answer(org, () => `${quotaTable(org, cli.io.colors)}\n${keptText(org)}`);
       }),
     );
   command
@@ -70,6 +70,18 @@ export const define: Define = (command, act) => {
         const change = parseQuotas(quotas);
         const org = await (await cli.torpor()).orgs.setQuotas(id, change, { signal: cli.signal });
         cli.answer(org, () => quotaTable(org, cli.io.colors));
+      }),
+    );
+  command
+    .command('set-retention')
+    .summary('set how long paused sandboxes are kept that do not say themselves')
+    .argument('<org>', 'its name')
+    .argument('<span>', 'as 12h, 30d; "never", or "default" for what the server is set to')
+    .action(
+      act(async (cli, [id = '', span = '']) => {
+        const torpor = await cli.torpor();
+        const org = await torpor.orgs.setRetention(id, parseRetention(span), { signal: cli.signal });
+        cli.answer(org, () => keptText(org));
       }),
     );
   command
@@ -90,6 +102,7 @@ export const define: Define = (command, act) => {
       ['torpor org create acme runningSandboxes=10 memoryMb=16384', 'with quotas'],
       ['torpor keys create first --org acme', 'its first key'],
       ['torpor org set-quota acme sandboxes=50 memoryMb=none', 'change one, lift another'],
+      ['torpor org set-retention acme 30d', 'paused sandboxes are deleted after 30 days without use'],
     ],
     seeAlso: ['keys', 'usage'],
   });
@@ -105,6 +118,10 @@ function parseQuotas(words: readonly string[]): QuotaChange {
     return [name, value === 'none' ? null : Number(value)];
   });
   return Object.fromEntries(pairs) as QuotaChange;
+}
+
+function keptText({ id, deletePausedAfterSeconds }: OrgView): string {
+  return `${id} keeps paused sandboxes ${retentionText(deletePausedAfterSeconds)}`;
 }
 
 function isQuota(name: string): name is QuotaName {

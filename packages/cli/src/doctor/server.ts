@@ -1,4 +1,5 @@
 /** The server: whether it is there, lets us in, and what its runtime keeps. */
+import type { DiskLevel } from '@torpor/protocol';
 import { type SettingView, Torpor, TorporError } from '@torpor/sdk';
 import manifest from '../../package.json' with { type: 'json' };
 import { type Connection, canConnect, portOf } from '../connection.ts';
@@ -41,7 +42,21 @@ export async function checkServer(
     ...(same ? {} : { todo: `This command is ${manifest.version}: use the one that came with the server.` }),
   };
   const { checks, settings } = await checkKey(torpor, apiKey, dataDir);
-  return { checks: [server, ...checks], settings };
+  return { checks: [server, checkDisk(health.disk), ...checks], settings };
+}
+
+/** Total, so that a level without advice does not compile. */
+const DISK: Readonly<Record<DiskLevel, Pick<Check, 'is' | 'detail'>>> = {
+  ok: { is: 'good', detail: 'has room for checkpoints' },
+  low: { is: 'note', detail: 'is filling up' },
+  refusing: { is: 'wrong', detail: 'is nearly full: creates, forks and snapshots are refused' },
+  full: { is: 'wrong', detail: 'is full: only kills, deletions and what needs no room still work' },
+};
+
+function checkDisk(level: DiskLevel): Check {
+  const todo =
+    'Make room: kill sandboxes, delete checkpoints, or make the disk of the data directory larger.';
+  return { what: 'Disk', ...DISK[level], ...(level === 'ok' ? {} : { todo }) };
 }
 
 function only(check: Check): ServerChecks {

@@ -32,11 +32,17 @@ interface Holder {
   readonly startedAt: number;
 }
 
-export async function claimDataDirectory(path: string, clock: Clock = systemClock): Promise<DataDirectory> {
+/** `makeRoom` is called once the lock is held: what is written here must fit on a full disk too. */
+export async function claimDataDirectory(
+  path: string,
+  clock: Clock = systemClock,
+  makeRoom: () => Promise<unknown> = async () => {},
+): Promise<DataDirectory> {
   await makeDirectory(path);
   const lock = await takeLock(path);
   let id: string;
   try {
+    await makeRoom();
     // After the lock, so that the file never names somebody who did not get it; it also proves that the
     // directory can be written, which SQLite does not when `lock.db` is there already.
     await writeHolder(path, { pid: process.pid, host: hostname(), startedAt: clock.now() });

@@ -26,6 +26,11 @@ export function isWriteRefused(thrown: unknown): boolean {
   return resultCode(thrown) === READONLY;
 }
 
+/** Whether a write to the file found no room. A refusal that somebody decided on has no cause. */
+export function isDiskFull(thrown: unknown): boolean {
+  return thrown instanceof TorporError && thrown.code === 'storage_full' && thrown.cause !== undefined;
+}
+
 /** What was thrown while working on the file at `path`. A fault in a statement stays what it is. */
 export function sqliteError(thrown: unknown, path: string): unknown {
   const code = resultCode(thrown);

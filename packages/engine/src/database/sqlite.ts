@@ -6,6 +6,7 @@
  *   statements out of another's transaction.
  * - `query` outside a transaction runs on a second connection that can only read. It sees what was last
  *   committed and never waits for a transaction.
+ * - A transaction that found the disk full runs again once room was made for it.
  * - Notices go round inside the process: one process uses a data directory (data-directory.ts).
  */
 import { TorporError } from '@torpor/protocol';
@@ -15,17 +16,35 @@ import type { MigratableDatabase } from './migrate.ts';
 import { Notices } from './notices.ts';
 import { OpenTransaction, type ScriptTransaction, TransactionScope } from './open-transaction.ts';
 import { SqliteConnection } from './sqlite-connection.ts';
+import { isDiskFull } from './sqlite-error.ts';
 
 export interface SqliteOptions {
   readonly path: string;
   /** How long a transaction waits for a program outside this process that holds the file. */
   readonly busyTimeoutMs?: number;
   readonly clock?: Clock;
+  /** Asked when the disk is full: true when it made room and the work is worth another try. */
+  readonly makeRoom?: () => Promise<boolean>;
 }
 
 const BUSY_PAUSE_MS = 10;
 
 export async function openSqlite(options: SqliteOptions): Promise<MigratableDatabase> {
+  return withRoom(options.makeRoom, async () => openBoth(options));
+}
+
+/** Runs again what failed for want of room, for as long as room can be made. */
+async function withRoom<T>(makeRoom: SqliteOptions['makeRoom'], work: () => Promise<T>): Promise<T> {
+  for (;;) {
+    try {
+      return await work();
+    } catch (thrown) {
+      if (!isDiskFull(thrown) || !(await makeRoom?.())) throw thrown;
+    }
+  }
+}
+
+function openBoth(options: SqliteOptions): MigratableDatabase {
   const writer = SqliteConnection.writer(options.path);
   try {
     return new SqliteDatabase(writer, SqliteConnection.reader(options.path), options);
@@ -42,6 +61,7 @@ class SqliteDatabase implements MigratableDatabase {
   readonly #reader: SqliteConnection;
   readonly #busyTimeoutMs: number;
   readonly #clock: Clock;
+  readonly #makeRoom: SqliteOptions['makeRoom'];
   readonly #scope = new TransactionScope();
   readonly #notices = new Notices();
   #lastTransaction: Promise<unknown> = Promise.resolve();
@@ -53,6 +73,7 @@ class SqliteDatabase implements MigratableDatabase {
     this.#reader = reader;
     this.#busyTimeoutMs = options.busyTimeoutMs ?? 5_000;
     this.#clock = options.clock ?? systemClock;
+    this.#makeRoom = options.makeRoom;
   }
 
   async query<R extends Row = Row>(sql: string, params: readonly SqlValue[] = []): Promise<R[]> {
@@ -86,7 +107,7 @@ class SqliteDatabase implements MigratableDatabase {
   async #inTurn<T>(work: (tx: ScriptTransaction) => Promise<T>): Promise<T> {
     this.#refuseClosed();
     this.#scope.refuseNesting();
-    const mine = this.#lastTransaction.then(() => this.#transact(work));
+    const mine = this.#lastTransaction.then(() => withRoom(this.#makeRoom, () => this.#transact(work)));
     this.#lastTransaction = mine.catch(() => undefined);
     return await mine;
   }

@@ -1,6 +1,7 @@
 /** Organisations as the database has them: one statement per function. */
-import type { OrgView, QuotaName, Quotas } from '@torpor/protocol';
+import type { OrgView, QuotaName, Quotas, Retention } from '@torpor/protocol';
 import type { Queryable, Row, Transaction } from '../ports/database.ts';
+import { toRetention, toStoredRetention } from '../retention/policy.ts';
 
 /** Total, so that a quota without a column does not compile. */
 const QUOTA_COLUMNS: Readonly<Record<QuotaName, string>> = {
@@ -11,11 +12,16 @@ const QUOTA_COLUMNS: Readonly<Record<QuotaName, string>> = {
   runningBuilds: 'running_builds',
   queuedBuilds: 'queued_builds',
 };
-const COLUMNS = ['id', 'created_at', ...Object.values(QUOTA_COLUMNS)].join(', ');
+const COLUMNS = ['id', 'created_at', 'delete_paused_after_ms', ...Object.values(QUOTA_COLUMNS)].join(', ');
 
 function toOrg(row: Row): OrgView {
   const quotas = Object.entries(QUOTA_COLUMNS).map(([name, column]) => [name, row[column]]);
-  return { id: row['id'], createdAt: row['created_at'], quotas: Object.fromEntries(quotas) } as OrgView;
+  return {
+    id: row['id'],
+    createdAt: row['created_at'],
+    quotas: Object.fromEntries(quotas),
+    deletePausedAfterSeconds: toRetention(row['delete_paused_after_ms'] as number | null),
+  } as OrgView;
 }
 
 /** Undefined when there is none, or it was deleted. */
@@ -58,9 +64,14 @@ export async function runningBuildQuotas(db: Queryable): Promise<Map<string, num
 export async function insertOrg(tx: Transaction, org: OrgView): Promise<boolean> {
   const names = Object.keys(QUOTA_COLUMNS) as QuotaName[];
   const rows = await tx.query(
-    `INSERT INTO orgs (${COLUMNS}) VALUES ($1, $2, ${names.map((_, i) => `$${i + 3}`).join(', ')})
+    `INSERT INTO orgs (${COLUMNS}) VALUES ($1, $2, $3, ${names.map((_, i) => `$${i + 4}`).join(', ')})
      ON CONFLICT (id) DO NOTHING RETURNING id`,
-    [org.id, org.createdAt, ...names.map((name) => org.quotas[name])],
+    [
+      org.id,
+      org.createdAt,
+      toStoredRetention(org.deletePausedAfterSeconds),
+      ...names.map((name) => org.quotas[name]),
+    ],
   );
   return rows.length > 0;
 }
@@ -72,6 +83,14 @@ export async function updateQuotas(tx: Transaction, id: string, quotas: Quotas):
     `UPDATE orgs SET ${names.map((name, i) => `${QUOTA_COLUMNS[name]} = $${i + 2}`).join(', ')} WHERE id = $1`,
     [id, ...names.map((name) => quotas[name])],
   );
+}
+
+/** For its sandboxes that do not say themselves. The caller holds the row's lock. */
+export async function updateOrgRetention(tx: Transaction, id: string, retention: Retention): Promise<void> {
+  await tx.query('UPDATE orgs SET delete_paused_after_ms = $2 WHERE id = $1', [
+    id,
+    toStoredRetention(retention),
+  ]);
 }
 
 /** The caller holds the row's lock. The row stays, so that the id is never given away again. */

@@ -18,7 +18,9 @@ describe.each(databaseKinds)('quotas on %s', (kind) => {
         new MemoryRuntime({ name: 'sleeper', files: store, capabilities: { snapshotWhileRunning: false } }),
       ],
     });
-    await world.db.transaction((tx) => insertOrg(tx, { id: ORG, createdAt: 1, quotas: NONE }));
+    await world.db.transaction((tx) =>
+      insertOrg(tx, { id: ORG, createdAt: 1, quotas: NONE, deletePausedAfterSeconds: 'default' }),
+    );
   });
   afterAll(() => world.dispose());
   afterEach(async () => {
@@ -158,7 +160,7 @@ describe.each(databaseKinds)('quotas on %s', (kind) => {
 
   it('let nothing begin in an organisation that was deleted (R104)', async () => {
     await world.db.transaction(async (tx) => {
-      await insertOrg(tx, { id: 'gone', createdAt: 1, quotas: NONE });
+      await insertOrg(tx, { id: 'gone', createdAt: 1, quotas: NONE, deletePausedAfterSeconds: 'default' });
       await markOrgDeleted(tx, 'gone', 2);
     });
     await expect(world.engine.create({ org: 'gone' }, {})).rejects.toMatchObject({ code: 'forbidden' });

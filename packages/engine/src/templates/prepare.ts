@@ -16,6 +16,7 @@ import {
 } from '../checkpoints/checkpoint.ts';
 import { removeBytes } from '../checkpoints/retention.ts';
 import { type Context, runtimeOf } from '../context.ts';
+import { refusalForRoom } from '../disk/room.ts';
 import type { Caller } from '../operations/desk.ts';
 import { requireRoom } from '../orgs/quota.ts';
 import type { Captured, Runtime } from '../ports/runtime.ts';
@@ -88,6 +89,8 @@ async function prepare(ctx: Context, caller: Caller, request: ArchiveTemplate): 
 /** The checkpoint's row is written before a byte of it exists. */
 async function claim(ctx: Context, template: Template, id: CheckpointId): Promise<void> {
   const { org, runtime } = template;
+  const full = await refusalForRoom(ctx);
+  if (full !== undefined) throw full;
   await ctx.db.transaction(async (tx) => {
     await requireRoom(tx, org, { checkpoint: true });
     const about = { sandboxId: null, generation: null, seq: 0, parentId: null, operationId: null };

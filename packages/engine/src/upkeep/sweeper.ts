@@ -14,7 +14,7 @@ import { type Guard, pause } from '../verbs/pause.ts';
 import { inPages, withHands } from './pages.ts';
 
 /** The cause was gone when it was looked at under the lock; nothing was done. */
-class NotDue extends Error {
+export class NotDue extends Error {
   override readonly name = 'NotDue';
 }
 

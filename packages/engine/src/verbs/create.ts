@@ -10,11 +10,13 @@ import { start } from '../acts/start.ts';
 import { type Checkpoint, getSealed } from '../checkpoints/checkpoint.ts';
 import { requireForkable } from '../checkpoints/forkable.ts';
 import { type Context, note, requirePause, runtimeOf } from '../context.ts';
+import { refusalForRoom } from '../disk/room.ts';
 import type { Caller, Desk } from '../operations/desk.ts';
 import { insertOperation, type Operation } from '../operations/operation.ts';
 import { newSandboxes, requireRoom } from '../orgs/quota.ts';
 import { ConstraintViolation, type Transaction } from '../ports/database.ts';
 import type { Runtime } from '../ports/runtime.ts';
+import { toStoredRetention } from '../retention/policy.ts';
 import { insertSandbox, type Sandbox } from '../sandbox.ts';
 import { type Definition, firstCheckpoint, getTemplate } from '../templates/template.ts';
 import { sealMode } from './pause.ts';
@@ -31,6 +33,7 @@ export async function create(
   const runtime = runtimeOf(ctx, base);
   const sandbox = draft(ctx, caller, runtime, template, withDefinition(request, definition));
   const birth: Birth = { sandbox, base, operation: draftCreate(desk, sandbox, request) };
+  const full = await refusalForRoom(ctx);
   let born: Sandbox | undefined;
   const id = await desk
     .acceptNew(
@@ -38,6 +41,7 @@ export async function create(
       request,
       birth.operation,
       async (tx) => {
+        if (full !== undefined) throw full;
         await requireRoom(tx, sandbox.org, newSandboxes(1, sandbox.memoryMb));
         born = await insertBirth(ctx, tx, birth);
       },
@@ -188,6 +192,9 @@ export function draft(
     evidence: 'ledger',
     createdAt: now,
     startedAt: null,
+    deletePausedAfterMs: toStoredRetention(request.deletePausedAfterSeconds),
+    unusedSince: null,
+    deletesAt: null,
     memoryMb: memoryLimit(runtime, request.resources),
     countsEgress: runtime.takeEgress !== undefined,
   };

@@ -5,11 +5,13 @@ import { start } from '../acts/start.ts';
 import { type Checkpoint, findCheckpoint } from '../checkpoints/checkpoint.ts';
 import { requireReplayable } from '../checkpoints/forkable.ts';
 import { type Context, runtimeOf } from '../context.ts';
+import { refusalForRoom } from '../disk/room.ts';
 import type { Caller, Desk } from '../operations/desk.ts';
 import { endOperation, listChildren, type Operation } from '../operations/operation.ts';
 import { newSandboxes, requireRoom } from '../orgs/quota.ts';
 import type { Transaction } from '../ports/database.ts';
 import type { Runtime } from '../ports/runtime.ts';
+import { markUsed, toRetention } from '../retention/policy.ts';
 import { getSandbox, type Sandbox } from '../sandbox.ts';
 import { draft, draftCreate, insertBirth, memoryLimit, refuseTakenSandboxName } from './create.ts';
 import { unlessSealFails } from './pause.ts';
@@ -52,15 +54,18 @@ export async function fork(
       );
     },
   });
+  const full = await refusalForRoom(ctx);
   let claimed: Sandbox | undefined;
   const accepted = await desk.accept(
     { kind: 'fork', sandboxId, caller, request, reason: 'snapshot' },
     async (tx, sandbox, operation) => {
+      if (full !== undefined) throw full;
       // Asked here as well, so that a name that is taken does not cost a freeze.
       if (request.name !== undefined) await refuseTakenSandboxName(tx, sandbox.org, request.name);
       await requireRoomForChildren(tx, sandbox, runtime, request);
       if (sandbox.state === 'paused' && sandbox.checkpointId !== null) {
         await requireReplayable(tx, sandbox);
+        await markUsed(tx, sandbox.id, ctx.clock.now());
         const from = { sandbox, operation };
         births = await insertChildren(ctx, desk, tx, from, sandbox.checkpointId, runtime, request);
         const result = { checkpointId: sandbox.checkpointId };
@@ -123,6 +128,7 @@ async function insertChildren(
     ...(source.timeoutMs === null ? {} : { timeoutSeconds: source.timeoutMs / 1_000 }),
     onTimeout: source.onTimeout,
     idleSeconds: source.idleMs / 1_000,
+    deletePausedAfterSeconds: toRetention(source.deletePausedAfterMs),
     onIdle: source.onIdle,
   };
   const maker = { org: source.org, dialect: source.config.dialect };

@@ -7,6 +7,10 @@ import type { Operation } from '../operations/operation.ts';
 import type { Sandbox } from '../sandbox.ts';
 import type { Guard } from './pause.ts';
 
+const EXPIRED = {
+  change: { reason: 'It was paused for longer than its retention allows.' },
+};
+
 export async function kill(
   ctx: Context,
   desk: Desk,
@@ -25,7 +29,8 @@ export async function kill(
         return;
       }
       const data = { reason, superseded: superseded?.kind ?? null };
-      claimed = await take(ctx, tx, sandbox, 'kill', 'sandbox.killing', data, { operationId: operation.id });
+      const head = { operationId: operation.id, ...(reason === 'expired' ? EXPIRED : {}) };
+      claimed = await take(ctx, tx, sandbox, 'kill', 'sandbox.killing', data, head);
     },
     async (held) => {
       if (claimed !== undefined) await destroy(ctx, held, claimed);

@@ -4,11 +4,13 @@ import type { SealPlan } from '../acts/seal.ts';
 import { nameCheckpoint, refuseTakenName } from '../checkpoints/checkpoint.ts';
 import { requireReplayable } from '../checkpoints/forkable.ts';
 import { type Context, note, runtimeOf } from '../context.ts';
+import { refusalForRoom } from '../disk/room.ts';
 import type { Caller, Desk } from '../operations/desk.ts';
 import { endOperation, type Operation } from '../operations/operation.ts';
 import { requireRoom } from '../orgs/quota.ts';
 import type { Transaction } from '../ports/database.ts';
 import type { Runtime } from '../ports/runtime.ts';
+import { markUsed } from '../retention/policy.ts';
 import { getSandbox, type Sandbox } from '../sandbox.ts';
 import { sealMode, unlessSealFails } from './pause.ts';
 import { claimSeal, sealAndStart } from './seal-and-start.ts';
@@ -29,6 +31,7 @@ export async function snapshot(
     kept: true,
     expiresAt: expiresInSeconds === undefined ? null : ctx.clock.now() + expiresInSeconds * 1_000,
   });
+  const full = await refusalForRoom(ctx);
   let claimed: Sandbox | undefined;
   const accepted = await desk.accept(
     { kind: 'snapshot', sandboxId, caller, request, reason: 'snapshot' },
@@ -36,6 +39,7 @@ export async function snapshot(
       if (sandbox.state === 'paused') return keepAttached(ctx, tx, sandbox, operation, plan);
       // Asked here as well, so that a name that is taken does not cost a freeze.
       if (name !== null) await refuseTakenName(tx, sandbox.id, name);
+      if (full !== undefined) throw full;
       await requireRoom(tx, sandbox.org, { checkpoint: true }, sandbox);
       claimed = await claimSeal(ctx, tx, sandbox, operation, plan);
     },
@@ -96,6 +100,7 @@ async function keepAttached(
     'UPDATE checkpoints SET kept = 1, expires_at = $2, expiry_announced_at = NULL WHERE id = $1',
     [checkpointId, expiresAt],
   );
+  await markUsed(tx, sandbox.id, now);
   if (name !== null) await nameCheckpoint(tx, sandbox.id, checkpointId, name, now);
   await endOperation(tx, operation, now, { outcome: 'succeeded', result: { checkpointId } });
   if (name !== null) {

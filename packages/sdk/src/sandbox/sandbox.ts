@@ -25,6 +25,7 @@ import type {
   PortView,
   ProcessView,
   ResumeRequest,
+  Retention,
   SandboxHealth,
   SandboxId,
   SandboxState,
@@ -224,6 +225,14 @@ export class Sandbox {
   }
 
   /** How long it may run, from now and from each resume on; null takes the limit away. */
+  /** How long it is kept while it is paused and nobody uses it. */
+  async setRetention(
+    deletePausedAfterSeconds: Retention,
+    options: MutationOptions = {},
+  ): Promise<SandboxView> {
+    return this.heard(await this.torpor.sandboxes.setRetention(this.id, deletePausedAfterSeconds, options));
+  }
+
   async setTimeout(seconds: number | null, options: MutationOptions = {}): Promise<SandboxView> {
     return this.heard(await this.torpor.sandboxes.setTimeout(this.id, seconds, options));
   }

@@ -49,6 +49,18 @@ export class Metrics {
     labelNames: ['health'],
     registers: [this.registry],
   });
+  readonly diskFree = this.gauge('torpor_disk_free_bytes', 'Free room on the disk of the checkpoints.', []);
+  readonly diskTotal = this.gauge('torpor_disk_total_bytes', 'Size of the disk of the checkpoints.', []);
+  readonly diskReserve = this.gauge(
+    'torpor_disk_reserve_bytes',
+    'Room held back for kills, deletions and starts on a full disk.',
+    [],
+  );
+  readonly diskLevel = this.gauge(
+    'torpor_disk_level',
+    '1 for the level that the disk of the checkpoints has now: ok, low, refusing or full.',
+    ['level'],
+  );
   readonly previews = this.counter('torpor_previews_total', 'Requests to ports of sandboxes.', ['by']);
   readonly previewRefusals = this.counter(
     'torpor_preview_refusals_total',
@@ -108,6 +120,10 @@ export class Metrics {
 
   private counter<L extends string>(name: string, help: string, labelNames: L[]): Counter<L> {
     return new Counter({ name, help, labelNames, registers: [this.registry] });
+  }
+
+  private gauge<L extends string>(name: string, help: string, labelNames: L[]): Gauge<L> {
+    return new Gauge({ name, help, labelNames, registers: [this.registry] });
   }
 
   private histogram<L extends string>(name: string, help: string, labelNames: L[]): Histogram<L> {

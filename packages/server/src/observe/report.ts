@@ -9,7 +9,8 @@ const NAMES = /\s*\b(?:of |for )?(?:sbx|ckpt|op|evt|job)_[a-z0-9]{20}\b/g;
 export function reportTo(log: Log, metrics: Metrics): Report {
   return (what, facts) => {
     metrics.reports.inc({ what: what.replace(NAMES, '') });
-    const failed = 'error' in facts;
-    log[failed ? 'warn' : 'info']({ ...facts, event: 'engine.report' }, what);
+    const { severity, ...rest } = facts;
+    const failed = 'error' in facts || severity === 'warn';
+    log[failed ? 'warn' : 'info']({ event: 'engine.report', ...rest }, what);
   };
 }

@@ -8,6 +8,7 @@ import {
   lockOrg,
   markOrgDeleted,
   type Queryable,
+  updateOrgRetention,
   updateQuotas,
   usedBy,
 } from '@torpor/engine';
@@ -34,8 +35,13 @@ export function noSuchOrg(id: string): TorporError {
 }
 
 export async function createOrg({ db, clock }: OrgParts, request: CreateOrgRequest): Promise<OrgDetails> {
-  const { name: id, quotas = {} } = request;
-  const org: OrgView = { id, createdAt: clock.now(), quotas: changed(UNLIMITED, quotas) };
+  const { name: id, quotas = {}, deletePausedAfterSeconds = 'default' } = request;
+  const org: OrgView = {
+    id,
+    createdAt: clock.now(),
+    quotas: changed(UNLIMITED, quotas),
+    deletePausedAfterSeconds,
+  };
   return db.transaction(async (tx) => {
     if (!(await insertOrg(tx, org))) {
       throw new TorporError('conflict', `The name "${id}" is taken.`, {
@@ -70,9 +76,11 @@ export async function changeOrg(
   return db.transaction(async (tx) => {
     const org = await lockOrg(tx, id);
     if (org === undefined) throw noSuchOrg(id);
-    const quotas = changed(org.quotas, request.quotas);
+    const quotas = changed(org.quotas, request.quotas ?? {});
+    const { deletePausedAfterSeconds = org.deletePausedAfterSeconds } = request;
     await updateQuotas(tx, id, quotas);
-    return { ...org, quotas, used: await usedBy(tx, id) };
+    await updateOrgRetention(tx, id, deletePausedAfterSeconds);
+    return { ...org, quotas, deletePausedAfterSeconds, used: await usedBy(tx, id) };
   });
 }
 

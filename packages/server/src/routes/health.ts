@@ -1,6 +1,6 @@
 /** How the server itself is: for probes, for Prometheus, and for whoever wants to know its API. */
 import { totalsOfOrgs } from '@torpor/engine';
-import { healthSchema } from '@torpor/protocol';
+import { DISK_LEVELS, healthSchema } from '@torpor/protocol';
 import { z } from 'zod';
 import { requireOperator } from '../http/org-id.ts';
 import { RequestBound } from '../http/request-bound.ts';
@@ -30,7 +30,7 @@ export function healthRoutes(app: RoutesApp, parts: RouteParts): void {
         tags,
         security: [],
         response: {
-          200: json('It can.', healthSchema),
+          200: json('It can. A full disk degrades it.', healthSchema),
           503: json('It cannot reach its database.', healthSchema),
         },
       },
@@ -40,11 +40,14 @@ export function healthRoutes(app: RoutesApp, parts: RouteParts): void {
         () => true,
         () => false,
       );
+      const disk = engine.disk()?.level ?? 'ok';
+      const well = reached && (disk === 'ok' || disk === 'low');
       return reply.code(reached ? 200 : 503).send({
-        status: reached ? 'ok' : 'degraded',
+        status: well ? 'ok' : 'degraded',
         version,
         runtime: engine.runtimes().find((runtime) => runtime.default)?.name ?? '',
         database: reached ? 'ok' : 'unavailable',
+        disk,
         uptimeSeconds: Math.round((clock.monotonic() - began) / 1_000),
       });
     },
@@ -73,6 +76,7 @@ export function healthRoutes(app: RoutesApp, parts: RouteParts): void {
     async (request, reply) => {
       if (request.identity) requireOperator(request.identity);
       await countCheckpoints(parts);
+      measureDisk(parts);
       const text = await request.bound.run(() => metrics.registry.metrics());
       return reply.header('content-type', metrics.registry.contentType).send(text);
     },
@@ -88,6 +92,15 @@ async function countCheckpoints({ engine, clock, metrics }: RouteParts): Promise
   const counts = await probing(clock, () => engine.checkpointHealthCounts()).catch(() => undefined);
   for (const [health, count] of Object.entries(counts ?? {}))
     metrics.checkpointsUnhealthy.set({ health }, count);
+}
+
+function measureDisk({ engine, metrics }: RouteParts): void {
+  const disk = engine.disk();
+  if (disk === undefined) return;
+  metrics.diskFree.set(disk.freeBytes);
+  metrics.diskTotal.set(disk.totalBytes);
+  metrics.diskReserve.set(disk.reserve?.heldBytes ?? 0);
+  for (const level of DISK_LEVELS) metrics.diskLevel.set({ level }, level === disk.level ? 1 : 0);
 }
 
 async function probing<T>(clock: RouteParts['clock'], work: () => Promise<T>): Promise<T> {

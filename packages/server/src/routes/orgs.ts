@@ -89,9 +89,10 @@ export function orgRoutes(app: RoutesApp, parts: RouteParts): void {
       config,
       schema: {
         operationId: 'changeOrg',
-        summary: 'Change quotas',
+        summary: 'Change quotas and retention',
         description:
-          'For operator keys. A quota that is not named stays, null lifts it. One below what is used takes nothing ' +
+          'For operator keys. What is not named stays; a new retention withdraws announced deletions that it does not ' +
+          'call for. A quota that is not named stays, null lifts it. One below what is used takes nothing ' +
           'away: it refuses what would add to it.',
         tags,
         params,

@@ -3,12 +3,16 @@ import {
   createRequestSchema,
   networkSchema,
   pageSchema,
+  retentionRequestSchema,
   SANDBOX_STATES,
+  type SandboxId,
   type SandboxState,
+  type SandboxView,
   sandboxStateSchema,
   sandboxViewSchema,
   timeoutRequestSchema,
 } from '@torpor/protocol';
+import type { FastifyRequest } from 'fastify';
 import { z } from 'zod';
 import { lifecycle } from '../http/lifecycle.ts';
 import { errors, json, pageQuery, sandboxParams } from '../http/route-schema.ts';
@@ -50,6 +54,13 @@ function metadataOf(query: Readonly<Record<string, unknown>>): Record<string, st
 
 export function sandboxRoutes(app: RoutesApp, parts: RouteParts): void {
   const { engine, replays } = parts;
+  /** One write to a sandbox, repeated under its idempotency key. */
+  const once = (request: FastifyRequest, id: SandboxId, write: (org: string) => Promise<SandboxView>) => {
+    request.facts.sandboxId = id;
+    return request.bound.run(() =>
+      replays.once(request, id, async () => ({ body: withUrls(parts, await write(request.identity.org)) })),
+    );
+  };
 
   app.post(
     '/v1/sandboxes',
@@ -169,14 +180,31 @@ export function sandboxRoutes(app: RoutesApp, parts: RouteParts): void {
     },
     async (request) => {
       const { id } = request.params;
-      const { org } = request.identity;
-      request.facts.sandboxId = id;
-      return request.bound.run(() =>
-        replays.once(request, id, async () => {
-          const sandbox = await engine.setLifetime(org, id, request.body.timeoutSeconds);
-          return { body: withUrls(parts, sandbox) };
-        }),
-      );
+      return once(request, id, (org) => engine.setLifetime(org, id, request.body.timeoutSeconds));
+    },
+  );
+
+  app.post(
+    '/v1/sandboxes/:id/retention',
+    {
+      schema: {
+        operationId: 'setRetention',
+        summary: 'Set how long a sandbox is kept while it is paused and nobody uses it',
+        description:
+          'Null: for good. "default": as its organisation says. A deletion that was announced is withdrawn, and ' +
+          'announced again when the new policy calls for it.',
+        tags: ['sandboxes'],
+        params: sandboxParams,
+        body: retentionRequestSchema,
+        response: {
+          200: json('It is set.', sandboxViewSchema),
+          ...errors('not_found', 'transitioning', 'killed', 'lost', 'conflict', 'idempotency_mismatch'),
+        },
+      },
+    },
+    async (request) => {
+      const { id } = request.params;
+      return once(request, id, (org) => engine.setRetention(org, id, request.body.deletePausedAfterSeconds));
     },
   );
 

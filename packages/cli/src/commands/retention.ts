@@ -1,0 +1,32 @@
+/** `torpor retention` */
+import { teach } from '../build-command.ts';
+import type { Define } from '../cli.ts';
+import { parseRetention, relative, retentionText } from '../human-units.ts';
+import { sandboxOf } from '../sandbox-argument.ts';
+
+export const define: Define = (command, act) => {
+  command
+    .argument('<sandbox>', 'its id or name')
+    .argument('<span>', 'as 12h, 30d; "never", or "default" for what its organisation says');
+  teach(command, {
+    examples: [
+      ['torpor retention web 30d', 'deleted after 30 days of being paused, announced a day before'],
+      ['torpor retention web never', 'kept for good'],
+    ],
+    seeAlso: ['get', 'create', 'org'],
+  });
+  command.action(
+    act(async (cli, [given, span = '']) => {
+      const retention = parseRetention(span);
+      const id = await sandboxOf(cli, given);
+      const torpor = await cli.torpor();
+      const sandbox = await torpor.sandboxes.setRetention(id, retention, { signal: cli.signal });
+      const { deletePausedAfterSeconds, deletesAt } = sandbox;
+      const when = deletesAt === null ? '' : `; it is deleted ${relative(deletesAt, cli.io.now())}`;
+      cli.answer(
+        sandbox,
+        () => `${id} is kept while paused: ${retentionText(deletePausedAfterSeconds)}${when}`,
+      );
+    }),
+  );
+};

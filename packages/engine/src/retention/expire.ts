@@ -1,0 +1,146 @@
+/**
+ * The round that deletes sandboxes which were paused for longer than their policy allows.
+ *
+ * A deletion is announced first, by an event in the transaction that writes when it comes. Only what was announced is
+ * deleted, and not before the announced time. A resume, or any other change of state, clears the announcement in the
+ * transaction of its event. What the queries find is a suspicion; each case is judged again under the sandbox's lock.
+ */
+import type { EventData } from '@torpor/protocol';
+import { type Context, note } from '../context.ts';
+import type { Desk } from '../operations/desk.ts';
+import type { Queryable, Transaction } from '../ports/database.ts';
+import { lockSandbox, SANDBOX_COLUMNS, type Sandbox, toSandbox } from '../sandbox.ts';
+import { inPages, withHands } from '../upkeep/pages.ts';
+import { NotDue } from '../upkeep/sweeper.ts';
+import { kill } from '../verbs/kill.ts';
+import { keptForMs, retentionOfOrgs } from './policy.ts';
+
+export async function expirePaused(ctx: Context, desk: Desk): Promise<void> {
+  const { db, settings, stopping } = ctx;
+  const { pageSize, hands } = settings;
+  const each = (
+    what: string,
+    list: (db: Queryable, times: Times, after: string, limit: number) => Promise<Sandbox[]>,
+    act: (sandbox: Sandbox) => Promise<void>,
+  ) =>
+    withHands(
+      inPages((after, limit) => list(db, timesOf(ctx), after, limit), pageSize),
+      hands,
+      stopping,
+      (sandbox) =>
+        act(sandbox).catch((thrown: unknown) => {
+          if (thrown instanceof NotDue) return;
+          ctx.report(`${what} failed`, { sandboxId: sandbox.id, error: thrown });
+        }),
+    );
+  await each('withdrawing an expiry', listToWithdraw, (sandbox) => withdraw(ctx, sandbox));
+  await each('announcing an expiry', listToAnnounce, (sandbox) => announce(ctx, sandbox));
+  await each('deleting an expired sandbox', listToDelete, (sandbox) => expire(ctx, desk, sandbox));
+}
+
+interface Times {
+  readonly now: number;
+  readonly noticeMs: number;
+  /** What applies where neither the sandbox nor its organisation says anything. */
+  readonly fallbackMs: number;
+}
+
+function timesOf({ clock, settings }: Context): Times {
+  return {
+    now: clock.now(),
+    noticeMs: settings.expiryNoticeMs,
+    fallbackMs: settings.deletePausedAfterMs,
+  };
+}
+
+const COLUMNS = SANDBOX_COLUMNS.split(',')
+  .map((column) => `s.${column.trim()}`)
+  .join(', ');
+
+/** Paused and not announced, with less than the notice left. */
+async function listToAnnounce(db: Queryable, times: Times, after: string, limit: number): Promise<Sandbox[]> {
+  const kept = keptForMs('$1');
+  const rows = await db.query(
+    `SELECT ${COLUMNS} FROM sandboxes s
+     WHERE s.unused_since IS NOT NULL AND s.deletes_at IS NULL AND s.state = 'paused' AND s.id > $2
+       AND ${kept} > 0 AND s.unused_since + ${kept} <= CAST($3 AS {integer})
+     ORDER BY s.id LIMIT $4`,
+    [times.fallbackMs, after, times.now + times.noticeMs, limit],
+  );
+  return rows.map(toSandbox);
+}
+
+/** Announced under a policy that has changed since: for good now, or for longer. */
+async function listToWithdraw(db: Queryable, times: Times, after: string, limit: number): Promise<Sandbox[]> {
+  const kept = keptForMs('$1');
+  const rows = await db.query(
+    `SELECT ${COLUMNS} FROM sandboxes s
+     WHERE s.deletes_at IS NOT NULL AND s.id > $2
+       AND (${kept} = 0 OR s.unused_since + ${kept} > CAST($3 AS {integer}))
+     ORDER BY s.id LIMIT $4`,
+    [times.fallbackMs, after, times.now + times.noticeMs, limit],
+  );
+  return rows.map(toSandbox);
+}
+
+async function listToDelete(db: Queryable, times: Times, after: string, limit: number): Promise<Sandbox[]> {
+  const rows = await db.query(
+    `SELECT ${COLUMNS} FROM sandboxes s
+     WHERE s.deletes_at IS NOT NULL AND s.deletes_at <= $1 AND s.state = 'paused' AND s.id > $2
+     ORDER BY s.id LIMIT $3`,
+    [times.now, after, limit],
+  );
+  return rows.map(toSandbox);
+}
+
+/** When the policy in force would delete the sandbox; undefined when it would not. */
+async function dueAt(ctx: Context, tx: Transaction, sandbox: Sandbox): Promise<number | undefined> {
+  if (sandbox.state !== 'paused' || sandbox.unusedSince === null) return undefined;
+  const ofOrg = await retentionOfOrgs(tx, [sandbox.org], ctx.settings.deletePausedAfterMs);
+  const kept = sandbox.deletePausedAfterMs ?? ofOrg(sandbox.org);
+  return kept === 0 ? undefined : sandbox.unusedSince + kept;
+}
+
+async function announce(ctx: Context, { id }: Sandbox): Promise<void> {
+  await ctx.db.transaction(async (tx) => {
+    const sandbox = await lockSandbox(tx, id);
+    const due = await dueAt(ctx, tx, sandbox);
+    const soonest = ctx.clock.now() + ctx.settings.expiryNoticeMs;
+    if (due === undefined || due > soonest || sandbox.deletesAt !== null) return;
+    const { unusedSince } = sandbox;
+    await setDeletion(ctx, tx, sandbox, soonest, 'sandbox.expiring', { deletesAt: soonest, unusedSince });
+  });
+}
+
+async function withdraw(ctx: Context, { id }: Sandbox): Promise<void> {
+  await ctx.db.transaction(async (tx) => {
+    const sandbox = await lockSandbox(tx, id);
+    const due = await dueAt(ctx, tx, sandbox);
+    const stillDue = due !== undefined && due <= ctx.clock.now() + ctx.settings.expiryNoticeMs;
+    if (stillDue || sandbox.deletesAt === null) return;
+    const data = { deletesAt: sandbox.deletesAt };
+    await setDeletion(ctx, tx, sandbox, null, 'sandbox.expiry_withdrawn', data);
+  });
+}
+
+async function setDeletion<T extends 'sandbox.expiring' | 'sandbox.expiry_withdrawn'>(
+  ctx: Context,
+  tx: Transaction,
+  sandbox: Sandbox,
+  deletesAt: number | null,
+  event: T,
+  data: EventData<T>,
+): Promise<void> {
+  await tx.query('UPDATE sandboxes SET deletes_at = $2 WHERE id = $1', [sandbox.id, deletesAt]);
+  await note(ctx, tx, sandbox, event, data, { operationId: null });
+}
+
+/** An operation under way is not superseded: the round comes again. */
+async function expire(ctx: Context, desk: Desk, { id, org }: Sandbox): Promise<void> {
+  await kill(ctx, desk, { org }, id, 'expired', async (tx, sandbox) => {
+    const now = ctx.clock.now();
+    const due = await dueAt(ctx, tx, sandbox);
+    if (due === undefined || due > now) throw new NotDue();
+    if (sandbox.deletesAt === null || sandbox.deletesAt > now) throw new NotDue();
+  });
+}

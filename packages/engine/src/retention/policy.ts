@@ -1,0 +1,71 @@
+/**
+ * How long a paused sandbox is kept: what the sandbox says, else what its organisation says, else the server's
+ * setting. In the database 0 means for good and null means that the next one decides.
+ */
+import type { Retention, SandboxId } from '@torpor/protocol';
+import type { Context } from '../context.ts';
+import type { Queryable, Transaction } from '../ports/database.ts';
+import type { Sandbox } from '../sandbox.ts';
+
+export function toStoredRetention(retention: Retention | undefined): number | null {
+  if (retention === undefined || retention === 'default') return null;
+  return retention === null ? 0 : retention * 1_000;
+}
+
+export function toRetention(storedMs: number | null): Retention {
+  if (storedMs === null) return 'default';
+  return storedMs === 0 ? null : storedMs / 1_000;
+}
+
+/** Of the sandbox `s` of a query; `fallback` is the mark of the server's setting. */
+export function keptForMs(fallback: string): string {
+  return `COALESCE(s.delete_paused_after_ms,
+    (SELECT o.delete_paused_after_ms FROM orgs o WHERE o.id = s.org), CAST(${fallback} AS {integer}))`;
+}
+
+/** Milliseconds by organisation, for sandboxes that do not say themselves; 0 is for good. */
+export async function retentionOfOrgs(
+  db: Queryable,
+  orgs: readonly string[],
+  fallbackMs: number,
+): Promise<(org: string) => number> {
+  if (orgs.length === 0) return () => fallbackMs;
+  const rows = await db.query<{ id: string; ms: number | null }>(
+    `SELECT id, delete_paused_after_ms AS ms FROM orgs WHERE id IN (${orgs.map((_, i) => `$${i + 1}`).join(', ')})`,
+    orgs,
+  );
+  const known = new Map(rows.map(({ id, ms }) => [id, ms]));
+  return (org) => known.get(org) ?? fallbackMs;
+}
+
+/** What applies to one sandbox, and when that deletes it. */
+export interface AppliedRetention {
+  /** 0: for good. */
+  readonly keptForMs: number;
+  /** Null while the sandbox is not paused, or kept for good. Never earlier than an announcement allows. */
+  readonly deletesAt: number | null;
+}
+
+export function appliedTo(
+  { clock, settings }: Pick<Context, 'clock' | 'settings'>,
+  sandbox: Sandbox,
+  ofOrg: (org: string) => number,
+): AppliedRetention {
+  const kept = sandbox.deletePausedAfterMs ?? ofOrg(sandbox.org);
+  if (kept === 0 || sandbox.state !== 'paused' || sandbox.unusedSince === null) {
+    return { keptForMs: kept, deletesAt: null };
+  }
+  const earliest = clock.now() + settings.expiryNoticeMs;
+  return {
+    keptForMs: kept,
+    deletesAt: sandbox.deletesAt ?? Math.max(sandbox.unusedSince + kept, earliest),
+  };
+}
+
+/** A paused sandbox was used without being woken: its time starts again. The caller holds the row's lock. */
+export async function markUsed(tx: Transaction, id: SandboxId, now: number): Promise<void> {
+  await tx.query(
+    'UPDATE sandboxes SET unused_since = $2, deletes_at = NULL WHERE id = $1 AND unused_since IS NOT NULL',
+    [id, now],
+  );
+}

@@ -1,0 +1,29 @@
+/** How long a sandbox is kept while it is paused: one write, never part of an exclusive operation. */
+import type { Retention, SandboxId } from '@torpor/protocol';
+import { type Context, take } from '../context.ts';
+import { decide } from '../lifecycle.ts';
+import { refusedBy } from '../refused-by.ts';
+import { toStoredRetention } from '../retention/policy.ts';
+import { lockSandbox, noSuchSandbox } from '../sandbox.ts';
+
+/** A deletion that was announced under the former policy is withdrawn; under the new one it is announced again. */
+export async function setRetention(
+  ctx: Context,
+  org: string,
+  id: SandboxId,
+  deletePausedAfterSeconds: Retention,
+): Promise<void> {
+  await ctx.db.transaction(async (tx) => {
+    const sandbox = await lockSandbox(tx, id);
+    if (sandbox.org !== org) throw noSuchSandbox(id);
+    if (decide(sandbox.state, 'set_retention').kind === 'refused') {
+      throw refusedBy(sandbox, `The sandbox is ${sandbox.state}; its retention cannot be set.`);
+    }
+    await tx.query('UPDATE sandboxes SET delete_paused_after_ms = $2, deletes_at = NULL WHERE id = $1', [
+      id,
+      toStoredRetention(deletePausedAfterSeconds),
+    ]);
+    const data = { deletePausedAfterSeconds };
+    await take(ctx, tx, sandbox, 'set_retention', 'retention.set', data, { operationId: null });
+  });
+}
