@@ -15,7 +15,7 @@ it('a sandbox that is gone has left no timer, no buffer and little heap', { time
     expect(report.timersPerSandbox).toBeLessThan(1);
     expect(report.bufferBytesPerSandbox).toBeLessThan(64 * KIB);
     // Code that is compiled on the way counts too, so the bound is wide for so few.
-    expect(report.heapBytesPerSandbox).toBeLessThan(256 * KIB);
+    expect(report.heapBytesPerSandbox).toBeLessThan(512 * KIB);
   } finally {
     await dataDir.remove();
   }
