@@ -28,11 +28,12 @@ export async function startTorpor(
   env: Record<string, string> = {},
   runtime: 'process' | 'gvisor' | 'e2b' = 'process',
   flags: readonly string[] = [],
+  nodeFlags: readonly string[] = [],
 ): Promise<TorporProcess> {
   const apiKey = env['TORPOR_API_KEY'] ?? API_KEY;
   const child = spawn(
     process.execPath,
-    [BIN, 'up', '--port', '0', '--data-dir', dataDir, '--runtime', runtime, ...flags],
+    [...nodeFlags, BIN, 'up', '--port', '0', '--data-dir', dataDir, '--runtime', runtime, ...flags],
     {
       env: { ...process.env, ...env, TORPOR_API_KEY: apiKey },
       stdio: ['ignore', 'pipe', 'pipe'],

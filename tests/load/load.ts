@@ -110,7 +110,11 @@ async function checkAll(torpor: Torpor, { hands }: Load, written: Map<SandboxId,
   });
 }
 
-async function inParallel<T>(hands: number, count: number, work: (i: number) => Promise<T>): Promise<T[]> {
+export async function inParallel<T>(
+  hands: number,
+  count: number,
+  work: (i: number) => Promise<T>,
+): Promise<T[]> {
   const results: T[] = [];
   let next = 0;
   const hand = async () => {

@@ -6,7 +6,7 @@ import { Readable } from 'node:stream';
 import { text } from 'node:stream/consumers';
 import { Code, ConnectError } from '@connectrpc/connect';
 import { TorporError } from '@torpor/protocol';
-import { afterEach, describe, expect, it } from 'vitest';
+import { afterEach, describe, expect, it, vi } from 'vitest';
 import { type AgentClient, agentError, connectAgent } from './index.ts';
 
 const open: (() => unknown)[] = [];
@@ -112,6 +112,23 @@ describe('the client of an agent', () => {
     const stop = new AbortController();
     const client = await clientOf(() => stop.abort());
     expect(await codeOf(client.health({ signal: stop.signal }))).toBe('timeout');
+  });
+
+  it('leaves no timer behind when the reader leaves a stream before its end', async () => {
+    const client = await clientOf((_, response) => {
+      response.writeHead(200, { 'content-type': 'application/connect+proto' });
+      // One empty message; the stream stays open after it.
+      response.write(Buffer.alloc(5));
+    });
+    const timeoutMs = 86_400_000;
+    const setting = vi.spyOn(globalThis, 'setTimeout');
+    const clearing = vi.spyOn(globalThis, 'clearTimeout');
+    open.push(() => vi.restoreAllMocks());
+    for await (const _ of client.process.start({}, { timeoutMs })) break;
+    const index = setting.mock.calls.findIndex(([, ms]) => ms === timeoutMs);
+    const timer = setting.mock.results[index]?.value;
+    expect(timer).toBeDefined();
+    await vi.waitFor(() => expect(clearing.mock.calls.map(([cleared]) => cleared)).toContain(timer));
   });
 
   it('trusts no answer: neither its form', async () => {

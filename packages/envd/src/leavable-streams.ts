@@ -19,6 +19,9 @@ export function leavable<I, O, C extends { signal?: AbortSignal }>(
           next: () => messages.next(),
           async return() {
             leave.abort();
+            // The RPC library clears the timer of the call's deadline only when the stream is read after the abort. The
+            // timer would otherwise keep the whole call in memory until the deadline, which may be days away.
+            messages.next().catch(() => {});
             return { done: true, value: undefined };
           },
         };

@@ -114,6 +114,19 @@ describe('a request', () => {
   });
 });
 
+describe('the memory of the server', () => {
+  it('is shown by the metrics: resident, heap and buffers (R115)', async () => {
+    const text = await new Metrics().registry.metrics();
+    for (const name of [
+      'process_resident_memory_bytes',
+      'nodejs_heap_size_used_bytes',
+      'nodejs_heap_size_total_bytes',
+      'nodejs_external_memory_bytes',
+    ])
+      expect(text).toMatch(new RegExp(`^${name} [1-9]`, 'm'));
+  });
+});
+
 describe('what happens to sandboxes', () => {
   it('is logged and counted from the ledger, by the server whose operation it was (R115)', async () => {
     const server = await testServer();

@@ -1,6 +1,17 @@
 import { execFile } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
-import { mkdtemp, open, readdir, readFile, rm, stat, truncate, unlink, writeFile } from 'node:fs/promises';
+import {
+  mkdir,
+  mkdtemp,
+  open,
+  readdir,
+  readFile,
+  rm,
+  stat,
+  truncate,
+  unlink,
+  writeFile,
+} from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
@@ -36,6 +47,22 @@ async function pack(): Promise<void> {
   await writeFile(join(raw, 'checkpoint.img'), 'state');
   await writeFile(join(raw, 'pages_meta.img'), '');
   await packImage(raw, packed, new AbortController().signal);
+}
+
+/** By how many bytes the memory of buffers grew at most while `work` was done. */
+async function highestOf(work: () => Promise<void>): Promise<number> {
+  const before = process.memoryUsage().arrayBuffers;
+  let highest = 0;
+  let isOver = false;
+  const look = () => {
+    highest = Math.max(highest, process.memoryUsage().arrayBuffers - before);
+    if (!isOver) setImmediate(look);
+  };
+  look();
+  await work().finally(() => {
+    isOver = true;
+  });
+  return highest;
 }
 
 describe('a packed memory image', () => {
@@ -86,6 +113,24 @@ describe('a packed memory image', () => {
     const record = join(packed, 'pieces.json');
     await writeFile(record, (await readFile(record, 'utf8')).replace('checkpoint.img', '../outside.img'));
     await expect(unpackImage(packed, again, ID)).rejects.toMatchObject({ code: 'checkpoint_corrupt' });
+  });
+
+  it('takes a bounded amount of memory, however many are packed and unpacked at once', async () => {
+    const names = ['a', 'b', 'c', 'd', 'e', 'f', 'g', 'h'];
+    for (const name of names) {
+      for (const directory of [raw, packed, again]) await mkdir(join(directory, name));
+      await writeFile(join(raw, name, 'pages.img'), randomBytes(12 * MEGABYTE));
+    }
+    const highest = await highestOf(async () => {
+      const { signal } = new AbortController();
+      await Promise.all(names.map((name) => packImage(join(raw, name), join(packed, name), signal)));
+      await Promise.all(names.map((name) => unpackImage(join(packed, name), join(again, name), ID)));
+    });
+    expect(highest / MEGABYTE).toBeLessThan(32);
+    const [packedFrom, unpacked] = await Promise.all(
+      [raw, again].map((directory) => readFile(join(directory, 'h', 'pages.img'))),
+    );
+    expect(unpacked && packedFrom?.equals(unpacked)).toBe(true);
   });
 
   it('is not finished for somebody who has given up', async () => {

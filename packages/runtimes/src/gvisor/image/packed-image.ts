@@ -12,10 +12,11 @@ import { constants } from 'node:fs';
 import { type FileHandle, open, readdir, readFile, stat, writeFile } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { promisify } from 'node:util';
-import { constants as zlib, zstdCompress, zstdDecompress } from 'node:zlib';
+import { createZstdCompress, constants as zlib, zstdDecompress } from 'node:zlib';
 import { type CheckpointId, TorporError } from '@torpor/protocol';
 import { forEachBounded } from '../../bounded.ts';
 import { readingCheckpoint, writing } from '../../storage-failure.ts';
+import { BufferPool, freeNow } from './buffer-pool.ts';
 
 interface PackedFile {
   readonly name: string;
@@ -33,18 +34,21 @@ interface Pieces {
 const RECORD = 'pieces.json';
 /** Larger ones compress hardly better, and a small image would not keep all cores busy. */
 const PIECE_BYTES = 2 * 1024 * 1024;
-/** As many as there are threads in Node's pool. */
+/** As many as there are threads in Node's pool. More pieces at once would take memory and not be done sooner. */
 const AT_ONCE = 4;
+/** Holds a piece in either form: one that does not get smaller grows by less than this. */
+const LARGEST_PIECE = PIECE_BYTES + 64 * 1024;
+/** Of all images together: many sandboxes that pause at once must not each have pieces of their own in memory. */
+const buffers = new BufferPool(AT_ONCE, LARGEST_PIECE);
 const { O_RDONLY, O_NOFOLLOW, O_WRONLY, O_CREAT, O_EXCL } = constants;
 const NEW = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW;
 
-const deflate = promisify(zstdCompress);
 const inflate = promisify(zstdDecompress);
 /** Of memory as it is found, this level leaves hardly more than those above it, in less time. */
 const HOW = {
   params: { [zlib.ZSTD_c_compressionLevel]: -1, [zlib.ZSTD_c_checksumFlag]: 1 },
   // Each in one go: by default a piece would go back and forth between the threads a hundred times.
-  chunkSize: PIECE_BYTES,
+  chunkSize: LARGEST_PIECE,
 };
 
 /** Into a directory that is empty. Whoever asks makes it durable. */
@@ -82,20 +86,26 @@ async function packFile(from: string, to: string, signal: AbortSignal): Promise<
     withFile(to, NEW, async (target) => {
       const { size } = await source.stat();
       const pieces: number[] = [];
-      const pending: Promise<Buffer>[] = [];
-      const writeNext = async () => {
-        const piece = await pending.shift();
-        if (piece === undefined) return;
-        await target.writeFile(piece);
-        pieces.push(piece.length);
-      };
+      const pending: Promise<void>[] = [];
       try {
         for (let at = 0; at < size; at += PIECE_BYTES) {
           signal.throwIfAborted();
-          pending.push(packPiece(source, at, Math.min(PIECE_BYTES, size - at)));
-          if (pending.length === AT_ONCE) await writeNext();
+          const before = pending.at(-1);
+          const piece = buffers.use(async (buffer) => {
+            const bytes = Math.min(PIECE_BYTES, size - at);
+            const parts = await deflate(await readPiece(source, at, buffer.subarray(0, bytes)));
+            // In their order. The piece before got its buffer first, so it does not wait for this one.
+            await before;
+            for (const part of parts) await target.writeFile(part);
+            pieces.push(parts.reduce((sum, { length }) => sum + length, 0));
+            for (const part of parts) freeNow(part);
+          });
+          // Its failure is told when its turn comes, or not at all after that of another.
+          piece.catch(() => {});
+          pending.push(piece);
+          if (pending.length === AT_ONCE) await pending.shift();
         }
-        while (pending.length > 0) await writeNext();
+        await Promise.all(pending);
       } finally {
         // Nobody reads from a file that its owner has closed.
         await Promise.allSettled(pending);
@@ -105,8 +115,9 @@ async function packFile(from: string, to: string, signal: AbortSignal): Promise<
   );
 }
 
-async function packPiece(source: FileHandle, at: number, bytes: number): Promise<Buffer> {
-  return deflate(await readPiece(source, at, bytes), HOW);
+/** In parts that share one buffer. Node's own call would copy them into another, and leave the first to the collector. */
+function deflate(piece: Buffer): Promise<Buffer[]> {
+  return createZstdCompress(HOW).end(piece).toArray();
 }
 
 async function unpackFile(
@@ -125,26 +136,29 @@ async function unpackFile(
   await withFile(from, O_RDONLY | O_NOFOLLOW, (source) =>
     withFile(to, NEW, async (target) => {
       await forEachBounded(places, AT_ONCE, async (place) => {
+        if (place.length > LARGEST_PIECE) throw corrupt(id, from);
         const expected = Math.min(pieceBytes, bytes - place.to);
-        const piece = await readPiece(source, place.from, place.length);
-        const whole = await inflate(piece, { maxOutputLength: pieceBytes, chunkSize: pieceBytes }).catch(
-          (cause: unknown) => {
+        await buffers.use(async (buffer) => {
+          const piece = await readPiece(source, place.from, buffer.subarray(0, place.length));
+          // Longer than a whole piece: Node makes another buffer as soon as one is full.
+          const how = { maxOutputLength: pieceBytes, chunkSize: LARGEST_PIECE };
+          const whole = await inflate(piece, how).catch((cause: unknown) => {
             throw corrupt(id, from, cause);
-          },
-        );
-        if (whole.length !== expected) throw corrupt(id, from);
-        await writePiece(target, whole, place.to);
+          });
+          if (whole.length !== expected) throw corrupt(id, from);
+          await writePiece(target, whole, place.to);
+          freeNow(whole);
+        });
       });
     }),
   );
 }
 
-/** Fewer bytes than that when the file ends before. */
-async function readPiece(source: FileHandle, at: number, bytes: number): Promise<Buffer> {
-  const buffer = Buffer.allocUnsafe(bytes);
+/** Fills the buffer; returns the part of it that was filled when the file ends before. */
+async function readPiece(source: FileHandle, at: number, buffer: Buffer): Promise<Buffer> {
   let read = 0;
-  while (read < bytes) {
-    const { bytesRead } = await source.read(buffer, read, bytes - read, at + read);
+  while (read < buffer.length) {
+    const { bytesRead } = await source.read(buffer, read, buffer.length - read, at + read);
     if (bytesRead === 0) break;
     read += bytesRead;
   }

@@ -1,0 +1,39 @@
+import { describe, expect, it } from 'vitest';
+import { whyNoGvisor } from '../../packages/runtimes/testing/gvisor-world.ts';
+import { makeDataDir } from '../crash/torpor-process.ts';
+import { type MemoryReport, runMemorySoak } from './memory.ts';
+
+const KIB = 1024;
+const MIB = 1024 * KIB;
+const noGvisor = await whyNoGvisor();
+const runtimes = noGvisor === null ? (['process', 'gvisor'] as const) : (['process'] as const);
+const rounds = Number(process.env['TORPOR_ROUNDS'] ?? 5);
+
+/** `TORPOR_ROUNDS` rounds of twenty sandboxes, each with a fork, visitors, commands, a pause and a wake. */
+describe.each(runtimes)('with sandboxes in %s', (runtime) => {
+  it('the heap does not grow with the number of sandboxes that have been', async () => {
+    const dataDir = await makeDataDir();
+    try {
+      const soak = { runtime, rounds, sandboxesPerRound: 20, hands: 5, isWhole: true } as const;
+      const report = await runMemorySoak(dataDir.path, soak);
+      console.table(rows(report));
+      expect(report.timersPerSandbox).toBeLessThan(1);
+      expect(report.bufferBytesPerSandbox).toBeLessThan(16 * KIB);
+      // Most of what is measured is code that the engine still compiles and optimises.
+      expect(report.heapBytesPerSandbox).toBeLessThan(64 * KIB);
+    } finally {
+      await dataDir.remove();
+    }
+  });
+});
+
+function rows({ readings }: MemoryReport) {
+  const megabytes = (bytes: number) => Math.round((bytes / MIB) * 10) / 10;
+  return readings.map(({ rssBytes, heapBytes, bufferBytes, timers }, round) => ({
+    round,
+    rssMb: megabytes(rssBytes),
+    heapMb: megabytes(heapBytes),
+    buffersMb: megabytes(bufferBytes),
+    timers,
+  }));
+}

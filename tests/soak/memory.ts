@@ -1,0 +1,112 @@
+/**
+ * Sandboxes live and die in rounds against a real server, whose memory is read after each round, when the last of them
+ * is gone. What a sandbox leaves behind shows as growth from the first round to the last.
+ */
+import { mkdtemp, rm } from 'node:fs/promises';
+import { connect } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { json } from 'node:stream/consumers';
+import { ask } from '@torpor/gateway/testing';
+import { bareSandboxId, type SandboxId } from '@torpor/protocol';
+import { startTorpor, type TorporProcess } from '../crash/torpor-process.ts';
+import { inParallel } from '../load/load.ts';
+import { guestService } from '../wake/guest-app.ts';
+import type { MemoryReading } from './memory-probe.ts';
+
+export interface MemorySoak {
+  readonly runtime: 'process' | 'gvisor';
+  readonly rounds: number;
+  readonly sandboxesPerRound: number;
+  readonly hands: number;
+  /** With forks, visitors and readers of events; without, only commands and one pause. */
+  readonly isWhole: boolean;
+}
+
+export interface MemoryReport {
+  /** One after the start, and one after each round. */
+  readonly readings: readonly MemoryReading[];
+  /** From the end of the first round to the end of the last, for each sandbox in between. */
+  readonly heapBytesPerSandbox: number;
+  readonly bufferBytesPerSandbox: number;
+  readonly timersPerSandbox: number;
+}
+
+const PROBE = join(import.meta.dirname, 'memory-probe.ts');
+const PORT = 3000;
+
+export async function runMemorySoak(dataDir: string, soak: MemorySoak): Promise<MemoryReport> {
+  const directory = await mkdtemp(join(tmpdir(), 'torpor-probe-'));
+  const probe = join(directory, 'probe.sock');
+  const env = { TORPOR_LOG_LEVEL: 'error', MEMORY_PROBE: probe };
+  const node = ['--expose-gc', '--import', PROBE];
+  const server = await startTorpor(dataDir, env, soak.runtime, [], node);
+  try {
+    const readings = [await readMemory(probe)];
+    for (let round = 0; round < soak.rounds; round++) {
+      await inParallel(soak.hands, soak.sandboxesPerRound, () => liveAndDie(server, soak));
+      // Removes what is removed behind the answers.
+      await server.torpor.fsck();
+      readings.push(await readMemory(probe));
+    }
+    return { readings, ...growthOf(readings.slice(1), soak.sandboxesPerRound) };
+  } finally {
+    await server.end();
+    await rm(directory, { recursive: true, force: true });
+  }
+}
+
+async function liveAndDie(server: TorporProcess, { isWhole }: MemorySoak): Promise<void> {
+  const { sandboxes } = server.torpor;
+  const services = isWhole ? [guestService()] : [];
+  const { id } = await sandboxes.create({ idleSeconds: 86_400, services });
+  const leaving = new AbortController();
+  const reading = isWhole ? readEvents(server, id, leaving.signal) : undefined;
+  const children: SandboxId[] = [];
+  try {
+    await sandboxes.exec(id, 'head -c 100000 /dev/zero | tr "\\0" x');
+    if (isWhole) await visit(server, id);
+    await sandboxes.pause(id);
+    // Wakes the sandbox.
+    if (isWhole) await visit(server, id);
+    await sandboxes.exec(id, 'echo awake');
+    if (isWhole) {
+      const { items } = await sandboxes.fork(id);
+      for (const item of items) if ('sandbox' in item) children.push(item.sandbox.id);
+    }
+  } finally {
+    leaving.abort();
+    await reading;
+    for (const one of [id, ...children]) await sandboxes.kill(one);
+  }
+}
+
+async function readEvents({ torpor }: TorporProcess, id: SandboxId, signal: AbortSignal): Promise<void> {
+  try {
+    for await (const _ of torpor.sandboxes.events(id, { signal }));
+  } catch (thrown) {
+    if (!signal.aborted) throw thrown;
+  }
+}
+
+async function visit({ url }: TorporProcess, id: SandboxId): Promise<void> {
+  const { port } = new URL(url);
+  const { status } = await ask(Number(port), `${PORT}-${bareSandboxId(id)}.sbx.localhost:${port}`);
+  if (status !== 200) throw new Error(`A visitor of ${id} got ${status}.`);
+}
+
+async function readMemory(probe: string): Promise<MemoryReading> {
+  return (await json(connect(probe))) as MemoryReading;
+}
+
+function growthOf(readings: readonly MemoryReading[], perRound: number): Omit<MemoryReport, 'readings'> {
+  const [first, last] = [readings[0], readings.at(-1)];
+  if (first === undefined || last === undefined || readings.length < 2)
+    throw new Error('Growth is between two rounds at least.');
+  const sandboxes = (readings.length - 1) * perRound;
+  return {
+    heapBytesPerSandbox: (last.heapBytes - first.heapBytes) / sandboxes,
+    bufferBytesPerSandbox: (last.bufferBytes - first.bufferBytes) / sandboxes,
+    timersPerSandbox: (last.timers - first.timers) / sandboxes,
+  };
+}
