@@ -7,6 +7,7 @@ import {
   TorporError,
 } from '@torpor/protocol';
 import type { Background } from './background.ts';
+import type { Restores } from './checkpoints/start-timeouts.ts';
 import type { FaultPoints } from './fault-points.ts';
 import { append, type Line } from './ledger/append.ts';
 import { type Command, decide } from './lifecycle.ts';
@@ -34,6 +35,7 @@ export interface Context {
   readonly faults: FaultPoints;
   readonly report: Report;
   readonly background: Background;
+  readonly restores: Restores;
   /** This server's name in the database; new with every start. */
   readonly serverId: string;
   /** No other server can be at work on this database: the lock of the data directory is ours. */

@@ -11,7 +11,6 @@ import type {
   ErrorBody,
   EventView,
   ForkRequest,
-  Loss,
   Network,
   OperationId,
   OperationView,
@@ -24,7 +23,6 @@ import type {
   SandboxView,
   Service,
   SnapshotRequest,
-  Source,
   TemplateView,
 } from '@torpor/protocol';
 import { type Page, pageOf, TorporError } from '@torpor/protocol';
@@ -43,6 +41,7 @@ import { healthWord } from './checkpoints/health.ts';
 import { findKept, type Kept, type KeptPage, letGo, listKept } from './checkpoints/kept.ts';
 import { bytesOf, deleteCheckpoint } from './checkpoints/retention.ts';
 import { verifyCheckpoint } from './checkpoints/soundness.ts';
+import { Restores } from './checkpoints/start-timeouts.ts';
 import { type Context, runtimeOf } from './context.ts';
 import { Leases } from './idleness.ts';
 import { Notices } from './ledger/notices.ts';
@@ -95,7 +94,7 @@ import { kill } from './verbs/kill.ts';
 import { setEnd, setLifetime } from './verbs/lifetime.ts';
 import { applyNetworks, setNetwork } from './verbs/network.ts';
 import { pause } from './verbs/pause.ts';
-import { resume } from './verbs/resume.ts';
+import { resume, type StartResult } from './verbs/resume.ts';
 import { rollback } from './verbs/rollback.ts';
 import { setServices } from './verbs/services.ts';
 import { snapshot } from './verbs/snapshot.ts';
@@ -125,7 +124,7 @@ function badCursor(id: string): TorporError {
 const SCRUBBED_AT_ONCE = 2;
 
 /** What the engine is given; everything else of its context it makes itself. */
-export type EngineParts = Omit<Context, 'background' | 'stopping'>;
+export type EngineParts = Omit<Context, 'background' | 'restores' | 'stopping'>;
 
 export class Engine {
   readonly leases: Leases;
@@ -140,7 +139,12 @@ export class Engine {
   private rounds: Promise<void>[] = [];
 
   constructor(parts: EngineParts) {
-    this.ctx = { ...parts, background: new Background(parts.report), stopping: this.stopping.signal };
+    this.ctx = {
+      ...parts,
+      background: new Background(parts.report),
+      restores: new Restores(parts.clock),
+      stopping: this.stopping.signal,
+    };
     this.notices = new Notices(parts.clock, parts.settings.noticeAtLeastEveryMs);
     this.desk = new Desk(this.ctx, this.notices);
     this.leases = new Leases(this.ctx);
@@ -215,13 +219,12 @@ export class Engine {
   }
 
   async resume(caller: Caller, id: SandboxId, request: ResumeRequest = {}) {
-    const { source, lost, operation } = await resume(this.ctx, this.desk, caller, id, request);
-    return { ...(await this.started(caller.org, id, source, lost)), resumed: operation !== null };
+    const { operation, ...start } = await resume(this.ctx, this.desk, caller, id, request);
+    return { ...(await this.started(caller.org, id, start)), resumed: operation !== null };
   }
 
   async rollback(caller: Caller, id: SandboxId, request: RollbackRequest) {
-    const { source, lost } = await rollback(this.ctx, this.desk, caller, id, request);
-    return this.started(caller.org, id, source, lost);
+    return this.started(caller.org, id, await rollback(this.ctx, this.desk, caller, id, request));
   }
 
   async snapshot(caller: Caller, id: SandboxId, request: SnapshotRequest = {}): Promise<CheckpointView> {
@@ -555,8 +558,8 @@ export class Engine {
     return viewCheckpoint(checkpoint, await namesOf(this.ctx.db, checkpoint.id));
   }
 
-  private async started(org: string, id: SandboxId, source: Source, lost: readonly Loss[]) {
-    return { sandbox: await this.view(id, org), source, lost: [...lost] };
+  private async started(org: string, id: SandboxId, { source, lost, skipped }: StartResult) {
+    return { sandbox: await this.view(id, org), source, lost: [...lost], skipped: [...skipped] };
   }
 
   private every(ms: number, what: string, work: () => Promise<unknown>, signal = this.stopping.signal): void {
