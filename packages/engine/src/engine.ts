@@ -84,7 +84,8 @@ import {
   lookAtCheckpoints,
 } from './upkeep/checkpoint-looks.ts';
 import { collect, scrub } from './upkeep/collector.ts';
-import { compare, type Round, reconcile } from './upkeep/reconciler.ts';
+import { Endings } from './upkeep/endings.ts';
+import { compareNow, type Round, reconcile } from './upkeep/reconciler.ts';
 import { RefusalLines } from './upkeep/refusals.ts';
 import { buryOthers, claimHome, forgetDeadServers, heartbeat, sayGoodbye } from './upkeep/servers.ts';
 import { Sweeper } from './upkeep/sweeper.ts';
@@ -132,6 +133,7 @@ export class Engine {
   private readonly notices: Notices;
   private readonly desk: Desk;
   private readonly sweeper: Sweeper;
+  private readonly endings: Endings;
   private readonly stopping = new AbortController();
   private readonly leaving = new AbortController();
   private comparing: Promise<Round> | undefined;
@@ -150,8 +152,11 @@ export class Engine {
     this.leases = new Leases(this.ctx);
     this.sweeper = new Sweeper(this.ctx, this.desk, this.leases);
     const refusals = new RefusalLines(this.ctx);
-    for (const runtime of parts.runtimes.values())
+    this.endings = new Endings(this.ctx, this.desk);
+    for (const runtime of parts.runtimes.values()) {
       runtime.onRefusal?.((instance, refusal) => refusals.add(instance, refusal));
+      runtime.onEnded?.((instance) => this.endings.seen(instance));
+    }
   }
 
   /** Joins the database and makes true again whatever a crash left behind; then the rounds begin. */
@@ -219,6 +224,8 @@ export class Engine {
   }
 
   async resume(caller: Caller, id: SandboxId, request: ResumeRequest = {}) {
+    // Whoever wants to wake a sandbox may be the first to hear that its processes have ended.
+    await this.look(caller.org, id);
     const { operation, ...start } = await resume(this.ctx, this.desk, caller, id, request);
     return { ...(await this.started(caller.org, id, start)), resumed: operation !== null };
   }
@@ -274,13 +281,11 @@ export class Engine {
 
   /** A running sandbox is looked at while the caller waits, within a short bound. */
   async get(org: string, id: SandboxId): Promise<SandboxView> {
-    const sandbox = await getSandbox(this.ctx.db, id, org);
-    if (sandbox.state !== 'running') return this.view(id, org);
-    const found = await observe(this.ctx, sandbox);
+    const seen = await this.look(org, id);
     const view = await this.view(id, org);
     // It may have become something else while we looked; then what was seen says nothing about it.
-    const same = view.state === 'running' && view.generation === sandbox.generation;
-    return same ? { ...view, evidence: found.is, observedAt: this.ctx.clock.now() } : view;
+    const same = view.state === 'running' && view.generation === seen?.generation;
+    return same ? { ...view, evidence: seen.found.is, observedAt: this.ctx.clock.now() } : view;
   }
 
   async list(filter: SandboxFilter, cursor: string, limit: number): Promise<Page<SandboxView>> {
@@ -472,9 +477,8 @@ export class Engine {
 
   /** The same for one sandbox, for whoever cannot wait for the round. */
   async compareOne(org: string, id: SandboxId): Promise<SandboxView> {
-    const round: Round = { takenUp: 0, repaired: 0, unknown: 0, failed: 0, did: [] };
     const sandbox = await getSandbox(this.ctx.db, id, org);
-    if (sandbox.state === 'running') await compare(this.ctx, this.desk, sandbox, round);
+    if (sandbox.state === 'running') await compareNow(this.ctx, this.desk, sandbox);
     return this.view(id, org);
   }
 
@@ -509,9 +513,33 @@ export class Engine {
     }
     const instance = { sandboxId: id, generation: sandbox.generation };
     const runtime = runtimeOf(this.ctx, sandbox);
-    return within(this.ctx.clock, this.ctx.settings.observeMs, what, (signal) =>
-      work(runtime, instance, signal),
-    );
+    try {
+      const found = await within(this.ctx.clock, this.ctx.settings.observeMs, what, (signal) =>
+        work(runtime, instance, signal),
+      );
+      if (found === null) await this.throwIfEnded(sandbox);
+      return found;
+    } catch (thrown) {
+      if (thrown instanceof TorporError && thrown.code === 'unreachable') await this.throwIfEnded(sandbox);
+      throw thrown;
+    }
+  }
+
+  /** Looks at a running sandbox; one that has ended is repaired before anybody is answered. */
+  private async look(org: string, id: SandboxId) {
+    const sandbox = await getSandbox(this.ctx.db, id, org);
+    if (sandbox.state !== 'running') return undefined;
+    const found = await observe(this.ctx, sandbox);
+    if (found.is === 'gone') await this.endings.settle(sandbox);
+    return { found, generation: sandbox.generation };
+  }
+
+  /** For a call that met nothing: whether that is because the sandbox has ended. */
+  private async throwIfEnded({ org, id }: Sandbox): Promise<void> {
+    const seen = await this.look(org, id);
+    if (seen?.found.is !== 'gone') return;
+    const now = await getSandbox(this.ctx.db, id, org);
+    if (now.state !== 'running') throw refusedBy(now, `The sandbox is ${now.state}.`);
   }
 
   private async view(id: SandboxId, org: string): Promise<SandboxView> {

@@ -148,6 +148,12 @@ export interface Runtime {
   /** Tells what instances were refused, a bounded number of times; absent where nothing is ever refused. */
   onRefusal?(listener: (instance: Instance, refusal: Refusal) => void): void;
 
+  /**
+   * Tells when an instance has ended that nobody destroyed, so that this is known before the next observation. Some ends
+   * may go untold; absent where the runtime never notices any.
+   */
+  onEnded?(listener: (instance: Instance) => void): void;
+
   /** Writes dirty data back while the sandbox runs, so that the freeze is short. */
   presync(instance: Instance, signal: AbortSignal): Promise<void>;
   /** Where the purpose makes no difference it is not looked at; without one it is a pause. */

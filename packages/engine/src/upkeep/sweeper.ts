@@ -108,8 +108,10 @@ export class Sweeper {
 
   private forgetPatience(): void {
     const now = this.ctx.clock.monotonic();
-    for (const [id, { until, waitMs }] of this.patience) {
-      if (until + 2 * waitMs < now) this.patience.delete(id);
+    for (const [id, { until, waitMs, isSlow }] of this.patience) {
+      // A sandbox that is used in between is still slow to capture when it is idle again.
+      const keepMs = isSlow ? this.ctx.settings.pauseRetryMs : 2 * waitMs;
+      if (until + keepMs < now) this.patience.delete(id);
     }
   }
 
