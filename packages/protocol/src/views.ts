@@ -178,7 +178,8 @@ export const resumeReplySchema = z
     sandbox: sandboxViewSchema,
     source: sourceSchema,
     lost: z.array(lossSchema),
-    skipped: z.array(skippedSchema),
+    /** Better sources that could not be used. Servers before this field do not send it. */
+    skipped: z.array(skippedSchema).default([]),
   })
   .meta({ id: 'ResumeReply' });
 
