@@ -7,6 +7,7 @@ import {
   TorporError,
 } from '@torpor/protocol';
 import type { Background } from './background.ts';
+import type { Restores } from './checkpoints/start-timeouts.ts';
 import type { DiskWatch } from './disk/watch.ts';
 import type { FaultPoints } from './fault-points.ts';
 import type { JobWatch } from './jobs/watch.ts';
@@ -42,6 +43,7 @@ export interface Context {
   readonly background: Background;
   /** What is known of the room on the disk. */
   readonly disk: DiskWatch;
+  readonly restores: Restores;
   /** This server's name in the database; new with every start. */
   readonly serverId: string;
   /** No other server can be at work on this database: the lock of the data directory is ours. */

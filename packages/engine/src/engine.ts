@@ -14,7 +14,6 @@ import type {
   ForkRequest,
   JobId,
   JobState,
-  Loss,
   Network,
   OperationId,
   OperationView,
@@ -28,7 +27,6 @@ import type {
   SandboxView,
   Service,
   SnapshotRequest,
-  Source,
   TemplateView,
 } from '@torpor/protocol';
 import { type Page, pageOf, TorporError } from '@torpor/protocol';
@@ -47,6 +45,7 @@ import { healthWord } from './checkpoints/health.ts';
 import { findKept, type Kept, type KeptPage, letGo, listKept } from './checkpoints/kept.ts';
 import { bytesOf, deleteCheckpoint } from './checkpoints/retention.ts';
 import { verifyCheckpoint } from './checkpoints/soundness.ts';
+import { Restores } from './checkpoints/start-timeouts.ts';
 import { type Context, runtimeOf } from './context.ts';
 import { listDiskEvents } from './disk/events.ts';
 import type { DiskReserve } from './disk/reserve.ts';
@@ -99,7 +98,8 @@ import {
   lookAtCheckpoints,
 } from './upkeep/checkpoint-looks.ts';
 import { collect, scrub } from './upkeep/collector.ts';
-import { compare, type Round, reconcile } from './upkeep/reconciler.ts';
+import { Endings } from './upkeep/endings.ts';
+import { compareNow, type Round, reconcile } from './upkeep/reconciler.ts';
 import { RefusalLines } from './upkeep/refusals.ts';
 import { buryOthers, claimHome, forgetDeadServers, heartbeat, sayGoodbye } from './upkeep/servers.ts';
 import { Sweeper } from './upkeep/sweeper.ts';
@@ -109,7 +109,7 @@ import { kill } from './verbs/kill.ts';
 import { setEnd, setLifetime } from './verbs/lifetime.ts';
 import { applyNetworks, setNetwork } from './verbs/network.ts';
 import { pause } from './verbs/pause.ts';
-import { resume } from './verbs/resume.ts';
+import { resume, type StartResult } from './verbs/resume.ts';
 import { setRetention } from './verbs/retention.ts';
 import { rollback } from './verbs/rollback.ts';
 import { setServices } from './verbs/services.ts';
@@ -142,7 +142,7 @@ const KEPT: AppliedRetention = { keptForMs: 0, deletesAt: null };
 const SCRUBBED_AT_ONCE = 2;
 
 /** What the engine is given; everything else of its context it makes itself. */
-export type EngineParts = Omit<Context, 'background' | 'stopping' | 'jobWatch' | 'disk'> & {
+export type EngineParts = Omit<Context, 'background' | 'restores' | 'stopping' | 'jobWatch' | 'disk'> & {
   /** Absent: nothing is kept for a full disk. */
   readonly reserve?: DiskReserve;
 };
@@ -154,6 +154,7 @@ export class Engine {
   private readonly desk: Desk;
   private readonly sweeper: Sweeper;
   private readonly egress: EgressCounts;
+  private readonly endings: Endings;
   private readonly stopping = new AbortController();
   private readonly leaving = new AbortController();
   private comparing: Promise<Round> | undefined;
@@ -163,19 +164,26 @@ export class Engine {
 
   constructor(parts: EngineParts) {
     const { reserve, ...rest } = parts;
-    const background = new Background(parts.report);
-    // The watch works with the context that it is part of.
-    const jobWatch: JobWatch = new JobWatch(() => this.ctx);
-    const disk = new DiskWatch(reserve);
-    this.ctx = { ...rest, background, stopping: this.stopping.signal, jobWatch, disk };
+    this.ctx = {
+      ...rest,
+      background: new Background(parts.report),
+      restores: new Restores(parts.clock),
+      stopping: this.stopping.signal,
+      // The watch works with the context that it is part of.
+      jobWatch: new JobWatch((): Context => this.ctx),
+      disk: new DiskWatch(reserve),
+    };
     this.notices = new Notices(parts.clock, parts.settings.noticeAtLeastEveryMs);
     this.desk = new Desk(this.ctx, this.notices);
     this.leases = new Leases(this.ctx);
     this.sweeper = new Sweeper(this.ctx, this.desk, this.leases);
     this.egress = new EgressCounts(this.ctx);
     const refusals = new RefusalLines(this.ctx);
-    for (const runtime of parts.runtimes.values())
+    this.endings = new Endings(this.ctx, this.desk);
+    for (const runtime of parts.runtimes.values()) {
       runtime.onRefusal?.((instance, refusal) => refusals.add(instance, refusal));
+      runtime.onEnded?.((instance) => this.endings.seen(instance));
+    }
   }
 
   /** Joins the database and makes true again whatever a crash left behind; then the rounds begin. */
@@ -248,13 +256,14 @@ export class Engine {
   }
 
   async resume(caller: Caller, id: SandboxId, request: ResumeRequest = {}) {
-    const { source, lost, operation } = await resume(this.ctx, this.desk, caller, id, request);
-    return { ...(await this.started(caller.org, id, source, lost)), resumed: operation !== null };
+    // Whoever wants to wake a sandbox may be the first to hear that its processes have ended.
+    await this.look(caller.org, id);
+    const { operation, ...start } = await resume(this.ctx, this.desk, caller, id, request);
+    return { ...(await this.started(caller.org, id, start)), resumed: operation !== null };
   }
 
   async rollback(caller: Caller, id: SandboxId, request: RollbackRequest) {
-    const { source, lost } = await rollback(this.ctx, this.desk, caller, id, request);
-    return this.started(caller.org, id, source, lost);
+    return this.started(caller.org, id, await rollback(this.ctx, this.desk, caller, id, request));
   }
 
   async snapshot(caller: Caller, id: SandboxId, request: SnapshotRequest = {}): Promise<CheckpointView> {
@@ -310,13 +319,11 @@ export class Engine {
 
   /** A running sandbox is looked at while the caller waits, within a short bound. */
   async get(org: string, id: SandboxId): Promise<SandboxView> {
-    const sandbox = await getSandbox(this.ctx.db, id, org);
-    if (sandbox.state !== 'running') return this.view(id, org);
-    const found = await observe(this.ctx, sandbox);
+    const seen = await this.look(org, id);
     const view = await this.view(id, org);
     // It may have become something else while we looked; then what was seen says nothing about it.
-    const same = view.state === 'running' && view.generation === sandbox.generation;
-    return same ? { ...view, evidence: found.is, observedAt: this.ctx.clock.now() } : view;
+    const same = view.state === 'running' && view.generation === seen?.generation;
+    return same ? { ...view, evidence: seen.found.is, observedAt: this.ctx.clock.now() } : view;
   }
 
   async list(filter: SandboxFilter, cursor: string, limit: number): Promise<Page<SandboxView>> {
@@ -546,9 +553,8 @@ export class Engine {
 
   /** The same for one sandbox, for whoever cannot wait for the round. */
   async compareOne(org: string, id: SandboxId): Promise<SandboxView> {
-    const round: Round = { takenUp: 0, repaired: 0, unknown: 0, failed: 0, did: [] };
     const sandbox = await getSandbox(this.ctx.db, id, org);
-    if (sandbox.state === 'running') await compare(this.ctx, this.desk, sandbox, round);
+    if (sandbox.state === 'running') await compareNow(this.ctx, this.desk, sandbox);
     return this.view(id, org);
   }
 
@@ -608,9 +614,33 @@ export class Engine {
     }
     const instance = { sandboxId: id, generation: sandbox.generation };
     const runtime = runtimeOf(this.ctx, sandbox);
-    return within(this.ctx.clock, this.ctx.settings.observeMs, what, (signal) =>
-      work(runtime, instance, signal),
-    );
+    try {
+      const found = await within(this.ctx.clock, this.ctx.settings.observeMs, what, (signal) =>
+        work(runtime, instance, signal),
+      );
+      if (found === null) await this.throwIfEnded(sandbox);
+      return found;
+    } catch (thrown) {
+      if (thrown instanceof TorporError && thrown.code === 'unreachable') await this.throwIfEnded(sandbox);
+      throw thrown;
+    }
+  }
+
+  /** Looks at a running sandbox; one that has ended is repaired before anybody is answered. */
+  private async look(org: string, id: SandboxId) {
+    const sandbox = await getSandbox(this.ctx.db, id, org);
+    if (sandbox.state !== 'running') return undefined;
+    const found = await observe(this.ctx, sandbox);
+    if (found.is === 'gone') await this.endings.settle(sandbox);
+    return { found, generation: sandbox.generation };
+  }
+
+  /** For a call that met nothing: whether that is because the sandbox has ended. */
+  private async throwIfEnded({ org, id }: Sandbox): Promise<void> {
+    const seen = await this.look(org, id);
+    if (seen?.found.is !== 'gone') return;
+    const now = await getSandbox(this.ctx.db, id, org);
+    if (now.state !== 'running') throw refusedBy(now, `The sandbox is ${now.state}.`);
   }
 
   private async view(id: SandboxId, org: string): Promise<SandboxView> {
@@ -674,8 +704,8 @@ export class Engine {
     return viewCheckpoint(checkpoint, await namesOf(this.ctx.db, checkpoint.id));
   }
 
-  private async started(org: string, id: SandboxId, source: Source, lost: readonly Loss[]) {
-    return { sandbox: await this.view(id, org), source, lost: [...lost] };
+  private async started(org: string, id: SandboxId, { source, lost, skipped }: StartResult) {
+    return { sandbox: await this.view(id, org), source, lost: [...lost], skipped: [...skipped] };
   }
 
   private every(ms: number, what: string, work: () => Promise<unknown>, signal = this.stopping.signal): void {

@@ -17,6 +17,10 @@ export const ENGINE_SETTINGS = {
   operationMs: duration(120_000, 'How long an operation may take before it is given up and rolled back.'),
   templateMs: duration(900_000, 'How long a template may take to be unpacked, booted and sealed.'),
   callMs: duration(60_000, 'How long one call to a runtime or the checkpoint store may take.'),
+  captureMs: duration(
+    45_000,
+    'How long the memory of a sandbox may take to be captured; the sandbox stands still meanwhile, and runs on after it.',
+  ),
   drainMs: duration(5_000, 'How long requests in flight may go on once a pause has begun.', { min: 0 }),
   observeMs: duration(
     2_000,
@@ -29,6 +33,11 @@ export const ENGINE_SETTINGS = {
   ),
   reconcileEveryMs: duration(30_000, 'How often what runs is compared with what should run.', { min: 100 }),
   sweepEveryMs: duration(1_000, 'How often timeouts and idle sandboxes are looked for.', { min: 10 }),
+  pauseRetryMs: duration(
+    3_600_000,
+    'How long an automatic pause waits before it tries again when the memory cannot be captured and the policy forbids to keep only the files.',
+    { min: 1_000 },
+  ),
   activityEveryMs: duration(10_000, "How often a sandbox's activity is written to the database, at most."),
   noticeAtLeastEveryMs: duration(
     5_000,
@@ -132,6 +141,7 @@ export const DEFAULT_SETTINGS: Settings = defaultsOf(ENGINE_SETTINGS);
 export const ENGINE_SETTING_ORDER: readonly SettingOrder<typeof ENGINE_SETTINGS>[] = [
   ['callMs', '<=', 'operationMs'],
   ['callMs', '<=', 'templateMs'],
+  ['captureMs', '<', 'operationMs'],
   ['observeMs', '<=', 'callMs'],
   ['drainMs', '<', 'operationMs'],
 ];

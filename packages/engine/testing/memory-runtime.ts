@@ -53,6 +53,8 @@ export class MemoryRuntime implements Runtime {
   build = 'build-1';
   /** Tells the engine that an instance was kept from something. */
   refuse: (instance: Instance, refusal: Refusal) => void = () => {};
+  /** Tells the engine that an instance has ended. */
+  tellEnded: (instance: Instance) => void = () => {};
   private readonly files: Files;
   private readonly declared: Capabilities;
   private readonly instances = new Map<SandboxId, Map<number, Running>>();
@@ -143,6 +145,10 @@ export class MemoryRuntime implements Runtime {
 
   onRefusal(listener: (instance: Instance, refusal: Refusal) => void): void {
     this.refuse = listener;
+  }
+
+  onEnded(listener: (instance: Instance) => void): void {
+    this.tellEnded = listener;
   }
 
   /** What the instance may reach, as it was last told. */

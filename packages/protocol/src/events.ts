@@ -12,6 +12,7 @@ import {
   lossSchema,
   operationKindSchema,
   sandboxStateSchema,
+  skippedSchema,
   sourceKindSchema,
 } from './states.ts';
 
@@ -48,6 +49,8 @@ const sealedData = z.object({
 const startedData = z.object({
   source: z.object({ checkpointId: idSchema('ckpt').nullable(), kind: sourceKindSchema }),
   lost: z.array(lossSchema),
+  /** Better sources that were passed over; absent when the best one was used. */
+  skipped: z.array(skippedSchema).optional(),
   endsAt: z.number().nullable(),
   durationMs: z.number().optional(),
 });
@@ -66,7 +69,11 @@ export const EVENT_DATA = {
   'sandbox.started': startedData,
   'sandbox.failed': z.object({ error: startErrorData }),
   'sandbox.pausing': z.object({ reason: reasonSchema, mode: z.enum(['memory', 'files']) }),
-  'sandbox.paused': sealedData.extend({ lost: z.array(lossSchema) }),
+  /** `skipped` has the memory where it could not be captured and the policy allowed to keep the files alone. */
+  'sandbox.paused': sealedData.extend({
+    lost: z.array(lossSchema),
+    skipped: z.array(skippedSchema).optional(),
+  }),
   'sandbox.pause_failed': z.object({ error: errorData }),
   'sandbox.resuming': z.object({ reason: reasonSchema }),
   'sandbox.resumed': startedData,

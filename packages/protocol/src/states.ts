@@ -1,5 +1,6 @@
 /** The states a sandbox can be in, and which may follow which. The database holds the same table. */
 import { z } from 'zod';
+import { idSchema } from './ids.ts';
 
 export const SANDBOX_STATES = [
   'creating',
@@ -74,6 +75,17 @@ export type CheckpointHealth = z.infer<typeof checkpointHealthSchema>;
 /** What a checkpoint keeps. Each part is judged by itself. */
 export const checkpointPartSchema = z.enum(['files', 'memory']);
 export type CheckpointPart = z.infer<typeof checkpointPartSchema>;
+
+/** A part of a checkpoint that was not made, or that a start did not use, and why. */
+export const skippedSchema = z
+  .object({
+    checkpointId: idSchema('ckpt').optional().meta({ description: 'Absent when the part was not made.' }),
+    part: checkpointPartSchema,
+    code: z.string(),
+    why: z.string(),
+  })
+  .meta({ id: 'Skipped' });
+export type Skipped = z.infer<typeof skippedSchema>;
 
 /** What of a sandbox did not come back. */
 export const LOSSES = ['processes', 'files', 'connections'] as const;

@@ -12,6 +12,7 @@ import {
   operationKindSchema,
   operationOutcomeSchema,
   sandboxStateSchema,
+  skippedSchema,
   sourceKindSchema,
 } from './states.ts';
 
@@ -38,14 +39,18 @@ export type Evidence = z.infer<typeof evidenceSchema>;
 export const checkpointFaultSchema = z
   .object({
     part: checkpointPartSchema,
-    found: z.enum(['inspection', 'contents']).meta({
+    found: z.enum(['inspection', 'contents', 'start']).meta({
       description:
         'inspection: something is not there or has another size, and the next look clears it when it is back. ' +
-        'contents: the bytes differ, which only a new verification clears.',
+        'contents: the bytes differ, which only a new verification clears. ' +
+        'start: the memory did not come back in time, which a start from it clears. With the code `timeout` this is a ' +
+        'suspicion and the memory is tried again.',
     }),
     code: z.enum(ERROR_CODES),
     detail: z.string(),
     foundAt: z.number().int(),
+    /** How many starts ran into their time limit; only for `start`. */
+    times: z.number().int().optional(),
   })
   .meta({ id: 'CheckpointFault' });
 export type CheckpointFault = z.infer<typeof checkpointFaultSchema>;
@@ -173,7 +178,7 @@ export const operationViewSchema = z
     sandboxId: idSchema('sbx'),
     kind: operationKindSchema,
     phase: z.string().nullable(),
-    phases: z.array(z.object({ phase: z.string(), at: z.number().int() })),
+    phases: z.array(z.object({ phase: z.string(), at: z.number().int(), detail: z.string().optional() })),
     startedAt: z.number().int(),
     deadlineAt: z.number().int(),
     endedAt: z.number().int().nullable(),
@@ -195,7 +200,13 @@ export const pauseReplySchema = z
   .meta({ id: 'PauseReply' });
 
 export const resumeReplySchema = z
-  .object({ sandbox: sandboxViewSchema, source: sourceSchema, lost: z.array(lossSchema) })
+  .object({
+    sandbox: sandboxViewSchema,
+    source: sourceSchema,
+    lost: z.array(lossSchema),
+    /** Better sources that could not be used. Servers before this field do not send it. */
+    skipped: z.array(skippedSchema).default([]),
+  })
   .meta({ id: 'ResumeReply' });
 
 /** A page of a list. `nextCursor` is opaque; null means the last page. */

@@ -4,7 +4,7 @@
  * Until the commit any failure leaves the sandbox running with everything it had except its outside
  * connections. After the commit of a pause the frozen instance may only be killed.
  */
-import { type CheckpointId, type Loss, type Reason, TorporError } from '@torpor/protocol';
+import { type CheckpointId, type Loss, type Reason, type Skipped, TorporError } from '@torpor/protocol';
 import {
   findCheckpoint,
   findWriting,
@@ -17,13 +17,14 @@ import { type Context, note, runtimeOf, take } from '../context.ts';
 import { forgetActivity } from '../idleness.ts';
 import { jobsAtSeal } from '../jobs/follow.ts';
 import { commit, commitForSure, type Held, pass, phase, Undecided } from '../operations/held.ts';
-import { endOperation, FenceLost, type Operation, proveOurs } from '../operations/operation.ts';
+import { endOperation, FenceLost, type Operation, proveOurs, setPhase } from '../operations/operation.ts';
 import type { Staging } from '../ports/checkpoint-store.ts';
 import type { Transaction } from '../ports/database.ts';
 import type { FreezePurpose, Instance, Runtime } from '../ports/runtime.ts';
 import type { Sandbox } from '../sandbox.ts';
 import { within } from '../within.ts';
 import { openDoor } from './door.ts';
+import { asMemoryFault, memoryFault } from './memory-fault.ts';
 import { thaw } from './thaw.ts';
 
 export interface SealPlan {
@@ -36,8 +37,20 @@ export interface SealPlan {
   readonly kept: boolean;
   readonly name: string | null;
   readonly expiresAt: number | null;
+  /** When the files are sealed alone because the memory cannot be captured; never, unless said. */
+  readonly filesInstead?: FilesInstead;
   /** What else becomes true with the checkpoint, in the same transaction, before its event. */
   readonly also?: (tx: Transaction, sandbox: Sandbox, operation: Operation) => Promise<void>;
+}
+
+/** A capture that timed out may have met a busy machine; a failed one fails again. */
+export type FilesInstead = 'never' | 'on failure' | 'on failure or timeout';
+
+/** What was sealed, and the memory that is not part of it although it was wanted. */
+interface Written {
+  readonly checkpointId: CheckpointId;
+  readonly sealed: Sealed;
+  readonly skipped: readonly Skipped[];
 }
 
 /** The row of a checkpoint that is about to be written; part of the transaction that accepts the operation. */
@@ -72,11 +85,11 @@ export async function seal(ctx: Context, held: Held, sandbox: Sandbox, plan: Sea
   try {
     await pass(ctx, operation, 'seal-claimed');
     await quieten(ctx, held, runtime, instance, plan.afterwards === 'continue' ? 'snapshot' : 'pause');
-    const sealed = await write(ctx, held, runtime, instance, sandbox, plan);
+    const written = await writeAsAllowed(ctx, held, runtime, instance, sandbox, plan);
     await pass(ctx, operation, 'seal-sealed');
     signal.throwIfAborted();
     const durationMs = Math.round(ctx.clock.monotonic() - began);
-    await commitSealed(ctx, operation, plan, sealed, durationMs);
+    await commitSealed(ctx, operation, plan, written, durationMs);
   } catch (thrown) {
     if (!(thrown instanceof FenceLost || thrown instanceof Undecided)) {
       await undoSeal(ctx, operation, sandbox, TorporError.from(thrown));
@@ -147,6 +160,49 @@ async function quieten(
   await pass(ctx, operation, 'seal-cut');
 }
 
+/** Writes what the plan wants; without the memory, as a checkpoint of its own, where that is allowed. */
+async function writeAsAllowed(
+  ctx: Context,
+  held: Held,
+  runtime: Runtime,
+  instance: Instance,
+  sandbox: Sandbox,
+  plan: SealPlan,
+): Promise<Written> {
+  const { checkpointId, mode, filesInstead = 'never' } = plan;
+  try {
+    return { checkpointId, sealed: await write(ctx, held, runtime, instance, sandbox, plan), skipped: [] };
+  } catch (thrown) {
+    const fault = mode === 'memory' && !held.signal.aborted ? memoryFault(thrown) : undefined;
+    if (fault === undefined) throw thrown;
+    if (!allows(filesInstead, fault)) throw fault;
+    const { code, message: why } = fault;
+    const again = await reserveForFiles(ctx, held.operation, why);
+    const filesOnly = { checkpointId: again, mode: 'files' } as const;
+    const sealed = await write(ctx, held, runtime, instance, sandbox, filesOnly);
+    return { checkpointId: again, sealed, skipped: [{ part: 'memory', code, why }] };
+  }
+}
+
+function allows(filesInstead: FilesInstead, { code }: TorporError): boolean {
+  return filesInstead === 'on failure or timeout' || (filesInstead === 'on failure' && code !== 'timeout');
+}
+
+/** What the unfinished checkpoint has staged is left to the collector: its parts are not those of the new one. */
+async function reserveForFiles(ctx: Context, operation: Operation, why: string): Promise<CheckpointId> {
+  const checkpointId = ctx.ids.next('ckpt');
+  await commit(ctx, operation, async (tx, sandbox) => {
+    for (const unfinished of await findWriting(tx, operation.id)) {
+      await markDeleted(tx, unfinished.id, ctx.clock.now());
+    }
+    await reserve(ctx, tx, sandbox, operation, checkpointId);
+    await setPhase(tx, operation, 'keeping files only');
+    const data = { kind: operation.kind, phase: 'keeping files only', detail: why };
+    await note(ctx, tx, sandbox, 'operation.phase', data, { operationId: operation.id });
+  });
+  return checkpointId;
+}
+
 /** Brings the frozen instance's bytes into the store, durably. */
 async function write(
   ctx: Context,
@@ -154,12 +210,17 @@ async function write(
   runtime: Runtime,
   instance: Instance,
   sandbox: Sandbox,
-  plan: SealPlan,
+  { checkpointId, mode }: Pick<SealPlan, 'checkpointId' | 'mode'>,
 ): Promise<Sealed> {
-  const call = <T>(what: string, work: (own: AbortSignal) => Promise<T>) =>
-    within(ctx.clock, ctx.settings.callMs, what, work, held.signal);
-  const staging = await call('Staging the checkpoint', (own) => ctx.store.stage(plan.checkpointId, own));
-  const captured = await call('Capturing', (own) => runtime.capture(instance, plan.mode, staging, own));
+  const { callMs, captureMs } = ctx.settings;
+  const call = <T>(ms: number, what: string, work: (own: AbortSignal) => Promise<T>) =>
+    within(ctx.clock, ms, what, work, held.signal);
+  const staging = await call(callMs, 'Staging the checkpoint', (own) => ctx.store.stage(checkpointId, own));
+  const captured = await call(mode === 'memory' ? captureMs : callMs, 'Capturing', (own) =>
+    runtime.capture(instance, mode, staging, own),
+  ).catch((thrown: unknown) => {
+    throw mode === 'memory' && !held.signal.aborted ? asMemoryFault(TorporError.from(thrown)) : thrown;
+  });
   await phase(ctx, held.operation, 'captured');
   await pass(ctx, held.operation, 'seal-captured');
   return sealCaptured(ctx, staging, captured, sandbox, held.signal);
@@ -195,9 +256,11 @@ export async function sealCaptured(
         own,
       );
       if (!parts.memory || verdict.usable) return sealed;
-      throw new TorporError('checkpoint_incompatible', `The memory just captured: ${verdict.why}.`, {
-        checkpointId,
-      });
+      throw asMemoryFault(
+        new TorporError('checkpoint_incompatible', `The memory just captured: ${verdict.why}.`, {
+          checkpointId,
+        }),
+      );
     },
     signal,
   );
@@ -214,10 +277,9 @@ async function commitSealed(
   ctx: Context,
   operation: Operation,
   plan: SealPlan,
-  sealed: Sealed,
+  { checkpointId, sealed, skipped }: Written,
   durationMs: number,
 ): Promise<void> {
-  const { checkpointId } = plan;
   const lost: Loss[] = sealed.captured.parts.memory ? ['connections'] : ['processes', 'connections'];
   const about = {
     reason: plan.reason,
@@ -226,6 +288,9 @@ async function commitSealed(
     parts: sealed.captured.parts,
     durationMs,
   };
+  const [unkept] = skipped;
+  const reason = unkept === undefined ? null : `its memory could not be kept: ${unkept.why}`;
+  const told = skipped.length === 0 ? {} : { skipped: [...skipped] };
   await commitForSure(
     ctx,
     operation,
@@ -251,12 +316,20 @@ async function commitSealed(
       }
       // A life that goes on at once ends when it was to end anyway.
       const endsAt = plan.afterwards === 'start' ? sandbox.endsAt : null;
-      const change = { endsAt, lost, reason: null, evidence: 'ledger', observedAt: now } as const;
+      const change = { endsAt, lost, reason, evidence: 'ledger', observedAt: now } as const;
       await forgetActivity(tx, sandbox.id);
       if (plan.afterwards === 'pause') {
         await endOperation(tx, operation, now, { outcome: 'succeeded', result: { checkpointId } });
       }
-      await take(ctx, tx, sandbox, 'sealed', 'sandbox.paused', { ...data, lost }, { ...head, change });
+      await take(
+        ctx,
+        tx,
+        sandbox,
+        'sealed',
+        'sandbox.paused',
+        { ...data, lost, ...told },
+        { ...head, change },
+      );
     },
     async (tx) => (await findCheckpoint(tx, checkpointId))?.state === 'sealed',
   );

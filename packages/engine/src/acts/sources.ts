@@ -13,9 +13,13 @@ export interface Source {
   readonly checkpoint: Checkpoint;
   readonly use: 'memory' | 'files';
   readonly kind: SourceKind;
+  /** This is the memory of a checkpoint whose files are the next source. */
+  readonly hasFilesNext: boolean;
   /** What is lost by using this one, beside what the runtime says. */
   readonly lost: readonly Loss[];
 }
+
+const FILES_ONLY = { use: 'files', kind: 'files', hasFilesNext: false } as const;
 
 /** A safeguard against a damaged chain, far above what merging leaves. */
 const LONGEST_CHAIN = 64;
@@ -27,7 +31,7 @@ export async function sourcesOf(ctx: Context, sandbox: Sandbox, operation: Opera
   if (!filesOnly) return sources;
   return sources
     .filter(({ use }, at) => use === 'memory' || sources[at - 1]?.use !== 'memory')
-    .map((source) => (source.use === 'memory' ? { ...source, use: 'files', kind: 'files' } : source));
+    .map((source) => (source.use === 'memory' ? { ...source, ...FILES_ONLY } : source));
 }
 
 async function allSourcesOf(ctx: Context, sandbox: Sandbox, operation: Operation): Promise<Source[]> {
@@ -104,10 +108,11 @@ function waysToUse(
   lost: readonly Loss[],
   kind?: SourceKind,
 ): Source[] {
-  const files: Source = { checkpoint, use: 'files', kind: kind ?? 'files', lost };
+  const files: Source = { checkpoint, use: 'files', kind: kind ?? 'files', hasFilesNext: false, lost };
   if (!checkpoint.parts.memory) return [files];
-  const memory: Source = { checkpoint, use: 'memory', kind: kind ?? 'memory', lost };
-  return policy.includes('files') ? [memory, files] : [memory];
+  const hasFilesNext = policy.includes('files');
+  const memory: Source = { checkpoint, use: 'memory', kind: kind ?? 'memory', hasFilesNext, lost };
+  return hasFilesNext ? [memory, files] : [memory];
 }
 
 /** The sealed checkpoints before this one, nearest first. */

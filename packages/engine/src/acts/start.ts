@@ -9,12 +9,14 @@ import {
   type ErrorCode,
   type Loss,
   lostDetails,
+  type Skipped,
   type SourceKind,
   TorporError,
 } from '@torpor/protocol';
 import { forRuntime, markDeleted } from '../checkpoints/checkpoint.ts';
 import { provesDamage } from '../checkpoints/health.ts';
 import { recordStartFault, requireUsable } from '../checkpoints/soundness.ts';
+import { concludeFromTimeouts, recordRestored, recordStartTimeout } from '../checkpoints/start-timeouts.ts';
 import { type Context, note, runtimeOf, take } from '../context.ts';
 import { touch } from '../idleness.ts';
 import { jobsAtEnd, jobsAtStart } from '../jobs/follow.ts';
@@ -45,6 +47,7 @@ export async function start(ctx: Context, held: Held, claimed: Sandbox): Promise
   const { operation } = held;
   let sandbox = claimed;
   let firstFault: TorporError | undefined;
+  const skipped: Skipped[] = [];
   let started = false;
   try {
     await pass(ctx, operation, 'start-claimed');
@@ -56,7 +59,7 @@ export async function start(ctx: Context, held: Held, claimed: Sandbox): Promise
       if (withoutFiles.has(source.checkpoint.id)) continue;
       sandbox = await aim(ctx, operation, sandbox, source, firstFault);
       try {
-        await startFrom(ctx, held, sandbox, source);
+        await startFrom(ctx, held, sandbox, source, skipped);
         started = true;
         break;
       } catch (thrown) {
@@ -65,6 +68,7 @@ export async function start(ctx: Context, held: Held, claimed: Sandbox): Promise
         if (!isSourceFault(thrown)) throw thrown;
         if (thrown.toBody().details?.['part'] === 'files') withoutFiles.add(source.checkpoint.id);
         firstFault ??= thrown;
+        skipped.push(skippedBy(thrown, source));
       }
     }
     if (!started) throw firstFault ?? nothingToStartFrom(sandbox);
@@ -77,6 +81,11 @@ export async function start(ctx: Context, held: Held, claimed: Sandbox): Promise
   }
   if (started) await pass(ctx, operation, 'start-committed');
   await openDoor(ctx, sandbox.id);
+}
+
+function skippedBy(fault: TorporError, { checkpoint, use }: Source): Skipped {
+  const part = fault.toBody().details?.['part'] === 'files' ? 'files' : use;
+  return { checkpointId: checkpoint.id, part, code: fault.code, why: fault.message };
 }
 
 /**
@@ -97,7 +106,7 @@ export async function adopt(ctx: Context, held: Held, sandbox: Sandbox): Promise
   }
   const [source] = await sourcesOf(ctx, sandbox, held.operation);
   if (source === undefined) throw nothingToStartFrom(sandbox);
-  await commitStarted(ctx, held.operation, source, adopted(source), 0);
+  await commitStarted(ctx, held.operation, { source, started: adopted(source), skipped: [], durationMs: 0 });
   await openDoor(ctx, sandbox.id);
 }
 
@@ -142,14 +151,30 @@ async function aim(
   });
 }
 
-async function startFrom(ctx: Context, held: Held, sandbox: Sandbox, source: Source): Promise<void> {
+async function startFrom(
+  ctx: Context,
+  held: Held,
+  sandbox: Sandbox,
+  source: Source,
+  skipped: readonly Skipped[],
+): Promise<void> {
   const { checkpoint, use } = source;
   await requireUsable(ctx, checkpoint, use, held.signal);
+  // Where nothing but the memory is allowed, it is tried whatever was concluded.
+  const concluded = source.hasFilesNext ? await concludeFromTimeouts(ctx, checkpoint) : undefined;
+  if (concluded !== undefined) throw concluded;
   await pass(ctx, held.operation, 'start-inspected');
   try {
-    await launch(ctx, held, sandbox, source);
+    await launch(ctx, held, sandbox, source, skipped);
   } catch (thrown) {
     if (thrown instanceof FenceLost || thrown instanceof Undecided) throw thrown;
+    if (isRestoreTimeout(thrown, source) && !held.signal.aborted) {
+      const known = await recordStartTimeout(ctx, checkpoint, thrown);
+      throw (
+        (source.hasFilesNext ? await concludeFromTimeouts(ctx, known) : undefined) ??
+        thrown.with(RESTORE_HINT)
+      );
+    }
     if (provesDamage(thrown)) {
       await recordStartFault(ctx, checkpoint, use, thrown);
       throw thrown.with({ checkpointId: checkpoint.id, details: { location: checkpoint.location } });
@@ -157,6 +182,16 @@ async function startFrom(ctx: Context, held: Held, sandbox: Sandbox, source: Sou
     if (checkpoint.replayable || isSourceFault(thrown)) throw thrown;
     await judge(ctx, held, sandbox, source, thrown);
   }
+}
+
+const RESTORE_HINT = {
+  hint: 'The sandbox stays paused. Try again, or resume with mode "files" to start from its files.',
+};
+
+/** What a provider keeps may have been started all the same; that is judged by looking. */
+function isRestoreTimeout(thrown: unknown, { checkpoint, use }: Source): thrown is TorporError {
+  const isTimeout = thrown instanceof TorporError && thrown.code === 'timeout';
+  return isTimeout && use === 'memory' && checkpoint.parts.memory && !checkpoint.external;
 }
 
 /**
@@ -176,7 +211,8 @@ async function judge(
   const undecided = (cause: unknown) =>
     new Undecided(`The start may have used checkpoint ${source.checkpoint.id} up.`, { cause });
   if (found.is !== 'running') throw undecided(thrown);
-  await commitStarted(ctx, held.operation, source, adopted(source), 0).catch((cause: unknown) => {
+  const start = { source, started: adopted(source), skipped: [], durationMs: 0 };
+  await commitStarted(ctx, held.operation, start).catch((cause: unknown) => {
     throw cause instanceof FenceLost ? cause : undecided(cause);
   });
 }
@@ -186,7 +222,13 @@ function adopted({ use }: Source): Started {
   return use === 'memory' ? { kind: 'memory', lost: [] } : { kind: 'files', lost: ['processes'] };
 }
 
-async function launch(ctx: Context, held: Held, sandbox: Sandbox, source: Source): Promise<void> {
+async function launch(
+  ctx: Context,
+  held: Held,
+  sandbox: Sandbox,
+  source: Source,
+  skipped: readonly Skipped[],
+): Promise<void> {
   const { operation, signal } = held;
   const runtime = runtimeOf(ctx, sandbox);
   const instance: Instance = { sandboxId: sandbox.id, generation: sandbox.generation };
@@ -211,16 +253,32 @@ async function launch(ctx: Context, held: Held, sandbox: Sandbox, source: Source
   }
   await pass(ctx, operation, 'start-observed');
   signal.throwIfAborted();
-  await commitStarted(ctx, operation, source, started, Math.round(ctx.clock.monotonic() - began));
+  const durationMs = Math.round(ctx.clock.monotonic() - began);
+  await commitStarted(ctx, operation, { source, started, skipped, durationMs });
+  if (source.use === 'memory' && started.kind === 'memory') await noteRestored(ctx, source);
+}
+
+/** The sandbox runs: that a suspicion could not be cleared is no reason to undo it. */
+async function noteRestored(ctx: Context, { checkpoint }: Source): Promise<void> {
+  await recordRestored(ctx, checkpoint).catch((error: unknown) =>
+    ctx.report('a checkpoint stays suspected', { checkpointId: checkpoint.id, error }),
+  );
+}
+
+/** A start that succeeded. */
+interface SuccessfulStart {
+  readonly source: Source;
+  readonly started: Started;
+  /** Better sources that were tried before. */
+  readonly skipped: readonly Skipped[];
+  readonly durationMs: number;
 }
 
 /** One transaction: the sandbox runs, its new lifetime is set, the event says what it came from. */
 async function commitStarted(
   ctx: Context,
   operation: Operation,
-  source: Source,
-  started: Started,
-  durationMs: number,
+  { source, started, skipped, durationMs }: SuccessfulStart,
 ): Promise<void> {
   const { checkpoint } = source;
   const lost = unite(source.lost, started.lost);
@@ -233,7 +291,8 @@ async function commitStarted(
     async (tx, sandbox) => {
       const now = ctx.clock.now();
       const endsAt = newEnd(operation, sandbox, now);
-      const result = { source: { checkpointId: checkpoint.id, kind }, lost };
+      const told = skipped.length === 0 ? {} : { skipped: [...skipped] };
+      const result = { source: { checkpointId: checkpoint.id, kind }, lost, ...told };
       await touch(tx, sandbox.id, now);
       await endOperation(tx, operation, now, {
         outcome: 'succeeded',

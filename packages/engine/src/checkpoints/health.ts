@@ -40,7 +40,7 @@ function judge(before: Judgement, looks: readonly PartLook[], now: number): Judg
   if (unread) {
     return { health: 'unknown', healthCode: unread.code, healthDetail: unread.message, faults };
   }
-  const [worst] = [...faults].sort((a, b) => severity(b) - severity(a));
+  const [worst] = faults.filter(isProved).sort((a, b) => severity(b) - severity(a));
   if (worst === undefined) return { health: 'ok', healthCode: null, healthDetail: null, faults };
   return { health: 'damaged', healthCode: worst.code, healthDetail: worst.detail, faults };
 }
@@ -53,12 +53,17 @@ function withLook(
   if (error !== null && !provesDamage(error)) return faults;
   // Whoever has read the contents has looked at presence and sizes before.
   const replaced = (fault: CheckpointFault) =>
-    fault.part === part && (found === 'contents' || fault.found === 'inspection');
+    fault.part === part && fault.found !== 'start' && (found === 'contents' || fault.found === 'inspection');
   const rest = faults.filter((fault) => !replaced(fault));
   if (error === null) return rest;
   const { code, message: detail } = error;
   const earlier = faults.find((fault) => replaced(fault) && fault.found === found && fault.code === code);
   return [...rest, { part, found, code, detail, foundAt: earlier?.foundAt ?? now }];
+}
+
+/** Memory that did not come back in time is suspected, and damaged only once that is concluded. */
+function isProved({ found, code }: CheckpointFault): boolean {
+  return found !== 'start' || code !== 'timeout';
 }
 
 /** Files matter more than memory, and what is missing more than what differs. */
@@ -83,12 +88,33 @@ export async function recordLooks(
   const now = ctx.clock.now();
   const expected = judge(checkpoint, looks, now);
   if (times === undefined && isSame(checkpoint, expected)) return expected.health;
+  return rejudge(ctx, checkpoint, (before) => judge(before, looks, now), times);
+}
+
+/** Replaces what is known against the memory by starts from it; null when a start from it succeeded. */
+export async function recordStartFaultOfMemory(
+  ctx: Context,
+  checkpoint: Checkpoint,
+  fault: CheckpointFault | null,
+): Promise<void> {
+  await rejudge(ctx, checkpoint, (before) => {
+    const rest = before.faults.filter(({ found }) => found !== 'start');
+    return judge({ ...before, faults: fault === null ? rest : [...rest, fault] }, [], ctx.clock.now());
+  });
+}
+
+async function rejudge(
+  ctx: Context,
+  checkpoint: Checkpoint,
+  judgementOf: (before: Checkpoint) => Judgement,
+  times?: ReadTimes,
+): Promise<CheckpointHealth> {
   return ctx.db.transaction(async (tx) => {
     const owner = await lockOwner(tx, checkpoint.sandboxId);
     // What was given up meanwhile is neither well nor damaged any more.
     const before = await lockSealed(tx, checkpoint.id);
-    if (before === undefined) return expected.health;
-    const after = judge(before, looks, now);
+    if (before === undefined) return checkpoint.health;
+    const after = judgementOf(before);
     const { health, healthCode: code, healthDetail: detail } = after;
     await tx.query(
       `UPDATE checkpoints SET health = $2, health_code = $3, health_detail = $4, faults = $5,
@@ -124,11 +150,12 @@ function isSame(a: Judgement, b: Judgement): boolean {
 }
 
 function newsOf({ health, healthCode, faults }: Judgement): string {
-  return JSON.stringify([health, healthCode, faults.map(({ part, found, code }) => [part, found, code])]);
+  const proved = faults.filter(isProved);
+  return JSON.stringify([health, healthCode, proved.map(({ part, found, code }) => [part, found, code])]);
 }
 
 function partsAtFault({ faults }: Pick<Checkpoint, 'faults'>): CheckpointPart[] {
-  return [...new Set(faults.map(({ part }) => part))].sort();
+  return [...new Set(faults.filter(isProved).map(({ part }) => part))].sort();
 }
 
 type ViewedHealth = NonNullable<SandboxView['checkpointHealth']>;

@@ -1,6 +1,7 @@
 /** Operations as the database has them: one durable request on one sandbox. */
 import {
   type ErrorBody,
+  type EventData,
   type OperationId,
   type OperationKind,
   type OperationOutcome,
@@ -260,6 +261,7 @@ export function outcomeError(operation: Operation): TorporError {
 export interface Phase {
   readonly phase: string;
   readonly at: number;
+  readonly detail?: string;
 }
 
 /** How far it came, as the ledger tells it. */
@@ -269,5 +271,8 @@ export async function phasesOf(db: Queryable, operation: Operation): Promise<Pha
      WHERE sandbox_id = $1 AND operation_id = $2 AND type = 'operation.phase' ORDER BY seq`,
     [operation.sandboxId, operation.id],
   );
-  return rows.map(({ data, at }) => ({ phase: (JSON.parse(data) as { phase: string }).phase, at }));
+  return rows.map(({ data, at }) => {
+    const { phase, detail } = JSON.parse(data) as EventData<'operation.phase'>;
+    return { phase, at, ...(detail === undefined ? {} : { detail }) };
+  });
 }

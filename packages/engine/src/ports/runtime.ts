@@ -163,6 +163,12 @@ export interface Runtime {
    */
   takeEgress?(): readonly Egress[];
 
+  /**
+   * Tells when an instance has ended that nobody destroyed, so that this is known before the next observation. Some ends
+   * may go untold; absent where the runtime never notices any.
+   */
+  onEnded?(listener: (instance: Instance) => void): void;
+
   /** Writes dirty data back while the sandbox runs, so that the freeze is short. */
   presync(instance: Instance, signal: AbortSignal): Promise<void>;
   /** Where the purpose makes no difference it is not looked at; without one it is a pause. */

@@ -79,7 +79,12 @@ async function compareSandboxes(ctx: Context, desk: Desk, round: Round): Promise
   );
 }
 
-export async function compare(ctx: Context, desk: Desk, sandbox: Sandbox, round: Round): Promise<void> {
+/** The same for one sandbox, outside of a round. */
+export async function compareNow(ctx: Context, desk: Desk, sandbox: Sandbox): Promise<void> {
+  await compare(ctx, desk, sandbox, { takenUp: 0, repaired: 0, unknown: 0, failed: 0, did: [] });
+}
+
+async function compare(ctx: Context, desk: Desk, sandbox: Sandbox, round: Round): Promise<void> {
   if ((await findOpenOperation(ctx.db, sandbox.id)) !== undefined) return;
   if (sandbox.state === 'killing') {
     await kill(ctx, desk, { org: sandbox.org }, sandbox.id, 'reconcile');

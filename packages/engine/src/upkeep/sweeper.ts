@@ -4,6 +4,8 @@
  * under the sandbox's lock before anything happens to it.
  */
 import { type SandboxId, TorporError } from '@torpor/protocol';
+import { memoryFault } from '../acts/memory-fault.ts';
+import type { FilesInstead } from '../acts/seal.ts';
 import type { Context } from '../context.ts';
 import { idleAt, type Leases, listIdle } from '../idleness.ts';
 import type { Desk } from '../operations/desk.ts';
@@ -20,12 +22,21 @@ export class NotDue extends Error {
 
 const LONGEST_PATIENCE_MS = 60_000;
 
+interface Patience {
+  /** Of the run that it is about; the next run has not failed yet. */
+  readonly generation: number;
+  readonly until: number;
+  readonly waitMs: number;
+  /** The last pause failed because the memory took too long to capture. */
+  readonly isSlow: boolean;
+}
+
 export class Sweeper {
   private readonly ctx: Context;
   private readonly desk: Desk;
   private readonly leases: Leases;
   /** Sandboxes whose pause failed, and when to try again; lost with the process, which then tries at once. */
-  private readonly patience = new Map<SandboxId, { readonly until: number; readonly waitMs: number }>();
+  private readonly patience = new Map<SandboxId, Patience>();
   private seen: { readonly wall: number; readonly monotonic: number } | undefined;
 
   constructor(ctx: Context, desk: Desk, leases: Leases) {
@@ -67,19 +78,29 @@ export class Sweeper {
     guard: Guard,
   ): Promise<void> {
     const { ctx, desk } = this;
-    const waiting = this.patience.get(sandbox.id);
+    const { generation } = sandbox;
+    const known = this.patience.get(sandbox.id);
+    const waiting = known?.generation === generation ? known : undefined;
     if (waiting !== undefined && waiting.until > ctx.clock.monotonic()) return;
     const caller = { org: sandbox.org };
     try {
       const mode = sandbox.config.pauseMode;
       const wanted = mode === undefined ? {} : { mode };
-      if (how === 'pause') await pause(ctx, desk, caller, sandbox.id, wanted, reason, guard);
+      const filesInstead = filesInsteadOf(sandbox, waiting?.isSlow === true);
+      const automatic = { reason, guard, filesInstead };
+      if (how === 'pause') await pause(ctx, desk, caller, sandbox.id, wanted, automatic);
       else await kill(ctx, desk, caller, sandbox.id, reason, guard);
       this.patience.delete(sandbox.id);
     } catch (thrown) {
       if (thrown instanceof NotDue) return;
-      const waitMs = Math.min(LONGEST_PATIENCE_MS, (waiting?.waitMs ?? 500) * 2);
-      this.patience.set(sandbox.id, { until: ctx.clock.monotonic() + waitMs, waitMs });
+      const fault = memoryFault(thrown);
+      const isSlow = fault?.code === 'timeout';
+      // Every try stops the sandbox for a while and is written down, so a cause that stays is not tried again soon.
+      const isStuck = fault !== undefined && filesInsteadOf(sandbox, isSlow) === 'never';
+      const waitMs = isStuck
+        ? ctx.settings.pauseRetryMs
+        : Math.min(LONGEST_PATIENCE_MS, (waiting?.waitMs ?? 500) * 2);
+      this.patience.set(sandbox.id, { generation, until: ctx.clock.monotonic() + waitMs, waitMs, isSlow });
       if (thrown instanceof TorporError && thrown.code === 'transitioning') return;
       ctx.report(`${how} at ${reason} failed`, { sandboxId: sandbox.id, error: thrown });
     }
@@ -87,8 +108,10 @@ export class Sweeper {
 
   private forgetPatience(): void {
     const now = this.ctx.clock.monotonic();
-    for (const [id, { until, waitMs }] of this.patience) {
-      if (until + 2 * waitMs < now) this.patience.delete(id);
+    for (const [id, { until, waitMs, isSlow }] of this.patience) {
+      // A sandbox that is used in between is still slow to capture when it is idle again.
+      const keepMs = isSlow ? this.ctx.settings.pauseRetryMs : 2 * waitMs;
+      if (until + keepMs < now) this.patience.delete(id);
     }
   }
 
@@ -103,6 +126,12 @@ export class Sweeper {
     this.ctx.report('clock jumped', { byMs: Math.round(jump) });
     return true;
   }
+}
+
+/** The sandbox's policy says whether it may go on without its processes. One slow capture may be the machine's fault. */
+function filesInsteadOf({ config }: Sandbox, wasSlow: boolean): FilesInstead {
+  if (!config.fallback.includes('files')) return 'never';
+  return wasSlow ? 'on failure or timeout' : 'on failure';
 }
 
 /** What was seen running and is to be ended must still be that very run. */

@@ -6,7 +6,7 @@ import {
   type SandboxId,
   TorporError,
 } from '@torpor/protocol';
-import { reserve, SealFailed, seal } from '../acts/seal.ts';
+import { type FilesInstead, reserve, SealFailed, seal } from '../acts/seal.ts';
 import { type Context, requirePause, runtimeOf, take } from '../context.ts';
 import type { Caller, Desk } from '../operations/desk.ts';
 import { findLastDone, type Operation } from '../operations/operation.ts';
@@ -17,6 +17,13 @@ import { within } from '../within.ts';
 
 /** Looks again under the lock whether the cause still holds; throws when it does not. */
 export type Guard = (tx: Transaction, sandbox: Sandbox) => void | Promise<void>;
+
+/** What the rounds do otherwise than a caller. */
+export interface AutomaticPause {
+  readonly reason: Reason;
+  readonly guard: Guard;
+  readonly filesInstead: FilesInstead;
+}
 
 export interface Paused {
   readonly sandboxId: SandboxId;
@@ -32,9 +39,9 @@ export async function pause(
   caller: Caller,
   sandboxId: SandboxId,
   request: PauseRequest,
-  reason: Reason = 'request',
-  guard?: Guard,
+  automatic?: AutomaticPause,
 ): Promise<Paused> {
+  const { reason = 'request', guard, filesInstead = 'never' } = automatic ?? {};
   const { runtime: name } = await getSandbox(ctx.db, sandboxId, caller.org);
   const mode = sealMode(runtimeOf(ctx, { runtime: name }), request.mode, 'be paused');
   const checkpointId = ctx.ids.next('ckpt');
@@ -58,6 +65,7 @@ export async function pause(
         kept: false,
         name: null,
         expiresAt: null,
+        filesInstead,
       } as const;
       await unlessSealFails(async () => {
         await seal(ctx, held, sandbox, plan);

@@ -1,11 +1,11 @@
 /** Resume: a paused sandbox runs again. */
 import type {
   CheckpointId,
-  EventData,
   Loss,
   Reason,
   ResumeRequest,
   SandboxId,
+  Skipped,
   SourceKind,
 } from '@torpor/protocol';
 import { TorporError } from '@torpor/protocol';
@@ -20,10 +20,15 @@ import type { Transaction } from '../ports/database.ts';
 import { getSandbox, type Sandbox } from '../sandbox.ts';
 import { extendLifetime } from './lifetime.ts';
 
-export interface Resumed {
-  readonly sandboxId: SandboxId;
+/** What a sandbox came back from, without what, and which better sources could not be used. */
+export interface StartResult {
   readonly source: { readonly checkpointId: CheckpointId | null; readonly kind: SourceKind };
   readonly lost: readonly Loss[];
+  readonly skipped: readonly Skipped[];
+}
+
+export interface Resumed extends StartResult {
+  readonly sandboxId: SandboxId;
   /** Null when the sandbox was running already. */
   readonly operation: Operation | null;
 }
@@ -57,7 +62,7 @@ export async function resume(
 ): Promise<Resumed> {
   const { org, runtime } = await getSandbox(ctx.db, sandboxId, caller.org);
   const replayed = await desk.replay(caller, 'resume', sandboxId, request);
-  if (replayed !== undefined) return answer(sandboxId, await desk.finished(replayed, caller.signal));
+  if (replayed !== undefined) return resumedBy(sandboxId, await desk.finished(replayed, caller.signal));
   if (request.from !== undefined) requireStartable(await getSealed(ctx.db, request.from, org), runtime);
   let claimed: Sandbox | undefined;
   const accepted = await desk.accept(
@@ -82,21 +87,31 @@ export async function resume(
   }
   const operation = await desk.finished(accepted.operationId, caller.signal);
   if (accepted.is === 'joined') await extendLifetime(ctx, sandboxId, request.timeoutSeconds);
-  return answer(sandboxId, operation);
+  return resumedBy(sandboxId, operation);
 }
 
-function answer(sandboxId: SandboxId, operation: Operation): Resumed {
-  return { ...(operation.result as unknown as Pick<Resumed, 'source' | 'lost'>), sandboxId, operation };
+/** The answer to whoever asked for a start that has ended. */
+export function resumedBy(sandboxId: SandboxId, operation: Operation): Resumed {
+  return { ...startResultOf(operation.result), sandboxId, operation };
+}
+
+/** Of what a start has written down as its result. */
+function startResultOf(result: unknown): StartResult {
+  const {
+    source,
+    lost,
+    skipped = [],
+  } = result as Pick<StartResult, 'source' | 'lost'> & Partial<StartResult>;
+  return { source, lost, skipped };
 }
 
 /** What a running sandbox was last started from, as its ledger tells it. */
-async function lastStart(ctx: Context, id: SandboxId): Promise<Pick<Resumed, 'source' | 'lost'>> {
+async function lastStart(ctx: Context, id: SandboxId): Promise<StartResult> {
   const [row] = await ctx.db.query<{ data: string }>(
     `SELECT data FROM events WHERE sandbox_id = $1 AND type IN ('sandbox.started', 'sandbox.resumed')
      ORDER BY seq DESC LIMIT 1`,
     [id],
   );
   if (row === undefined) throw new TorporError('internal', `Sandbox ${id} runs and was never started.`);
-  const { source, lost } = JSON.parse(row.data) as EventData<'sandbox.resumed'>;
-  return { source, lost };
+  return startResultOf(JSON.parse(row.data));
 }

@@ -9,11 +9,10 @@ import { start } from '../acts/start.ts';
 import { getSealed } from '../checkpoints/checkpoint.ts';
 import { type Context, runtimeOf } from '../context.ts';
 import type { Caller, Desk } from '../operations/desk.ts';
-import type { Operation } from '../operations/operation.ts';
 import { requireRoom, wokenSandbox } from '../orgs/quota.ts';
 import { getSandbox, type Sandbox } from '../sandbox.ts';
 import { sealMode, unlessSealFails } from './pause.ts';
-import { type Resumed, stepResuming } from './resume.ts';
+import { type Resumed, resumedBy, stepResuming } from './resume.ts';
 import { claimSeal, sealAndStart } from './seal-and-start.ts';
 
 export async function rollback(
@@ -27,7 +26,7 @@ export async function rollback(
   // Only this checkpoint, by its memory or by its files: another one is not what was asked for.
   const wanted = { from: request.checkpointId, fallback: ['files'] };
   const replayed = await desk.replay(caller, 'rollback', sandboxId, wanted);
-  if (replayed !== undefined) return answer(sandboxId, await desk.finished(replayed, caller.signal));
+  if (replayed !== undefined) return resumedBy(sandboxId, await desk.finished(replayed, caller.signal));
   const target = await getSealed(ctx.db, request.checkpointId, org);
   requireStartable(target, name);
   const runtime = runtimeOf(ctx, { runtime: name });
@@ -58,9 +57,5 @@ export async function rollback(
     },
   );
   if (accepted.is === 'already') throw new Error('A rollback is never already there.');
-  return answer(sandboxId, await desk.finished(accepted.operationId, caller.signal));
-}
-
-function answer(sandboxId: SandboxId, operation: Operation): Resumed {
-  return { ...(operation.result as unknown as Pick<Resumed, 'source' | 'lost'>), sandboxId, operation };
+  return resumedBy(sandboxId, await desk.finished(accepted.operationId, caller.signal));
 }

@@ -9,7 +9,7 @@ import { join } from 'node:path';
 import type { Network, Resources } from '@torpor/protocol';
 import { removeTree } from '../remove-tree.ts';
 import { writing } from '../storage-failure.ts';
-import { givesRawSockets, mistakesNetworkNamespaces } from './binaries/releases.mjs';
+import { givesRawSockets, mistakesNetworkNamespaces, readsUntouchedMemory } from './binaries/releases.mjs';
 import type { RunscBinary } from './binaries/runsc-binaries.ts';
 import type { RootKind, StackedLayer } from './checkpoint-needs.ts';
 import type { Ground } from './ground.ts';
@@ -132,7 +132,11 @@ export async function layOut(ground: Ground, order: MooringOrder, signal: AbortS
 }
 
 export function containerProgram({ program, day }: RunscBinary): NonNullable<Container['runsc']> {
-  return { program, hideNetworkSettings: mistakesNetworkNamespaces(day) };
+  return {
+    program,
+    hideNetworkSettings: mistakesNetworkNamespaces(day),
+    readsUntouchedMemory: readsUntouchedMemory(day),
+  };
 }
 
 /** Gives a berth what the sandbox in it was promised. */

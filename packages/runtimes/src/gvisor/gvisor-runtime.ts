@@ -86,10 +86,12 @@ export class GvisorRuntime implements Runtime {
   /** Containers that were frozen for a snapshot, after which their sandbox goes on. */
   readonly #goingOn = new Set<string>();
 
+  #tellEnded: (instance: Instance) => void = () => {};
+
   constructor(ground: Ground, ahead: Ahead) {
     this.#ground = ground;
     this.#ahead = ahead;
-    this.#limits = new LimitsWatch(ground);
+    this.#limits = new LimitsWatch(ground, (instance) => this.#tellEnded(instance));
     this.#merging = new LayerMerging(ground, (instance, work) => this.#turns.take(instance.sandboxId, work));
   }
 
@@ -215,6 +217,10 @@ export class GvisorRuntime implements Runtime {
       if (bytes !== undefined) taken.push({ instance, ...bytes });
     }
     return taken;
+  }
+
+  onEnded(listener: (instance: Instance) => void): void {
+    this.#tellEnded = listener;
   }
 
   async presync(instance: Instance, signal: AbortSignal): Promise<void> {

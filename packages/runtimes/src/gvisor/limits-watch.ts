@@ -45,8 +45,12 @@ export class LimitsWatch {
   #measuring: Promise<void> = Promise.resolve();
   readonly #looking: Promise<void>;
 
-  constructor(ground: Ground) {
+  readonly #ended: (instance: Instance) => void;
+
+  /** `ended` is told of each sandbox that was ended. */
+  constructor(ground: Ground, ended: (instance: Instance) => void) {
     this.#ground = ground;
+    this.#ended = ended;
     const { clock, place, report } = ground;
     this.#disk = new LayerWatch({
       usage: (id, signal) => this.#usage(id, signal),
@@ -125,6 +129,7 @@ export class LimitsWatch {
     await writeFile(files.paths(instance).ended, JSON.stringify({ why }), { mode: 0o600 });
     this.remove(record);
     await runsc.end(record.container, new AbortController().signal);
+    this.#ended(instance);
     // Who waits for an answer of it hears that there will be none.
     await network.reset(record.container.id);
     report('a sandbox was ended', { ...instance, why });

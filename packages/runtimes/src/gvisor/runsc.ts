@@ -18,7 +18,14 @@ import type { Launcher, ProgramEnd, Running } from './programs/launch.ts';
 import { plainEnvironment } from './programs/plain-environment.ts';
 import { type Remembered, RootDirectory } from './root-directory.ts';
 import { lastLogged, runscFailure, type Verb } from './runsc-failure.ts';
-import { isAlive, KnownSentries, type RunscProcess, runscProcesses, sentryMemory } from './sentries.ts';
+import {
+  isAlive,
+  KnownSentries,
+  type RunscProcess,
+  runscProcesses,
+  type SentryMemory,
+  sentryMemory,
+} from './sentries.ts';
 import { behindVeil } from './veil.ts';
 
 export interface RunscOptions {
@@ -61,6 +68,8 @@ interface ContainerProgram {
   readonly program: string;
   /** Whether its network must be set up where /proc/sys/net is hidden. */
   readonly hideNetworkSettings: boolean;
+  /** Whether a checkpoint takes its time for memory that was reserved and never touched. */
+  readonly readsUntouchedMemory?: boolean;
 }
 
 /** What names a container to the program that commands it. */
@@ -102,6 +111,9 @@ const BOUND: Readonly<Record<Verb, keyof RuntimeSettings>> = {
 };
 
 const LOOK_EVERY_MS = 5;
+const GIB = 1024 ** 3;
+/** What a runsc that reads untouched memory gets through in time. */
+const MOST_RESERVED = 16 * GIB;
 
 /** Inside a container's `logs`. */
 export const LOG_FILES = {
@@ -246,6 +258,7 @@ export class Runsc {
 
   /** Writes the memory image into a directory that has none; the container goes on as it was, paused or running. */
   async checkpoint(container: NamedContainer, image: string, signal: AbortSignal): Promise<void> {
+    if (container.runsc?.readsUntouchedMemory === true) await this.#refuseVast(container);
     const args = [
       'checkpoint',
       '--leave-running',
@@ -265,8 +278,12 @@ export class Runsc {
     return remembered === undefined ? { is: 'absent' } : this.#confirmed(id, remembered);
   }
 
-  /** How much memory its processes have, which is about what an image of it takes; undefined when it cannot be seen. */
+  /** How much memory its processes use, which is about what an image of it takes; undefined when it cannot be seen. */
   async memoryBytes(id: string): Promise<number | undefined> {
+    return (await this.#memoryOf(id))?.usedBytes;
+  }
+
+  async #memoryOf(id: string): Promise<SentryMemory | undefined> {
     const found = await this.glance(id);
     return 'pid' in found ? sentryMemory(found.pid) : undefined;
   }
@@ -457,6 +474,21 @@ export class Runsc {
       signal.throwIfAborted();
       return null;
     });
+  }
+
+  /** A checkpoint that has begun cannot be stopped, and the container stands still until it is written. */
+  async #refuseVast(container: NamedContainer): Promise<void> {
+    const { reservedBytes = 0 } = (await this.#memoryOf(container.id)) ?? {};
+    if (reservedBytes <= MOST_RESERVED) return;
+    const gib = (bytes: number) => Math.round(bytes / GIB);
+    throw new TorporError(
+      'capability_unsupported',
+      `Its programs have reserved ${gib(reservedBytes)} GiB of memory; this runsc can capture ${gib(MOST_RESERVED)} GiB.`,
+      {
+        hint: 'Pause it with mode "files", or install a newer runsc, which captures only the memory that is in use.',
+        details: { container: container.id, reservedBytes },
+      },
+    );
   }
 
   /** Asked for a name it has, runsc answers that it exists, forgets it, and leaves its processes running. */

@@ -72,8 +72,14 @@ export async function isAlive({ pid, startedAt }: RunscProcess): Promise<boolean
 const MEMORY_FILE = '/memfd:runsc-memory (deleted)';
 const BLOCK = 512;
 
+export interface SentryMemory {
+  readonly usedBytes: number;
+  /** With what was reserved and never touched. */
+  readonly reservedBytes: number;
+}
+
 /** What the processes of a sentry have of memory; undefined when it cannot be seen. */
-export async function sentryMemory(pid: number): Promise<number | undefined> {
+export async function sentryMemory(pid: number): Promise<SentryMemory | undefined> {
   const directory = `/proc/${pid}/fd`;
   const names = await readdir(directory).catch(() => []);
   // It is among the first that were opened, and of others there may be thousands.
@@ -81,7 +87,7 @@ export async function sentryMemory(pid: number): Promise<number | undefined> {
     const path = join(directory, name);
     if ((await readlink(path).catch(() => '')) !== MEMORY_FILE) continue;
     return stat(path).then(
-      ({ blocks }) => blocks * BLOCK,
+      ({ blocks, size }) => ({ usedBytes: blocks * BLOCK, reservedBytes: size }),
       () => undefined,
     );
   }

@@ -72,3 +72,12 @@ export function givesRawSockets(day) {
 export function mistakesNetworkNamespaces(day) {
   return !isRecent(day);
 }
+
+/**
+ * Whether a checkpoint looks at every page that a program has reserved, also at those that it never touched. That takes
+ * seconds for each GiB, cannot be stopped, and keeps the sandbox from going on.
+ * @param {number | null} day
+ */
+export function readsUntouchedMemory(day) {
+  return !isRecent(day);
+}

@@ -1,0 +1,89 @@
+/**
+ * Memory images that never come back: their restore takes longer than it may, every time.
+ *
+ * One such restore proves nothing, because the machine may be busy. Two of them, while the restore of another image
+ * succeeded after the first, count as a fault of the image. The count is kept in the checkpoint's row, so that it
+ * survives the server; the successful restores are kept in memory, and a new server waits for one of its own.
+ */
+import { type CheckpointFault, TorporError } from '@torpor/protocol';
+import type { Context } from '../context.ts';
+import type { Clock } from '../ports/clock.ts';
+import type { Checkpoint } from './checkpoint.ts';
+import { recordStartFaultOfMemory } from './health.ts';
+
+const TIMEOUTS_TO_CONCLUDE = 2;
+
+/** When this server last brought the memory of any sandbox back. */
+export class Restores {
+  private readonly clock: Clock;
+  private lastAt = Number.NEGATIVE_INFINITY;
+
+  constructor(clock: Clock) {
+    this.clock = clock;
+  }
+
+  succeeded(): void {
+    this.lastAt = this.clock.now();
+  }
+
+  /** A restore that ended in the same millisecond counts: it ended after the one that timed out. */
+  hasSucceededSince(at: number): boolean {
+    return this.lastAt >= at;
+  }
+}
+
+/** Concludes what the starts so far and the restores of others since allow to conclude, and records it. */
+export async function concludeFromTimeouts(
+  ctx: Context,
+  checkpoint: Checkpoint,
+): Promise<TorporError | undefined> {
+  const known = startFaultOf(checkpoint);
+  if (known === undefined) return undefined;
+  if (known.code !== 'timeout') return asError(checkpoint, known);
+  const times = known.times ?? 1;
+  if (times < TIMEOUTS_TO_CONCLUDE || !ctx.restores.hasSucceededSince(known.foundAt)) return undefined;
+  const fault: CheckpointFault = {
+    ...known,
+    code: 'checkpoint_incompatible',
+    detail: `its memory did not come back in time, ${times} times, while that of other sandboxes did`,
+  };
+  await recordStartFaultOfMemory(ctx, checkpoint, fault);
+  return asError(checkpoint, fault);
+}
+
+/** Counts a start from memory that timed out. Returns the checkpoint as it is known from then on. */
+export async function recordStartTimeout(
+  ctx: Context,
+  checkpoint: Checkpoint,
+  { message: detail }: TorporError,
+): Promise<Checkpoint> {
+  const known = startFaultOf(checkpoint);
+  const fault: CheckpointFault = {
+    part: 'memory',
+    found: 'start',
+    code: known?.code ?? 'timeout',
+    detail: known === undefined || known.code === 'timeout' ? detail : known.detail,
+    foundAt: known?.foundAt ?? ctx.clock.now(),
+    times: (known?.times ?? 0) + 1,
+  };
+  await recordStartFaultOfMemory(ctx, checkpoint, fault);
+  return { ...checkpoint, faults: [...checkpoint.faults.filter((one) => one !== known), fault] };
+}
+
+/** The memory came back: what was held against it was the machine's fault. */
+export async function recordRestored(ctx: Context, checkpoint: Checkpoint): Promise<void> {
+  ctx.restores.succeeded();
+  if (startFaultOf(checkpoint) !== undefined) await recordStartFaultOfMemory(ctx, checkpoint, null);
+}
+
+function startFaultOf({ faults }: Checkpoint): CheckpointFault | undefined {
+  return faults.find(({ found }) => found === 'start');
+}
+
+function asError({ id, location }: Checkpoint, { code, detail }: CheckpointFault): TorporError {
+  return new TorporError(code, `The memory of ${id} cannot be used: ${detail}.`, {
+    checkpointId: id,
+    hint: 'Allow the fallback "files"; the memory is kept with the checkpoint.',
+    details: { location, part: 'memory' },
+  });
+}
