@@ -205,7 +205,7 @@ export const resumeReplySchema = z
     source: sourceSchema,
     lost: z.array(lossSchema),
     /** Better sources that could not be used. Servers before this field do not send it. */
-    skipped: z.array(skippedSchema).default([]),
+    skipped: z.array(skippedSchema).optional(),
   })
   .meta({ id: 'ResumeReply' });
 

@@ -45,7 +45,7 @@ export const define: Define = (command, act) => {
 };
 
 /** What it came back from, and what it came back without. */
-export function startedText(cli: Cli, { sandbox, source, lost, skipped }: ResumeReply): string {
+export function startedText(cli: Cli, { sandbox, source, lost, skipped = [] }: ResumeReply): string {
   const from = source.checkpointId === null ? source.kind : `${source.kind} in ${source.checkpointId}`;
   const without = lost.length > 0 ? cli.io.colors.yellow(`; lost: ${lost.join(', ')}`) : '';
   const instead = skipped.map(({ part, why }) => `\n  ${cli.io.colors.yellow(`${part} not used: ${why}`)}`);
