@@ -132,9 +132,10 @@ describe('settings', () => {
       message:
         'server.heartbeatMs (60000, from TORPOR_SERVER_HEARTBEAT_MS) must be below server.stallMs (60000, from default).',
     });
-    expect((await read(set('engine.operationMs=30s', 'engine.callMs=10s'))).settings.engine.callMs).toBe(
-      10_000,
-    );
+    expect(
+      (await read(set('engine.operationMs=30s', 'engine.callMs=10s', 'engine.captureMs=10s'))).settings.engine
+        .callMs,
+    ).toBe(10_000);
   });
 
   it('have defaults that are in range and do not contradict each other (R113)', () => {
