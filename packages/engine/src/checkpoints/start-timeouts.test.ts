@@ -11,14 +11,19 @@ describe.each(databaseKinds)('a memory image whose restore times out, on %s', (k
   let engine: Engine;
   /** Sandboxes whose memory never comes back. */
   let hanging: Set<SandboxId>;
+  /** Called when a start of one of them has begun. */
+  let hangs: () => void = () => {};
   beforeEach(async () => {
     world = await makeWorld(kind, { settings: { clockJumpMs: Number.POSITIVE_INFINITY } });
     engine = world.engine;
     hanging = new Set();
     const start = world.runtime.start.bind(world.runtime);
     Object.assign(world.runtime, {
-      start: (...args: Parameters<typeof start>) =>
-        args[2] === 'memory' && hanging.has(args[0].sandboxId) ? new Promise(() => {}) : start(...args),
+      start: (...args: Parameters<typeof start>) => {
+        if (args[2] !== 'memory' || !hanging.has(args[0].sandboxId)) return start(...args);
+        hangs();
+        return new Promise(() => {});
+      },
     });
   });
   afterEach(() => world.dispose());
@@ -36,9 +41,13 @@ describe.each(databaseKinds)('a memory image whose restore times out, on %s', (k
   }
   /** Resumes a sandbox whose memory hangs, and lets the start run into its time limit. */
   async function resume(on: Engine, id: SandboxId, request = {}) {
+    const begun = new Promise<void>((resolve) => {
+      hangs = resolve;
+    });
     const resuming = on.resume(caller, id, request).catch((error: TorporError) => error.toBody());
+    // Calls before the start have time limits of their own, which must not run out instead.
+    await begun;
     await world.clock.untilAsleepFor(60_000);
-    await new Promise((resolve) => setImmediate(resolve));
     world.clock.advance(60_000);
     return resuming;
   }
