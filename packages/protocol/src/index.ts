@@ -1,4 +1,5 @@
 export * from './answered-by.ts';
+export * from './awake.ts';
 export * from './builds.ts';
 export * from './capabilities.ts';
 export * from './disk.ts';

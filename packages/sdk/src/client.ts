@@ -9,6 +9,8 @@
  * ```
  */
 import {
+  type AwakeSandbox,
+  awakeSandboxSchema,
   type DiskView,
   diskViewSchema,
   type EventView,
@@ -17,7 +19,9 @@ import {
   fsckReportSchema,
   type Health,
   healthSchema,
+  type PutToSleepReply,
   pageSchema,
+  putToSleepReplySchema,
   type RuntimeView,
   runtimeViewSchema,
   type SandboxId,
@@ -34,7 +38,7 @@ import { JsonCalls, type MutationOptions, type ReadOptions } from './json-calls.
 import { Keys } from './keys.ts';
 import { Operations } from './operations.ts';
 import { Orgs } from './orgs.ts';
-import type { Page, PageOptions } from './pages.ts';
+import { everyItem, type Page, type PageOptions } from './pages.ts';
 import { Sandboxes } from './sandboxes.ts';
 import { Sessions } from './sessions.ts';
 import { Templates } from './templates.ts';
@@ -45,6 +49,7 @@ export interface EventPageOptions extends PageOptions {
   readonly sandboxId?: SandboxId | undefined;
 }
 
+const awakePage = pageSchema(awakeSandboxSchema);
 const runtimePage = pageSchema(runtimeViewSchema);
 const settingPage = pageSchema(settingViewSchema);
 const eventPage = pageSchema(eventViewSchema);
@@ -88,12 +93,24 @@ export class Torpor {
     return (await this.calls.get('/v1/runtimes', runtimePage, options)).items;
   }
 
-  /** What the server runs with, and where each value came from. For service keys. */
+  /** Sandboxes of all organisations that run or are about to. For operator keys. */
+  awake(options: ReadOptions = {}): AsyncGenerator<AwakeSandbox> {
+    return everyItem((cursor) =>
+      this.calls.get('/v1/admin/awake', awakePage, { query: { cursor }, ...options }),
+    );
+  }
+
+  /** Pauses a sandbox of any organisation, before a server is taken down. For operator keys. */
+  putToSleep(id: SandboxId, options: MutationOptions = {}): Promise<PutToSleepReply> {
+    return this.calls.post(`/v1/admin/sandboxes/${id}/pause`, putToSleepReplySchema, {}, options);
+  }
+
   /** Room on the disk of the checkpoints, and how it changed. For operator keys. */
   disk(options: ReadOptions = {}): Promise<DiskView> {
     return this.calls.get('/v1/admin/disk', diskViewSchema, options);
   }
 
+  /** What the server runs with, and where each value came from. For service keys. */
   async settings(options: ReadOptions = {}): Promise<readonly SettingView[]> {
     return (await this.calls.get('/v1/admin/settings', settingPage, options)).items;
   }

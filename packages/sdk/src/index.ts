@@ -1,6 +1,7 @@
 export {
   ANSWERED_BY_HEADER,
   type AnyJobView,
+  type AwakeSandbox,
   type BuildCancelled,
   type BuildDocs,
   type BuildEvent,
@@ -41,6 +42,7 @@ export {
   type PreviewLink,
   type PreviewLinkRequest,
   type ProcessView,
+  type PutToSleepReply,
   type Quotas,
   type Resources,
   type ResumeRequest,

@@ -18,6 +18,7 @@ import { openapiOptions } from './openapi.ts';
 import type { AppParts, RouteParts } from './parts.ts';
 import { portRoutes } from './port-list.ts';
 import { processOutputRoutes } from './process-output.ts';
+import { awakeRoutes } from './routes/awake.ts';
 import { catalogueRoutes } from './routes/catalogue.ts';
 import { checkpointRoutes } from './routes/checkpoints.ts';
 import { diskRoutes } from './routes/disk.ts';
@@ -65,6 +66,7 @@ const ROUTES = [
   healthRoutes,
   fsckRoutes,
   settingRoutes,
+  awakeRoutes,
   diskRoutes,
   buildRoutes,
 ];

@@ -126,10 +126,11 @@ const NAMING: readonly Asked[] = [
   ['GET', '/v1/usage?orgId=default'],
   ['POST', '/v1/admin/fsck', {}],
   ['GET', '/v1/admin/disk'],
+  ['GET', '/v1/admin/awake'],
 ];
 
 /** About all organisations; refused to other keys, which tests of their own show. */
-const OPERATORS_ONLY = ['/metrics', '/v1/admin/disk'];
+const OPERATORS_ONLY = ['/metrics', '/v1/admin/disk', '/v1/admin/awake'];
 
 /** E2B's face: requests about one thing of the default organisation. */
 const E2B: readonly Asked[] = [

@@ -62,7 +62,13 @@ describe('the server of a data directory', { timeout: 60_000 }, () => {
 
   it('goes down with every sandbox asleep, and its directory is destroyed only then', async () => {
     await up();
-    const ids = [(await run('create')).stdout.trim(), (await run('create')).stdout.trim()];
+    await run('org', 'create', 'acme');
+    const { stdout } = await run('keys', 'create', 'first', '--org', 'acme', '--json');
+    const { key } = JSON.parse(stdout) as { readonly key: string };
+    const ids = [
+      (await run('create')).stdout.trim(),
+      (await torpor(['create', '--data-dir', dataDir], { env: { TORPOR_API_KEY: key } })).stdout.trim(),
+    ];
     expect(ids).toEqual([expect.stringMatching(/^sbx_/), expect.stringMatching(/^sbx_/)]);
     expect(await destroy('--yes')).toMatchObject({ code: 1, stderr: expect.stringContaining('is in use') });
 

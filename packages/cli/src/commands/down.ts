@@ -1,4 +1,4 @@
-/** `torpor down`: puts every running sandbox to sleep, and stops the server of this machine. */
+/** `torpor down`: puts every running sandbox of every organisation to sleep, and stops the server of this machine. */
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -19,7 +19,6 @@ const ROUNDS = 3;
 const LOOK_EVERY_MS = 100;
 /** Longer than a server waits for what is under way when it stops. */
 const STOP_MS = 120_000;
-const AWAKE = ['creating', 'running', 'pausing', 'resuming'] as const;
 
 export const define: Define = (command, act) => {
   command.option('--force', 'stop the server although some sandboxes cannot be paused; those go on running');
@@ -63,19 +62,19 @@ async function serverOf(dataDir: string): Promise<number> {
 }
 
 async function pauseAll(cli: Cli): Promise<{ paused: SandboxId[]; unpaused: Unpaused[] }> {
-  const { sandboxes } = await cli.torpor();
+  const torpor = await cli.torpor();
   const paused = new Set<SandboxId>();
   const unpaused = new Map<SandboxId, string>();
   for (let round = 0; round < ROUNDS; round++) {
     unpaused.clear();
     const awake: SandboxId[] = [];
-    for await (const { id } of sandboxes.list({ state: AWAKE, signal: cli.signal })) awake.push(id);
+    for await (const { id } of torpor.awake({ signal: cli.signal })) awake.push(id);
     for (const [index, id] of awake.entries()) {
       const words = `Putting ${id} to sleep (${index + 1} of ${awake.length})…`;
-      await cli.during(words, sandboxes.pause(id, {}, { signal: cli.signal })).then(
-        ({ checkpoint }) => {
+      await cli.during(words, torpor.putToSleep(id, { signal: cli.signal })).then(
+        ({ checkpointId }) => {
           paused.add(id);
-          if (!cli.json) cli.line(`${id} sleeps in ${checkpoint.id} (${index + 1} of ${awake.length})`);
+          if (!cli.json) cli.line(`${id} sleeps in ${checkpointId} (${index + 1} of ${awake.length})`);
         },
         async (thrown: unknown) => {
           cli.signal.throwIfAborted();

@@ -1,0 +1,11 @@
+/** What an operator who takes a server down has to know of sandboxes of all organisations. */
+import { z } from 'zod';
+import { idSchema } from './ids.ts';
+
+export const awakeSandboxSchema = z
+  .object({ id: idSchema('sbx'), org: z.string() })
+  .meta({ id: 'AwakeSandbox' });
+export type AwakeSandbox = z.infer<typeof awakeSandboxSchema>;
+
+export const putToSleepReplySchema = z.object({ checkpointId: idSchema('ckpt') });
+export type PutToSleepReply = z.infer<typeof putToSleepReplySchema>;
