@@ -9,8 +9,9 @@
  *                 version   as the program calls itself
  * ```
  */
-import { copyFile, link, mkdir, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
+import { copyFile, link, mkdir, open, readdir, readFile, rename, rm } from 'node:fs/promises';
 import { join } from 'node:path';
+import { writeWhole } from '../../durable.ts';
 import { writing } from '../../storage-failure.ts';
 import { runscBuild } from '../runsc-version.ts';
 import { MACHINE_WIDE } from './build.mjs';
@@ -98,8 +99,10 @@ export class RunscBinaries {
       const arriving = join(place, 'arriving');
       await rm(arriving, { force: true });
       await duplicate(program, arriving);
+      await syncFile(arriving);
       await rename(arriving, join(place, 'runsc'));
-      await writeFile(join(place, 'version'), version);
+      // Last: a version beside the program says that the program is whole, also after a loss of power.
+      await writeWhole(join(place, 'version'), version);
     });
     return this.#remember(digest, version);
   }
@@ -116,4 +119,13 @@ async function duplicate(program: string, to: string): Promise<void> {
   const copy = () => copyFile(program, to);
   if (program.startsWith(`${MACHINE_WIDE}/`)) await link(program, to).catch(copy);
   else await copy();
+}
+
+async function syncFile(path: string): Promise<void> {
+  const file = await open(path, 'r');
+  try {
+    await file.sync();
+  } finally {
+    await file.close();
+  }
 }
