@@ -207,7 +207,8 @@ describe('the server from the command line', () => {
         env: { ...env, PATH: path },
       });
       expect([broken.code, broken.stderr]).toEqual([15, expect.stringContaining('vanished')]);
-      expect((await run('template')).stdout).not.toContain('x ');
+      const { items } = await json<{ items: { name: string }[] }>('template');
+      expect(items.map(({ name }) => name)).not.toContain('x');
     } finally {
       await rm(place, { recursive: true });
     }
