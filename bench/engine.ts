@@ -11,15 +11,13 @@
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { migrate, openPostgres, openSqlite } from '@torpor/database';
 import {
   type Database,
   DEFAULT_SETTINGS,
   Engine,
-  migrate,
   noFaults,
   openGate,
-  openPostgres,
-  openSqlite,
   randomIds,
   systemClock,
 } from '@torpor/engine';

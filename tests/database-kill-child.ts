@@ -5,8 +5,8 @@
  */
 import { writeSync } from 'node:fs';
 import { join } from 'node:path';
-import { claimDataDirectory } from '../packages/engine/src/database/data-directory.ts';
-import { openSqlite } from '../packages/engine/src/database/sqlite.ts';
+import { claimDataDirectory } from '../packages/database/src/data-directory.ts';
+import { openSqlite } from '../packages/database/src/sqlite.ts';
 
 const [directory = '', round = ''] = process.argv.slice(2);
 const WRITERS = 4;

@@ -11,8 +11,8 @@ import { createInterface } from 'node:readline';
 import type { Readable } from 'node:stream';
 import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { claimDataDirectory } from '../packages/engine/src/database/data-directory.ts';
-import { openSqlite } from '../packages/engine/src/database/sqlite.ts';
+import { claimDataDirectory } from '../packages/database/src/data-directory.ts';
+import { openSqlite } from '../packages/database/src/sqlite.ts';
 
 const CHILD = fileURLToPath(new URL('./database-kill-child.ts', import.meta.url));
 const ROUNDS = 50;

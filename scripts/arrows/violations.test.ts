@@ -103,7 +103,18 @@ describe('test code', () => {
     expect(findViolations(root)).toEqual([]);
   });
 
-  it('may not use what nobody declared', () => {
+  it('may use packages of ours that only its devDependencies name', () => {
+    writePackage('database', { dependencies: { '@torpor/engine': '0.1.0' } });
+    writePackage('engine', { devDependencies: { '@torpor/database': '0.1.0' } });
+    write('packages/engine/src/a.test.ts', `import '@torpor/database';`);
+    write('packages/engine/src/a.ts', `import '@torpor/database';`);
+
+    expect(findViolations(root)).toEqual([
+      `packages/engine/src/a.ts:1  imports '@torpor/database'; engine may import only protocol`,
+    ]);
+  });
+
+  it('may not use a package that is not declared', () => {
     write('packages/engine/src/a.test.ts', `import 'left-pad';`);
 
     expect(findViolations(root)).toEqual([

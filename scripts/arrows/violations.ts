@@ -71,6 +71,7 @@ function wrongWithArrow(
 ): string | undefined {
   const target = packages.find((one) => one.name === name)?.folder;
   if (target === undefined && !name.startsWith('@torpor/')) return undefined;
+  if (target !== undefined && isTestCode(file) && from.devDependencies.has(name)) return undefined;
   const allowed = ALLOWED[from.folder] ?? [];
   if (target === undefined || !allowed.includes(target)) {
     const list = allowed.length === 0 ? 'none of our packages' : `only ${allowed.join(', ')}`;

@@ -23,8 +23,8 @@ import {
 } from 'node:fs';
 import { homedir, tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
-import { MACHINE_WIDE } from '../../packages/runtimes/src/gvisor/binaries/build.mjs';
-import { dayOf, isUsable } from '../../packages/runtimes/src/gvisor/binaries/releases.mjs';
+import { MACHINE_WIDE } from '../../packages/runtime-gvisor/src/binaries/build.mjs';
+import { dayOf, isUsable } from '../../packages/runtime-gvisor/src/binaries/releases.mjs';
 import { commandOnPath } from './command-on-path.mjs';
 
 /** The first that has it: the machine's own release may be older than either, for the program is static. */

@@ -10,7 +10,7 @@ import {
   buildRunsc,
   obstacleToBuilding,
   pinnedProgram,
-} from '../../packages/runtimes/src/gvisor/binaries/build.mjs';
+} from '../../packages/runtime-gvisor/src/binaries/build.mjs';
 import { commandOnPath } from './command-on-path.mjs';
 import { findPostgres } from './postgresql.mjs';
 import { fetchRunsc, hasUsableRunsc, KEYRING } from './runsc.mjs';

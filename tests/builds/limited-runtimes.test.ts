@@ -2,7 +2,7 @@ import { createServer } from 'node:net';
 import { bundleAgent } from '@torpor/agent';
 import { noFaults, type Runtime } from '@torpor/engine';
 import type { Capabilities } from '@torpor/protocol';
-import { processRuntime } from '@torpor/runtimes';
+import { processRuntime } from '@torpor/runtime-process';
 import { type BuildEvent, type JobId, Torpor } from '@torpor/sdk';
 import { openLog, type RunningServer, readConfig, startServer } from '@torpor/server';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';

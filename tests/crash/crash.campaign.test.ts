@@ -1,6 +1,6 @@
 import { FAULT_POINTS, FAULT_POINTS_BY_START, type FaultPoint } from '@torpor/engine';
 import { afterEach, beforeEach, describe, it } from 'vitest';
-import { whyNoGvisor } from '../../packages/runtimes/testing/gvisor-world.ts';
+import { whyNoGvisor } from '../../packages/runtime-gvisor/testing/gvisor-world.ts';
 import { type CrashedRuntime, crashAt } from './campaign.ts';
 import { makeDataDir } from './torpor-process.ts';
 

@@ -1,6 +1,6 @@
 import { FAULT_POINTS, type FaultPoint } from '@torpor/engine';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { whyNoGvisor } from '../../packages/runtimes/testing/gvisor-world.ts';
+import { whyNoGvisor } from '../../packages/runtime-gvisor/testing/gvisor-world.ts';
 import { crashAt } from './campaign.ts';
 import { makeDataDir } from './torpor-process.ts';
 

@@ -1,6 +1,6 @@
 import { Sandbox } from '@torpor/sdk';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { whyNoGvisor } from '../../packages/runtimes/testing/gvisor-world.ts';
+import { whyNoGvisor } from '../../packages/runtime-gvisor/testing/gvisor-world.ts';
 import { ALL, follow, GOALS, sandboxOf, untilAsleep, visit } from '../builds/whole-build.ts';
 import { makeDataDir, startTorpor, type TorporProcess } from '../crash/torpor-process.ts';
 import { type E2bServer, e2bServer } from './e2b-server.ts';

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { whyNoGvisor } from '../../packages/runtimes/testing/gvisor-world.ts';
+import { whyNoGvisor } from '../../packages/runtime-gvisor/testing/gvisor-world.ts';
 import { e2bServer, runProgram } from './e2b-server.ts';
 
 const noGvisor = await whyNoGvisor();

@@ -1,6 +1,6 @@
 import { Sandbox } from 'e2b';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { whyNoGvisor } from '../../packages/runtimes/testing/gvisor-world.ts';
+import { whyNoGvisor } from '../../packages/runtime-gvisor/testing/gvisor-world.ts';
 import { type E2bServer, e2bServer, optionsOf, runProgram } from './e2b-server.ts';
 
 const noGvisor = await whyNoGvisor();

@@ -6,10 +6,11 @@ import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
-import { type Instance, openDirectoryStore, systemClock } from '@torpor/engine';
+import { openDirectoryStore } from '@torpor/checkpoint-store';
+import { type Instance, systemClock } from '@torpor/engine';
 import { listedInstances, type RuntimeUnderTest, unhurried } from '@torpor/engine/testing';
 import { type AgentClient, connectAgent } from '@torpor/envd';
-import { e2bRuntime, type OpenedE2bRuntime } from '@torpor/runtimes/e2b';
+import { e2bRuntime, type OpenedE2bRuntime } from '@torpor/runtime-e2b';
 import { Sandbox } from 'e2b';
 import { type E2bServer, e2bServer, optionsOf } from './e2b-server.ts';
 

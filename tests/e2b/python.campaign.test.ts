@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, describe, expect, it } from 'vitest';
-import { whyNoGvisor } from '../../packages/runtimes/testing/gvisor-world.ts';
+import { whyNoGvisor } from '../../packages/runtime-gvisor/testing/gvisor-world.ts';
 import { e2bServer } from './e2b-server.ts';
 
 const run = promisify(execFile);

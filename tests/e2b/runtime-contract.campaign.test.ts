@@ -1,6 +1,6 @@
 import { describeRuntimeContract } from '@torpor/engine/testing';
 import { afterAll, beforeAll, describe } from 'vitest';
-import { whyNoGvisor } from '../../packages/runtimes/testing/gvisor-world.ts';
+import { whyNoGvisor } from '../../packages/runtime-gvisor/testing/gvisor-world.ts';
 import { type ProviderWorld, providerWorld } from './provider-world.ts';
 
 const providers = (await whyNoGvisor()) === null ? (['process', 'gvisor'] as const) : (['process'] as const);

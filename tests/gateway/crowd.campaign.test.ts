@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { whyNoGvisor } from '../../packages/runtimes/testing/gvisor-world.ts';
+import { whyNoGvisor } from '../../packages/runtime-gvisor/testing/gvisor-world.ts';
 import { makeDataDir, startTorpor } from '../crash/torpor-process.ts';
 import { firstRequests } from './crowd.ts';
 

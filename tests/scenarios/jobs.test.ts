@@ -1,7 +1,7 @@
 import type { JobId, TrackedJobView } from '@torpor/protocol';
 import { Sandbox, type Torpor } from '@torpor/sdk';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { whyNoGvisor } from '../../packages/runtimes/testing/gvisor-world.ts';
+import { whyNoGvisor } from '../../packages/runtime-gvisor/testing/gvisor-world.ts';
 import { makeDataDir, startTorpor } from '../crash/torpor-process.ts';
 
 const QUIET = { TORPOR_LOG_LEVEL: 'error' };

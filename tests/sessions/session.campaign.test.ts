@@ -1,6 +1,6 @@
 import { SESSION_POINTS } from '@torpor/sessions';
 import { describe, expect, it } from 'vitest';
-import { whyNoGvisor } from '../../packages/runtimes/testing/gvisor-world.ts';
+import { whyNoGvisor } from '../../packages/runtime-gvisor/testing/gvisor-world.ts';
 import { makeDataDir, startTorpor } from '../crash/torpor-process.ts';
 import { e2bServer } from '../e2b/e2b-server.ts';
 import { breakableWay } from '../sdk/breakable-way.ts';

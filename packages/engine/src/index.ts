@@ -1,9 +1,4 @@
-export { openDirectoryStore } from './checkpoint-store/directory.ts';
 export type { Report } from './context.ts';
-export { claimDataDirectory } from './database/data-directory.ts';
-export { migrate } from './database/migrate.ts';
-export { openPostgres } from './database/postgres.ts';
-export { openSqlite } from './database/sqlite.ts';
 export { DiskReserve } from './disk/reserve.ts';
 export type { DiskState } from './disk/watch.ts';
 export type { EngineParts } from './engine.ts';

@@ -13,12 +13,18 @@ import { constants } from 'node:fs';
 import { access, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import {
+  type MigratableDatabase,
+  migrate,
+  OUR_MIGRATIONS,
+  openPostgres,
+  openSqlite,
+  type PostgresOptions,
+  readMigrations,
+  type SqliteOptions,
+} from '@torpor/database';
 import pg from 'pg';
 import { inject } from 'vitest';
-import { type MigratableDatabase, migrate } from '../src/database/migrate.ts';
-import { OUR_MIGRATIONS, readMigrations } from '../src/database/migration-files.ts';
-import { openPostgres, type PostgresOptions } from '../src/database/postgres.ts';
-import { openSqlite, type SqliteOptions } from '../src/database/sqlite.ts';
 
 export type DatabaseKind = MigratableDatabase['dialect'];
 

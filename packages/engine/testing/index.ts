@@ -1,4 +1,4 @@
-export * from './database-contract.ts';
+export * from './failure-of.ts';
 export * from './fake-processes.ts';
 export * from './faulty-runtime.ts';
 export * from './fresh-database.ts';

@@ -14,7 +14,7 @@ import type {
   StartSpec,
 } from '../src/ports/runtime.ts';
 import { builtInOrder } from '../src/templates/built-in.ts';
-import { failureOf } from './small-checkpoint.ts';
+import { failureOf } from './failure-of.ts';
 
 export { builtInOrder, failureOf };
 

@@ -1,7 +1,7 @@
 import { appendFile, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { openDirectoryStore } from '../src/checkpoint-store/directory.ts';
+import { openDirectoryStore } from '@torpor/checkpoint-store';
 import type { Runtime } from '../src/ports/runtime.ts';
 import { MemoryRuntime, runtimeWithoutPause } from './memory-runtime.ts';
 import { ProviderRuntime } from './provider-runtime.ts';

@@ -3,9 +3,10 @@ import { execFile } from 'node:child_process';
 import { access, readdir, readFile, realpath, rmdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
-import { claimDataDirectory, openPostgres, openSqlite, type Queryable } from '@torpor/engine';
+import { claimDataDirectory, openPostgres, openSqlite } from '@torpor/database';
+import type { Queryable } from '@torpor/engine';
 import { TorporError } from '@torpor/protocol';
-import { clearMachine, mountsOnHost, runningContainers } from '@torpor/runtimes';
+import { clearMachine, mountsOnHost, runningContainers } from '@torpor/runtime-gvisor';
 
 const run = promisify(execFile);
 

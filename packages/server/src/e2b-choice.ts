@@ -1,8 +1,8 @@
 /** The runtime at a provider, from what its operator has set in the environment; E2B's own names count too. */
 import type { Clock, Report } from '@torpor/engine';
 import { TorporError } from '@torpor/protocol';
-import type { RuntimeSettings } from '@torpor/runtimes';
-import type { OpenedE2bRuntime } from '@torpor/runtimes/e2b';
+import type { OpenedE2bRuntime } from '@torpor/runtime-e2b';
+import type { RuntimeSettings } from '@torpor/runtime-shared';
 
 export async function openE2b(
   parts: {
@@ -21,7 +21,7 @@ export async function openE2b(
     });
   }
   // Heavy, and of no use to anybody else.
-  const { e2bRuntime } = await import('@torpor/runtimes/e2b');
+  const { e2bRuntime } = await import('@torpor/runtime-e2b');
   return e2bRuntime({
     apiKey,
     apiUrl: of('E2B_API_URL'),

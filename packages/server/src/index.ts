@@ -1,4 +1,4 @@
-export { type HostCheck, hostChecks, mountNamespaceOf } from '@torpor/runtimes';
+export { type HostCheck, hostChecks, mountNamespaceOf } from '@torpor/runtime-gvisor';
 export { type App, buildApp } from './app.ts';
 export { readConfig, type ServerConfig } from './config.ts';
 export { destroyDataDirectory, requireDataDirectory } from './destroy.ts';

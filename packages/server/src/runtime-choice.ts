@@ -7,13 +7,12 @@ import { TorporError } from '@torpor/protocol';
 import {
   beginRunscUpgrade,
   gvisorRuntime,
-  PROCESS_LIMITS,
   probeGvisor,
-  processRuntime,
   type RunningUpgrade,
-  type RuntimeSettings,
   type UpgradeOptions,
-} from '@torpor/runtimes';
+} from '@torpor/runtime-gvisor';
+import { PROCESS_LIMITS, processRuntime } from '@torpor/runtime-process';
+import type { RuntimeSettings } from '@torpor/runtime-shared';
 import type { ServerConfig } from './config.ts';
 import { openE2b } from './e2b-choice.ts';
 import { isLoopbackHost } from './http/loopback.ts';

@@ -3,18 +3,9 @@ import { randomBytes } from 'node:crypto';
 import { hostname } from 'node:os';
 import { join } from 'node:path';
 import type { BuildContext } from '@torpor/builds';
-import {
-  claimDataDirectory,
-  DiskReserve,
-  Engine,
-  type FaultPoints,
-  migrate,
-  openDirectoryStore,
-  openPostgres,
-  openSqlite,
-  randomIds,
-  systemClock,
-} from '@torpor/engine';
+import { openDirectoryStore } from '@torpor/checkpoint-store';
+import { claimDataDirectory, migrate, openPostgres, openSqlite } from '@torpor/database';
+import { DiskReserve, Engine, type FaultPoints, randomIds, systemClock } from '@torpor/engine';
 import { type LocalCertificate, localCertificate } from '@torpor/gateway';
 import { type Capabilities, TorporError } from '@torpor/protocol';
 import { Sessions } from '@torpor/sessions';

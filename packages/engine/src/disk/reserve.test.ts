@@ -1,10 +1,9 @@
 import { mkdtemp, open, rm, stat, statfs } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { migrate, openSqlite } from '@torpor/database';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { canMount, withSmallDisk } from '../../testing/mounts.ts';
-import { migrate } from '../database/migrate.ts';
-import { openSqlite } from '../database/sqlite.ts';
 import { DiskReserve } from './reserve.ts';
 
 const MIB = 1024 ** 2;

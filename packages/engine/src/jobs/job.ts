@@ -10,7 +10,7 @@ import {
   type TrackedJobKind,
   type TrackedJobView,
 } from '@torpor/protocol';
-import { valueMarks } from '../database/value-marks.ts';
+import { valueMarks } from '../ledger/value-marks.ts';
 import type { Queryable, Row, SqlValue, Transaction } from '../ports/database.ts';
 
 export interface TrackedJob {

@@ -1,10 +1,9 @@
 import { copyFile, mkdtemp, readdir, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { migrate, OUR_MIGRATIONS } from '@torpor/database';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { databaseKinds, type FreshDatabase, freshDatabase } from '../../testing/fresh-database.ts';
-import { migrate } from '../database/migrate.ts';
-import { OUR_MIGRATIONS } from '../database/migration-files.ts';
 import { allJobs } from './job.ts';
 
 const SERVICES = '[{"name":"web","command":"serve","cwd":"/app"},{"name":"worker","command":"work"}]';

@@ -7,9 +7,9 @@ import type {
   OperationId,
   SandboxState,
 } from '@torpor/protocol';
-import { valueMarks } from '../database/value-marks.ts';
 import type { SqlValue, Transaction } from '../ports/database.ts';
 import type { Sandbox } from '../sandbox.ts';
+import { valueMarks } from './value-marks.ts';
 
 export interface Line<T extends EventType = EventType> {
   readonly id: EventId;

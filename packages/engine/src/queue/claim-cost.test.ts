@@ -3,9 +3,9 @@
  * what it reads, not by a clock.
  */
 import { DatabaseSync } from 'node:sqlite';
+import { writeFor } from '@torpor/database';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { databaseKinds, type FreshDatabase, freshDatabase } from '../../testing/fresh-database.ts';
-import { writeFor } from '../database/dialect.ts';
 import type { Database, SqlValue } from '../ports/database.ts';
 import { claim } from './claim.ts';
 

@@ -22,7 +22,7 @@ import {
   type Service,
   TorporError,
 } from '@torpor/protocol';
-import { declaredPort, type RuntimeSettings, startServices } from '@torpor/runtimes';
+import { declaredPort, type RuntimeSettings, startServices } from '@torpor/runtime-shared';
 import { fromAgent } from '../sandbox/agent-failure.ts';
 import { connect } from '../sandbox/awake.ts';
 import { runCommand } from '../sandbox/command.ts';

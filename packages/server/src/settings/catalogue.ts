@@ -8,7 +8,7 @@ import {
 import { ENGINE_SETTING_ORDER, ENGINE_SETTINGS } from '@torpor/engine';
 import { GATEWAY_SETTING_ORDER, GATEWAY_SETTINGS } from '@torpor/gateway';
 import { defaultsOf, type Setting, type SettingTable, type SettingValues } from '@torpor/protocol';
-import { RUNTIME_SETTING_ORDER, RUNTIME_SETTINGS } from '@torpor/runtimes';
+import { RUNTIME_SETTING_ORDER, RUNTIME_SETTINGS } from '@torpor/runtime-shared';
 import { SESSION_SETTING_ORDER, SESSION_SETTINGS } from '@torpor/sessions';
 import { SERVER_SETTING_ORDER, SERVER_SETTINGS } from '../settings.ts';
 

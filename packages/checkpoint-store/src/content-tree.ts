@@ -1,0 +1,153 @@
+/**
+ * The content of a checkpoint as a list: every file, directory, symlink and odd node under a directory.
+ * Nothing is followed and nothing but a regular file is ever opened, because a guest chose what is here.
+ *
+ * Every entry is listed by itself: on the 2-core machine it was measured on, 10,000 files are listed in
+ * about a quarter of a second, so that `inspect` needs no summary of them.
+ */
+import type { BigIntStats } from 'node:fs';
+import { type ContentSelection, isSelected, type ManifestEntry } from '@torpor/engine';
+import { forEachBounded } from '@torpor/host';
+import { syncDirectory, syncFile } from './durable.ts';
+import { nameToText } from './entry-name.ts';
+import { type Place, reading, writing } from './storage-error.ts';
+import type { StoreFs } from './store-fs.ts';
+
+/** More calls at once only queue for Node's few file system threads. */
+const CALLS_AT_ONCE = 32;
+
+export interface ContentNode {
+  readonly entry: ManifestEntry;
+  /** In bytes, since the name may not be text. */
+  readonly path: Buffer;
+  readonly stats: BigIntStats;
+}
+
+/** Sorted by path, as manifests are. What is not selected is not even walked through. */
+export async function listContent(
+  fs: StoreFs,
+  content: string,
+  place: Place,
+  signal?: AbortSignal,
+  selection?: ContentSelection,
+): Promise<ContentNode[]> {
+  let nodes: ContentNode[] = [];
+  let level: Directory[] = [{ path: Buffer.from(content), text: '' }];
+  while (level.length > 0) {
+    const children = (await childrenOf(fs, level, place, signal)).filter(({ text }) =>
+      isSelected(text, selection),
+    );
+    const found = await nodesOf(fs, children, place, signal);
+    nodes = nodes.concat(found);
+    level = found
+      .filter((node) => node.entry.type === 'directory')
+      .map((node) => ({ path: node.path, text: `${node.entry.path}/` }));
+  }
+  return nodes.sort((a, b) => (a.entry.path < b.entry.path ? -1 : 1));
+}
+
+/**
+ * Makes all of it durable. The order is files, then directories from the deepest up; none of it counts
+ * before the rename that seals, which comes after all of it.
+ */
+export async function syncContent(
+  fs: StoreFs,
+  content: string,
+  nodes: readonly ContentNode[],
+  place: Place,
+  signal?: AbortSignal,
+): Promise<void> {
+  const sync = ({ entry, path }: ContentNode) =>
+    writing({ ...place, entry: entry.path }, path.toString(), () =>
+      entry.type === 'directory' ? syncDirectory(fs, path) : syncFile(fs, path),
+    );
+  const files = nodes.filter((node) => node.entry.type === 'file');
+  await forEachBounded(files, CALLS_AT_ONCE, sync, signal);
+  // A path sorts before the paths below it.
+  const directories = nodes.filter((node) => node.entry.type === 'directory').reverse();
+  await forEachBounded(directories, CALLS_AT_ONCE, sync, signal);
+  await writing(place, content, () => syncDirectory(fs, content));
+}
+
+/** Allocated blocks, which for a sparse file are fewer than its size; each inode once. */
+export function allocatedBytes(nodes: readonly ContentNode[]): number {
+  const seen = new Set<string>();
+  let bytes = 0n;
+  for (const { entry, stats } of nodes) {
+    if (entry.type !== 'directory' && stats.nlink > 1n) {
+      const inode = `${stats.dev}:${stats.ino}`;
+      if (seen.has(inode)) continue;
+      seen.add(inode);
+    }
+    bytes += stats.blocks * 512n;
+  }
+  return Number(bytes);
+}
+
+interface Directory {
+  readonly path: Buffer;
+  /** What the names in it start with: empty, or ending in `/`. */
+  readonly text: string;
+}
+
+interface Child {
+  readonly path: Buffer;
+  readonly text: string;
+}
+
+async function childrenOf(
+  fs: StoreFs,
+  directories: readonly Directory[],
+  place: Place,
+  signal?: AbortSignal,
+): Promise<Child[]> {
+  const children: Child[] = [];
+  await forEachBounded(
+    directories,
+    CALLS_AT_ONCE,
+    async ({ path, text }) => {
+      const at = text === '' ? place : { ...place, entry: text.slice(0, -1) };
+      const names = await reading(at, () => fs.readdir(path, { encoding: 'buffer' }));
+      for (const name of names) {
+        children.push({ path: Buffer.concat([path, SLASH, name]), text: text + nameToText(name) });
+      }
+    },
+    signal,
+  );
+  return children;
+}
+
+async function nodesOf(
+  fs: StoreFs,
+  children: readonly Child[],
+  place: Place,
+  signal?: AbortSignal,
+): Promise<ContentNode[]> {
+  const nodes: ContentNode[] = [];
+  await forEachBounded(
+    children,
+    CALLS_AT_ONCE,
+    async (child) => {
+      nodes.push(await reading({ ...place, entry: child.text }, () => nodeOf(fs, child)));
+    },
+    signal,
+  );
+  return nodes;
+}
+
+async function nodeOf(fs: StoreFs, { path, text }: Child): Promise<ContentNode> {
+  const stats = await fs.lstat(path, { bigint: true });
+  const type = typeOf(stats);
+  const bytes = type === 'file' ? Number(stats.size) : 0;
+  if (type !== 'symlink') return { entry: { path: text, type, bytes }, path, stats };
+  const target = nameToText(await fs.readlink(path, { encoding: 'buffer' }));
+  return { entry: { path: text, type, bytes, target }, path, stats };
+}
+
+function typeOf(stats: BigIntStats): ManifestEntry['type'] {
+  if (stats.isFile()) return 'file';
+  if (stats.isDirectory()) return 'directory';
+  return stats.isSymbolicLink() ? 'symlink' : 'other';
+}
+
+const SLASH = Buffer.from('/');

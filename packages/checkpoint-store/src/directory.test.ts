@@ -1,0 +1,232 @@
+import { renameSync } from 'node:fs';
+import * as files from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
+import { failureOf } from '@torpor/engine/testing';
+import type { CheckpointId } from '@torpor/protocol';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import {
+  type CheckpointStoreSubject,
+  checkpointStoreContract,
+} from '../testing/checkpoint-store-contract.ts';
+import { errno, FailingFs } from '../testing/failing-store-fs.ts';
+import { fill, listed, manifestFor, newCheckpointId, sealSmall } from '../testing/small-checkpoint.ts';
+import { openDirectoryStore } from './directory.ts';
+
+async function temporaryRoot(): Promise<string> {
+  return files.mkdtemp(join(tmpdir(), 'checkpoint-store-'));
+}
+
+checkpointStoreContract('directory', async (): Promise<CheckpointStoreSubject> => {
+  const root = await temporaryRoot();
+  const at = (id: CheckpointId, ...names: string[]) => join(root, 'sealed', id, ...names);
+  const edit = async (path: string, change: (text: string) => string) => {
+    await files.writeFile(path, change(await files.readFile(path, 'utf8')));
+  };
+  return {
+    open: () => openDirectoryStore({ root }),
+    damage: {
+      replaceEntry: (id, entry, content) => files.writeFile(at(id, 'content', entry), content),
+      deleteEntry: (id, entry) => files.rm(at(id, 'content', entry), { recursive: true }),
+      addEntry: (id, entry) => files.writeFile(at(id, 'content', entry), ''),
+      editManifest: (id, change) => edit(at(id, 'manifest.json'), change),
+      deleteManifest: (id) => files.rm(at(id, 'manifest.json')),
+      editDigests: (id, change) => edit(at(id, 'digests.json'), change),
+      deleteCheckpoint: (id) => files.rm(at(id), { recursive: true }),
+    },
+    close: () => files.rm(root, { recursive: true, force: true }),
+  };
+});
+
+describe('directory store', () => {
+  let root: string;
+  let id: CheckpointId;
+  beforeEach(async () => {
+    root = join(await temporaryRoot(), 'made', 'here');
+    id = newCheckpointId();
+  });
+  afterEach(() => files.rm(dirname(dirname(root)), { recursive: true, force: true }));
+
+  it('keeps everything from other users of the machine', async () => {
+    const store = await openDirectoryStore({ root });
+    const staging = await store.stage(id);
+    for (const path of [root, join(root, 'sealed'), dirname(staging.path), staging.path]) {
+      expect((await files.stat(path)).mode & 0o777).toBe(0o700);
+    }
+  });
+
+  it('does not take a store that is not mounted for one that lost its checkpoints (R92)', async () => {
+    const store = await openDirectoryStore({ root });
+    await sealSmall(store, id);
+    await files.rename(root, `${root}-elsewhere`);
+    await files.mkdir(root);
+    for (const call of [() => store.read(id), () => store.inspect(id), () => store.verify(id)]) {
+      expect(await failureOf(call())).toMatchObject({ code: 'checkpoint_unreadable', checkpointId: id });
+    }
+    expect((await failureOf(listed(store))).code).toBe('checkpoint_unreadable');
+  });
+
+  it('does not take a store that goes away in the middle for a loss either (R92)', async () => {
+    await sealSmall(await openDirectoryStore({ root }), id);
+    const failing = new FailingFs((call) => {
+      if (call.name === 'readdir') renameSync(root, `${root}-elsewhere`);
+      return undefined;
+    });
+    const store = await openDirectoryStore({ root, fs: failing.fs });
+    expect(await failureOf(store.inspect(id))).toMatchObject({
+      code: 'checkpoint_unreadable',
+      checkpointId: id,
+    });
+  });
+
+  it('refuses a checkpoint that was moved to another id', async () => {
+    const store = await openDirectoryStore({ root });
+    const other = newCheckpointId();
+    await sealSmall(store, other);
+    await files.rename(join(root, 'sealed', other), join(root, 'sealed', id));
+    expect(await failureOf(store.read(id))).toMatchObject({ code: 'checkpoint_corrupt', checkpointId: id });
+  });
+
+  it('refuses digests that were brought from another checkpoint', async () => {
+    const store = await openDirectoryStore({ root });
+    const other = newCheckpointId();
+    for (const each of [id, other]) {
+      await sealSmall(store, each);
+      await store.verify(each);
+    }
+    await files.copyFile(
+      join(root, 'sealed', other, 'digests.json'),
+      join(root, 'sealed', id, 'digests.json'),
+    );
+    expect((await failureOf(store.verify(id))).code).toBe('checkpoint_corrupt');
+  });
+
+  it('says when a record is of a newer version than it knows', async () => {
+    const store = await openDirectoryStore({ root });
+    await sealSmall(store, id);
+    await files.writeFile(join(root, 'sealed', id, 'seal.json'), '{"version":2}');
+    expect(await failureOf(store.read(id))).toMatchObject({ code: 'version_unsupported', checkpointId: id });
+  });
+
+  it.each([
+    '',
+    'null',
+    '{',
+    '[]',
+    '{"version":1}',
+    '{"version":1,"manifest":{"bytes":"1"}}',
+    'x'.repeat(5000),
+  ])('does not believe the seal record %j', async (text) => {
+    const store = await openDirectoryStore({ root });
+    await sealSmall(store, id);
+    await files.writeFile(join(root, 'sealed', id, 'seal.json'), text);
+    const details = { record: 'seal.json', damage: 'record' };
+    expect(await failureOf(store.read(id))).toMatchObject({ code: 'checkpoint_corrupt', details });
+  });
+
+  it('does not take a file into memory that is too large to be a seal record', async () => {
+    await sealSmall(await openDirectoryStore({ root }), id);
+    await files.truncate(join(root, 'sealed', id, 'seal.json'), 5000);
+    const watched = new FailingFs();
+    const store = await openDirectoryStore({ root, fs: watched.fs });
+    expect((await failureOf(store.read(id))).code).toBe('checkpoint_corrupt');
+    expect(watched.calls.map((call) => call.name)).not.toContain('file.readFile');
+  });
+
+  it.each([
+    ['a symlink to an equal file', (path: string) => files.symlink('dir/b.txt', path), 'type'],
+    ['a directory', (path: string) => files.mkdir(path), 'type'],
+  ])('finds %s in the place of a file', async (_, make, damage) => {
+    const store = await openDirectoryStore({ root });
+    await sealSmall(store, id);
+    const path = join(store.path(id), 'a.txt');
+    await files.rm(path);
+    await make(path);
+    const details = { entry: 'a.txt', damage };
+    expect(await failureOf(store.inspect(id))).toMatchObject({ code: 'checkpoint_corrupt', details });
+  });
+
+  it('finds a symlink that points elsewhere', async () => {
+    const store = await openDirectoryStore({ root });
+    await sealSmall(store, id);
+    const path = join(store.path(id), 'dir/link');
+    await files.rm(path);
+    await files.symlink('../b.txt', path);
+    const details = { entry: 'dir/link', damage: 'target' };
+    expect(await failureOf(store.inspect(id))).toMatchObject({ code: 'checkpoint_corrupt', details });
+  });
+
+  it.each(['EIO', 'EACCES', 'EPERM', 'ESTALE', 'EMFILE'])(
+    'is unreadable, not damaged, when reading ends in %s (R91, R92)',
+    async (code) => {
+      await sealSmall(await openDirectoryStore({ root }), id);
+      const calls = await callsOf((fs) =>
+        openDirectoryStore({ root, fs }).then((store) => store.inspect(id)),
+      );
+      const reads = calls.filter((call) => call.path.includes(id) && call.name !== 'file.close');
+      expect(reads.length).toBeGreaterThan(5);
+      for (const { index } of reads) {
+        const failing = new FailingFs((call) => (call.index === index ? errno(code) : undefined));
+        const store = await openDirectoryStore({ root, fs: failing.fs });
+        expect(await failureOf(store.inspect(id))).toMatchObject({
+          code: 'checkpoint_unreadable',
+          checkpointId: id,
+          details: { location: store.location(id) },
+        });
+        await failing.close();
+      }
+    },
+  );
+
+  it('inspects without reading content', async () => {
+    await sealSmall(await openDirectoryStore({ root }), id);
+    const calls = await callsOf((fs) => openDirectoryStore({ root, fs }).then((store) => store.inspect(id)));
+    const opened = calls.filter((call) => call.name === 'open' && call.path.includes(id));
+    expect(opened.map((call) => call.path.slice(call.path.indexOf(id) + id.length))).toEqual([
+      '/seal.json',
+      '/manifest.json',
+    ]);
+  });
+
+  it('opens a store that cannot be written, for reading', async () => {
+    await sealSmall(await openDirectoryStore({ root }), id);
+    const readonly = new FailingFs((call) =>
+      ['file.writeFile', 'rename', 'rm'].includes(call.name) ? errno('EROFS') : undefined,
+    );
+    const store = await openDirectoryStore({ root, fs: readonly.fs });
+    await store.inspect(id);
+    expect(await failureOf(store.verify(id))).toMatchObject({ code: 'storage_readonly', checkpointId: id });
+    expect(await failureOf(store.remove(id))).toMatchObject({ code: 'storage_readonly', checkpointId: id });
+    expect(await failureOf(store.stage(newCheckpointId()))).toMatchObject({ code: 'storage_readonly' });
+  });
+
+  it('stops a seal in the middle when it is aborted, and seals it later', async () => {
+    const abort = new AbortController();
+    const failing = new FailingFs((call) => {
+      if (call.name === 'file.sync' && call.path.endsWith('a.txt')) abort.abort(new Error('given up'));
+      return undefined;
+    });
+    const store = await openDirectoryStore({ root, fs: failing.fs });
+    const staging = await store.stage(id);
+    await fill(staging);
+    await expect(store.seal(staging, manifestFor(id), abort.signal)).rejects.toThrow('given up');
+    expect(await listed(store)).toEqual([{ id, state: 'staged' }]);
+    await store.seal(staging, manifestFor(id));
+    await store.inspect(id);
+  });
+
+  it('lists only what can be a checkpoint', async () => {
+    const store = await openDirectoryStore({ root });
+    await files.mkdir(join(root, 'sealed', 'lost+found'));
+    await files.writeFile(join(root, 'staging', '.DS_Store'), '');
+    await store.stage(id);
+    expect(await listed(store)).toEqual([{ id, state: 'staged' }]);
+  });
+});
+
+async function callsOf(work: (fs: FailingFs['fs']) => Promise<unknown>) {
+  const watched = new FailingFs();
+  await work(watched.fs);
+  await watched.close();
+  return watched.calls;
+}

@@ -1,0 +1,1 @@
+export { openDirectoryStore } from './directory.ts';

@@ -1,0 +1,137 @@
+/**
+ * What a failed file system call says about a checkpoint, by its errno code.
+ *
+ * Reading: absence and a thing of the wrong kind are proofs. Every other code, known or not, says nothing
+ * about the checkpoint, only that the store could not be asked.
+ */
+
+import type { Damage } from '@torpor/engine';
+import { type CheckpointId, type ErrorCode, TorporError } from '@torpor/protocol';
+
+/** What a call was about, for the error that may come of it. */
+export interface Place {
+  /** Absent where a call is about the store as a whole. */
+  readonly checkpointId?: CheckpointId;
+  readonly location: string;
+  /** The content entry at fault, as its manifest names it. */
+  readonly entry?: string;
+  /** The store's own file at fault. */
+  readonly record?: string;
+}
+
+const WHEN_READING: Readonly<Record<string, ErrorCode>> = {
+  ENOENT: 'checkpoint_missing',
+  ENOTDIR: 'checkpoint_corrupt',
+  EISDIR: 'checkpoint_corrupt',
+  ELOOP: 'checkpoint_corrupt',
+};
+
+const WHEN_WRITING: Readonly<Record<string, ErrorCode>> = {
+  ENOSPC: 'storage_full',
+  EDQUOT: 'storage_full',
+  EROFS: 'storage_readonly',
+  EACCES: 'storage_readonly',
+  EPERM: 'storage_readonly',
+};
+
+/** Runs a call that reads; what it throws becomes typed. Errors that are typed already stay as they are. */
+export async function reading<T>(place: Place, work: () => Promise<T>): Promise<T> {
+  try {
+    return await work();
+  } catch (thrown) {
+    throw typed(thrown, place, WHEN_READING);
+  }
+}
+
+/** Runs a call that writes; `path` is what it writes to. */
+export async function writing<T>(place: Place, path: string, work: () => Promise<T>): Promise<T> {
+  try {
+    return await work();
+  } catch (thrown) {
+    throw typed(thrown, place, WHEN_WRITING, path);
+  }
+}
+
+export function missing(place: Place, cause?: unknown): TorporError {
+  return failure('checkpoint_missing', `${subject(place)} is not there.`, place, { cause });
+}
+
+export function corrupt(place: Place, damage: Damage, cause?: unknown): TorporError {
+  return failure('checkpoint_corrupt', `${subject(place)} ${DAMAGE_TEXT[damage]}.`, place, { damage, cause });
+}
+
+export function unreadable(place: Place, why: string, cause?: unknown): TorporError {
+  return failure('checkpoint_unreadable', `${subject(place)} could not be read: ${why}.`, place, { cause });
+}
+
+/** The errno code of what a file system call threw. Node's own argument errors have an underscore in theirs. */
+export function errnoOf(thrown: unknown): string | undefined {
+  if (!(thrown instanceof Error) || !('code' in thrown)) return undefined;
+  return typeof thrown.code === 'string' && /^E[A-Z0-9]+$/.test(thrown.code) ? thrown.code : undefined;
+}
+
+const DAMAGE_TEXT: Readonly<Record<Damage, string>> = {
+  record: 'is not what was written when it was sealed',
+  type: 'is now of another kind',
+  size: 'has another size than when it was sealed',
+  target: 'points elsewhere than when it was sealed',
+  unexpected: 'was not there when it was sealed',
+  digest: 'has other content than when its digest was recorded',
+};
+
+function typed(
+  thrown: unknown,
+  place: Place,
+  codes: Readonly<Record<string, ErrorCode>>,
+  path?: string,
+): unknown {
+  const errno = errnoOf(thrown);
+  if (errno === undefined) return thrown;
+  switch (codes[errno]) {
+    case 'checkpoint_missing':
+      return missing(place, thrown);
+    case 'checkpoint_corrupt':
+      return corrupt(place, 'type', thrown);
+    case 'storage_full':
+      return failure('storage_full', `There is no room left for ${path}.`, place, { path, cause: thrown });
+    case 'storage_readonly':
+      return failure('storage_readonly', `${path} may not be opened or written.`, place, {
+        path,
+        cause: thrown,
+      });
+    default:
+      return path === undefined
+        ? unreadable(place, errno, thrown)
+        : failure('checkpoint_unreadable', `The checkpoint store failed at ${path}: ${errno}.`, place, {
+            path,
+            cause: thrown,
+          });
+  }
+}
+
+function subject({ checkpointId, entry, record }: Place): string {
+  if (checkpointId === undefined) return 'The checkpoint store';
+  const part = entry ?? record;
+  return part === undefined
+    ? `Checkpoint ${checkpointId}`
+    : `${JSON.stringify(part)} of checkpoint ${checkpointId}`;
+}
+
+function failure(
+  code: ErrorCode,
+  message: string,
+  { checkpointId, location, entry, record }: Place,
+  { damage, path, cause }: { damage?: Damage; path?: string | undefined; cause?: unknown },
+): TorporError {
+  return new TorporError(code, message, {
+    ...(checkpointId === undefined ? {} : { checkpointId }),
+    details: {
+      location,
+      ...(entry === undefined ? {} : { entry }),
+      ...(record === undefined ? {} : { record }),
+      ...(damage === undefined ? {} : { damage }),
+      ...(path === undefined ? {} : { path }),
+    },
+    cause,
+  });
+}

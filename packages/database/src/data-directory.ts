@@ -1,0 +1,169 @@
+/**
+ * The data directory belongs to one process at a time.
+ *
+ * The lock is an exclusive transaction on `lock.db`: the kernel frees it when the process dies, also by
+ * kill -9 (a file or a socket that stands for a lock would stay). Who holds it is written to `lock.json`
+ * beside it, for the error of those who come second; nothing is decided by that file.
+ *
+ * The kernel also frees the lock when this process closes *any* handle of its own on `lock.db`, so no other
+ * code may open that file, not even to copy it.
+ */
+import { randomBytes } from 'node:crypto';
+import { access, chmod, mkdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
+import { hostname } from 'node:os';
+import { dirname, join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
+import { type Clock, systemClock } from '@torpor/engine';
+import { TorporError } from '@torpor/protocol';
+import { fileError } from './file-error.ts';
+import { sqliteError } from './sqlite-error.ts';
+
+export interface DataDirectory {
+  readonly path: string;
+  /** Which directory this is, wherever it is mounted. */
+  readonly id: string;
+  /** Lets the next process have it. Ending the process does so too. */
+  release(): Promise<void>;
+}
+
+interface Holder {
+  readonly pid: number;
+  readonly host: string;
+  readonly startedAt: number;
+}
+
+/** `makeRoom` is called once the lock is held: what is written here must fit on a full disk too. */
+export async function claimDataDirectory(
+  path: string,
+  clock: Clock = systemClock,
+  makeRoom: () => Promise<unknown> = async () => {},
+): Promise<DataDirectory> {
+  await makeDirectory(path);
+  const lock = await takeLock(path);
+  let id: string;
+  try {
+    await makeRoom();
+    // After the lock, so that the file never names somebody who did not get it; it also proves that the
+    // directory can be written, which SQLite does not when `lock.db` is there already.
+    await writeHolder(path, { pid: process.pid, host: hostname(), startedAt: clock.now() });
+    id = await homeOf(path);
+  } catch (thrown) {
+    lock.close();
+    throw fileError(thrown, path);
+  }
+  return {
+    path,
+    id,
+    release: async () => {
+      if (!lock.isOpen) return;
+      await rm(holderFile(path), { force: true }).catch(() => undefined);
+      lock.close();
+    },
+  };
+}
+
+/** For nobody else: the directory holds keys and what users put into their sandboxes. */
+/** What `recursive` of Node's does, except that it ends in a place where nothing can be made, such as /proc. */
+async function makeWithParents(path: string): Promise<void> {
+  try {
+    await mkdir(path, { mode: 0o700 });
+  } catch (thrown) {
+    const { code } = thrown as NodeJS.ErrnoException;
+    if (code === 'EEXIST') return;
+    const parent = dirname(path);
+    const orphan =
+      code === 'ENOENT' &&
+      (await access(parent).then(
+        () => false,
+        () => true,
+      ));
+    if (!orphan || parent === path) throw thrown;
+    await makeWithParents(parent);
+    await mkdir(path, { mode: 0o700 });
+  }
+}
+
+async function makeDirectory(path: string): Promise<void> {
+  try {
+    await makeWithParents(path);
+    // Whoever made it: nobody else on this machine has any business in it, sandboxes least of all.
+    await chmod(path, 0o700);
+  } catch (thrown) {
+    throw fileError(thrown, path);
+  }
+}
+
+async function takeLock(path: string): Promise<DatabaseSync> {
+  let lock: DatabaseSync | undefined;
+  try {
+    lock = new DatabaseSync(join(path, 'lock.db'), { timeout: 0 });
+    lock.exec('BEGIN EXCLUSIVE');
+    // Who can read it can lock it too, and keep the next server from starting.
+    await chmod(join(path, 'lock.db'), 0o600);
+    return lock;
+  } catch (thrown) {
+    lock?.close();
+    const error = sqliteError(thrown, path);
+    throw error instanceof TorporError && error.code === 'in_use' ? await inUse(path, thrown) : error;
+  }
+}
+
+async function inUse(path: string, cause: unknown): Promise<TorporError> {
+  const holder = await readHolder(path);
+  const who = holder === undefined ? 'another process' : describe(holder);
+  return new TorporError('in_use', `The data directory ${path} is in use by ${who}.`, {
+    details: { path, ...(holder === undefined ? {} : { pid: holder.pid, host: holder.host }) },
+    cause,
+  });
+}
+
+function describe({ pid, host, startedAt }: Holder): string {
+  const where = host === hostname() ? '' : ` on ${host}`;
+  return `process ${pid}${where}, which started at ${new Date(startedAt).toISOString()}`;
+}
+
+/** Undefined for the moment between another's lock and its name, when the file still names a dead one. */
+async function readHolder(path: string): Promise<Holder | undefined> {
+  try {
+    const holder = JSON.parse(await readFile(holderFile(path), 'utf8')) as Holder;
+    return holder.host !== hostname() || isAlive(holder.pid) ? holder : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+/** By renaming, so that a reader finds a whole file or none. */
+async function writeHolder(path: string, holder: Holder): Promise<void> {
+  const unfinished = `${holderFile(path)}.${holder.pid}`;
+  await writeFile(unfinished, `${JSON.stringify(holder)}\n`, { mode: 0o600 });
+  await rename(unfinished, holderFile(path));
+}
+
+function holderFile(path: string): string {
+  return join(path, 'lock.json');
+}
+
+function isAlive(pid: number): boolean {
+  try {
+    process.kill(pid, 0);
+    return true;
+  } catch (thrown) {
+    // Somebody else's process may not be signalled, and is alive.
+    return thrown instanceof Error && 'code' in thrown && thrown.code === 'EPERM';
+  }
+}
+
+/** Made with the directory and kept in it: by this a database knows whose sandboxes it speaks of. */
+async function homeOf(path: string): Promise<string> {
+  const file = join(path, 'home');
+  const known = await readFile(file, 'utf8').catch((thrown: NodeJS.ErrnoException) => {
+    if (thrown.code === 'ENOENT') return '';
+    throw thrown;
+  });
+  if (known !== '') return known.trim();
+  const id = randomBytes(16).toString('hex');
+  // Whole or not at all: a second server must never read half of it.
+  await writeFile(`${file}.new`, `${id}\n`, { mode: 0o600, flush: true });
+  await rename(`${file}.new`, file);
+  return id;
+}

@@ -1,0 +1,138 @@
+/**
+ * The one connection that listens, and comes back by itself.
+ *
+ * While it is away notices are lost, so after each return every listener is told to look. A connection
+ * that died without a word is found by asking it something now and then.
+ */
+
+import type { Clock } from '@torpor/engine';
+import pg from 'pg';
+import type { Notices } from './notices.ts';
+import { unreachable } from './postgres-error.ts';
+
+export interface ListenerOptions {
+  readonly database: string;
+  readonly connection: pg.ClientConfig;
+  readonly notices: Notices;
+  readonly clock: Clock;
+  /** Between 0 and 1; spreads the return of many servers after an outage of the database. */
+  readonly random: () => number;
+}
+
+const FIRST_PAUSE_MS = 100;
+const LONGEST_PAUSE_MS = 5_000;
+const ASK_EVERY_MS = 30_000;
+const GOODBYE_MS = 1_000;
+
+export class PostgresListener {
+  readonly #options: ListenerOptions;
+  readonly #closing = new AbortController();
+  #client: pg.Client | undefined;
+  #lastTurn: Promise<unknown> = Promise.resolve();
+
+  constructor(options: ListenerOptions) {
+    this.#options = options;
+  }
+
+  async listen(channel: string, onNotice: () => void): Promise<() => Promise<void>> {
+    const remove = this.#options.notices.add(channel, onNotice);
+    try {
+      await this.#inTurn(async () => {
+        this.#client ??= await this.#connect();
+        await this.#client.query(`LISTEN ${pg.escapeIdentifier(channel)}`);
+      });
+    } catch (thrown) {
+      remove();
+      throw unreachable(this.#options.database, thrown);
+    }
+    return async () => {
+      remove();
+      await this.#forget(channel);
+    };
+  }
+
+  async close(): Promise<void> {
+    this.#closing.abort();
+    await this.#inTurn(async () => {
+      const client = this.#client;
+      this.#client = undefined;
+      // A server that is gone never answers the goodbye.
+      if (client !== undefined) await Promise.race([client.end(), this.#options.clock.sleep(GOODBYE_MS)]);
+    });
+  }
+
+  async #forget(channel: string): Promise<void> {
+    await this.#inTurn(async () => {
+      if (this.#options.notices.channels.includes(channel)) return;
+      // Where it fails the connection is gone, and with it what it listened to.
+      await this.#client?.query(`UNLISTEN ${pg.escapeIdentifier(channel)}`).catch(() => undefined);
+    });
+  }
+
+  async #connect(): Promise<pg.Client> {
+    const client = new pg.Client(this.#options.connection);
+    client.on('error', () => this.#lost(client));
+    client.on('end', () => this.#lost(client));
+    client.on('notification', ({ channel }) => this.#options.notices.tell([channel]));
+    await client.connect();
+    try {
+      for (const channel of this.#options.notices.channels) {
+        await client.query(`LISTEN ${pg.escapeIdentifier(channel)}`);
+      }
+    } catch (thrown) {
+      void client.end();
+      throw thrown;
+    }
+    void this.#ask(client);
+    return client;
+  }
+
+  /** Called twice for some losses; the second finds another client or none. */
+  #lost(client: pg.Client): void {
+    if (this.#client !== client) return;
+    this.#client = undefined;
+    void this.#comeBack();
+  }
+
+  async #comeBack(): Promise<void> {
+    const { notices, random } = this.#options;
+    let pause = FIRST_PAUSE_MS;
+    while (await this.#pause(pause * (0.5 + random() / 2))) {
+      try {
+        await this.#inTurn(async () => {
+          if (!this.#closing.signal.aborted) this.#client ??= await this.#connect();
+        });
+        notices.tell(notices.channels);
+        return;
+      } catch {
+        pause = Math.min(pause * 2, LONGEST_PAUSE_MS);
+      }
+    }
+  }
+
+  async #ask(client: pg.Client): Promise<void> {
+    while (await this.#pause(ASK_EVERY_MS)) {
+      if (this.#client !== client) return;
+      try {
+        await this.#inTurn(() => client.query('SELECT 1'));
+      } catch {
+        this.#lost(client);
+        void client.end();
+        return;
+      }
+    }
+  }
+
+  /** False when the listener was closed meanwhile. */
+  async #pause(ms: number): Promise<boolean> {
+    await this.#options.clock.sleep(ms, this.#closing.signal).catch(() => undefined);
+    return !this.#closing.signal.aborted;
+  }
+
+  /** pg takes one query at a time, and two callers must not both connect. */
+  #inTurn<T>(work: () => Promise<T>): Promise<T> {
+    const mine = this.#lastTurn.then(work);
+    this.#lastTurn = mine.catch(() => undefined);
+    return mine;
+  }
+}

@@ -1,0 +1,152 @@
+/**
+ * The database in one file, inside the process.
+ *
+ * - Transactions run one at a time on the writing connection, in the order in which they were asked for.
+ *   They are async functions that await between statements, so only this queue keeps one caller's
+ *   statements out of another's transaction.
+ * - `query` outside a transaction runs on a second connection that can only read. It sees what was last
+ *   committed and never waits for a transaction.
+ * - A transaction that found the disk full runs again once room was made for it.
+ * - Notices go round inside the process: one process uses a data directory (data-directory.ts).
+ */
+
+import type { Row, SqlValue, Transaction } from '@torpor/engine';
+import { type Clock, systemClock } from '@torpor/engine';
+import { TorporError } from '@torpor/protocol';
+import type { MigratableDatabase } from './migrate.ts';
+import { Notices } from './notices.ts';
+import { OpenTransaction, type ScriptTransaction, TransactionScope } from './open-transaction.ts';
+import { SqliteConnection } from './sqlite-connection.ts';
+import { isDiskFull } from './sqlite-error.ts';
+
+export interface SqliteOptions {
+  readonly path: string;
+  /** How long a transaction waits for a program outside this process that holds the file. */
+  readonly busyTimeoutMs?: number;
+  readonly clock?: Clock;
+  /** Asked when the disk is full: true when it made room and the work is worth another try. */
+  readonly makeRoom?: () => Promise<boolean>;
+}
+
+const BUSY_PAUSE_MS = 10;
+
+export async function openSqlite(options: SqliteOptions): Promise<MigratableDatabase> {
+  return withRoom(options.makeRoom, async () => openBoth(options));
+}
+
+/** Runs again what failed for want of room, for as long as room can be made. */
+async function withRoom<T>(makeRoom: SqliteOptions['makeRoom'], work: () => Promise<T>): Promise<T> {
+  for (;;) {
+    try {
+      return await work();
+    } catch (thrown) {
+      if (!isDiskFull(thrown) || !(await makeRoom?.())) throw thrown;
+    }
+  }
+}
+
+function openBoth(options: SqliteOptions): MigratableDatabase {
+  const writer = SqliteConnection.writer(options.path);
+  try {
+    return new SqliteDatabase(writer, SqliteConnection.reader(options.path), options);
+  } catch (thrown) {
+    writer.close();
+    throw thrown;
+  }
+}
+
+class SqliteDatabase implements MigratableDatabase {
+  readonly dialect = 'sqlite';
+  readonly #path: string;
+  readonly #writer: SqliteConnection;
+  readonly #reader: SqliteConnection;
+  readonly #busyTimeoutMs: number;
+  readonly #clock: Clock;
+  readonly #makeRoom: SqliteOptions['makeRoom'];
+  readonly #scope = new TransactionScope();
+  readonly #notices = new Notices();
+  #lastTransaction: Promise<unknown> = Promise.resolve();
+  #closing: Promise<void> | undefined;
+
+  constructor(writer: SqliteConnection, reader: SqliteConnection, options: SqliteOptions) {
+    this.#path = options.path;
+    this.#writer = writer;
+    this.#reader = reader;
+    this.#busyTimeoutMs = options.busyTimeoutMs ?? 5_000;
+    this.#clock = options.clock ?? systemClock;
+    this.#makeRoom = options.makeRoom;
+  }
+
+  async query<R extends Row = Row>(sql: string, params: readonly SqlValue[] = []): Promise<R[]> {
+    this.#refuseClosed();
+    return this.#reader.run(sql, params) as R[];
+  }
+
+  transaction<T>(work: (tx: Transaction) => Promise<T>): Promise<T> {
+    return this.#inTurn(work);
+  }
+
+  /** BEGIN IMMEDIATE keeps every other writer out, so the migrator needs no more than a transaction. */
+  migration<T>(work: (tx: ScriptTransaction) => Promise<T>): Promise<T> {
+    return this.#inTurn(work);
+  }
+
+  async listen(channel: string, onNotice: () => void): Promise<() => Promise<void>> {
+    this.#refuseClosed();
+    const remove = this.#notices.add(channel, onNotice);
+    return async () => remove();
+  }
+
+  close(): Promise<void> {
+    this.#closing ??= this.#lastTransaction.then(() => {
+      this.#reader.close();
+      this.#writer.close();
+    });
+    return this.#closing;
+  }
+
+  async #inTurn<T>(work: (tx: ScriptTransaction) => Promise<T>): Promise<T> {
+    this.#refuseClosed();
+    this.#scope.refuseNesting();
+    const mine = this.#lastTransaction.then(() => withRoom(this.#makeRoom, () => this.#transact(work)));
+    this.#lastTransaction = mine.catch(() => undefined);
+    return await mine;
+  }
+
+  async #transact<T>(work: (tx: ScriptTransaction) => Promise<T>): Promise<T> {
+    await this.#begin();
+    const tx = new OpenTransaction(this.#writer);
+    try {
+      const result = await this.#scope.run(tx, work);
+      this.#writer.run('COMMIT');
+      this.#notices.tell(tx.channels);
+      return result;
+    } finally {
+      // A deferred constraint refuses the COMMIT and leaves the transaction open; a full disk ends it.
+      if (this.#writer.inTransaction) this.#writer.run('ROLLBACK');
+    }
+  }
+
+  /**
+   * IMMEDIATE takes the write lock at once: a transaction that read first and wanted to write later could
+   * find that another had written in between, and would have to start again.
+   */
+  async #begin(): Promise<void> {
+    const deadline = this.#clock.monotonic() + this.#busyTimeoutMs;
+    for (;;) {
+      try {
+        this.#writer.run('BEGIN IMMEDIATE');
+        return;
+      } catch (thrown) {
+        const busy = thrown instanceof TorporError && thrown.code === 'in_use';
+        if (!busy || this.#clock.monotonic() >= deadline) throw thrown;
+      }
+      await this.#clock.sleep(BUSY_PAUSE_MS);
+    }
+  }
+
+  #refuseClosed(): void {
+    if (this.#closing === undefined) return;
+    throw new TorporError('unreachable', `The database ${this.#path} is closed.`);
+  }
+}

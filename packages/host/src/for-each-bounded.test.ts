@@ -1,0 +1,51 @@
+import { describe, expect, it } from 'vitest';
+import { forEachBounded } from './for-each-bounded.ts';
+
+const turn = () => new Promise<void>((resolve) => setImmediate(resolve));
+
+describe('forEachBounded', () => {
+  it('runs everything once, and never more than the limit at a time', async () => {
+    const seen: number[] = [];
+    let running = 0;
+    let most = 0;
+    await forEachBounded([...Array(20).keys()], 3, async (item) => {
+      most = Math.max(most, ++running);
+      await turn();
+      running--;
+      seen.push(item);
+    });
+    expect(seen.sort((a, b) => a - b)).toEqual([...Array(20).keys()]);
+    expect(most).toBe(3);
+  });
+
+  it('starts nothing after a failure, and fails only when what runs has ended', async () => {
+    const started: number[] = [];
+    let ended = 0;
+    const failing = forEachBounded([0, 1, 2, 3], 2, async (item) => {
+      started.push(item);
+      if (item === 0) throw new Error('first');
+      await turn();
+      ended++;
+      throw new Error('second');
+    });
+    await expect(failing).rejects.toThrow('first');
+    expect(started).toEqual([0, 1]);
+    expect(ended).toBe(1);
+  });
+
+  it('starts nothing after an abort', async () => {
+    const abort = new AbortController();
+    const started: number[] = [];
+    const aborted = forEachBounded(
+      [0, 1, 2],
+      1,
+      async (item) => {
+        started.push(item);
+        abort.abort(new Error('given up'));
+      },
+      abort.signal,
+    );
+    await expect(aborted).rejects.toThrow('given up');
+    expect(started).toEqual([0]);
+  });
+});

@@ -1,0 +1,82 @@
+/**
+ * What a layer held when it was first verified, in `contents.jsonl` beside it: a first line that says of which
+ * sealing it is, a line for each entry in the order of their paths, and the sha256 of all that.
+ *
+ * It is written after the commit, by the first verification, and compared with by every later one.
+ */
+import { createHash } from 'node:crypto';
+import { readFile } from 'node:fs/promises';
+import { isMissing, writeWhole } from '@torpor/host';
+import type { ContentLine } from './contents.ts';
+import { corrupt, type Place, reading } from './layer-failure.ts';
+import type { SealRecord } from './layers.ts';
+import { shownPath } from './tree-listing.ts';
+
+export async function recordContents(
+  path: string,
+  seal: SealRecord,
+  lines: readonly ContentLine[],
+): Promise<void> {
+  const first = { version: 1, layerId: seal.layerId, nonce: seal.nonce };
+  const text = [first, ...lines].map((line) => `${JSON.stringify(line)}\n`).join('');
+  await writeWhole(path, `${text}${JSON.stringify({ sha256: sha256Of(text) })}\n`);
+}
+
+/** What an earlier verification recorded, or undefined when there was none of this sealing. */
+export async function recordedContents(
+  path: string,
+  seal: SealRecord,
+  place: Place,
+): Promise<readonly ContentLine[] | undefined> {
+  const text = await readFile(path, 'utf8').catch((thrown: unknown) => {
+    if (isMissing(thrown)) return undefined;
+    return reading(place, () => Promise.reject(thrown));
+  });
+  if (text === undefined) return undefined;
+  const end = text.lastIndexOf('\n', text.length - 2) + 1;
+  try {
+    if (JSON.parse(text.slice(end)).sha256 !== sha256Of(text.slice(0, end)))
+      throw new Error('another checksum');
+    const [first, ...lines] = text
+      .slice(0, end - 1)
+      .split('\n')
+      .map((line) => JSON.parse(line));
+    return first.layerId === seal.layerId && first.nonce === seal.nonce ? lines : undefined;
+  } catch (cause) {
+    throw corrupt(place, 'is not what was written by the first verification', cause);
+  }
+}
+
+/** The first time, the number of entries is all there is to compare with. */
+export function compareCount(seal: SealRecord, found: readonly ContentLine[], place: Place): void {
+  if (found.length === seal.entries) return;
+  throw corrupt(place, `had ${seal.entries} entries when it was sealed and now has ${found.length}`);
+}
+
+/** Names the first entry that is not as it was. */
+export function compareContents(
+  recorded: readonly ContentLine[],
+  found: readonly ContentLine[],
+  place: Place,
+): void {
+  for (let i = 0; i < Math.max(recorded.length, found.length); i++) {
+    const [was, is] = [recorded[i], found[i]];
+    if (was !== undefined && is !== undefined && was.path === is.path) {
+      if (JSON.stringify(was) === JSON.stringify(is)) continue;
+      throw corrupt({ ...place, entry: shownPath(is.path) }, `is not what it was: ${differences(was, is)}`);
+    }
+    const isGone = is === undefined || (was !== undefined && was.path < is.path);
+    const entry = shownPath((isGone ? was : is)?.path ?? '');
+    throw corrupt({ ...place, entry }, isGone ? 'is not there any more' : 'was not there before');
+  }
+}
+
+function differences(was: ContentLine, is: ContentLine): string {
+  const fields = new Set([...Object.keys(was), ...Object.keys(is)]) as Set<keyof ContentLine>;
+  const changed = [...fields].filter((field) => JSON.stringify(was[field]) !== JSON.stringify(is[field]));
+  return changed.join(', ');
+}
+
+function sha256Of(text: string): string {
+  return createHash('sha256').update(text).digest('hex');
+}

@@ -1,0 +1,91 @@
+/**
+ * What a failure says about a layer. By errno where a call was made by us; by what can be seen afterwards
+ * where another program made it, because its words are for people.
+ */
+import { statfs } from 'node:fs/promises';
+import { errnoOf } from '@torpor/host';
+import { type ErrorCode, TorporError } from '@torpor/protocol';
+import type { LayerId } from './layer-id.ts';
+import { ProgramFailure } from './program.ts';
+
+/** What a call was about, for the error that may come of it. */
+export interface Place {
+  readonly layerId: LayerId;
+  readonly path: string;
+  /** The entry of the layer at fault. */
+  readonly entry?: string;
+}
+
+const WHEN_READING: Readonly<Record<string, ErrorCode>> = {
+  ENOENT: 'checkpoint_missing',
+  ENOTDIR: 'checkpoint_corrupt',
+  EISDIR: 'checkpoint_corrupt',
+  ELOOP: 'checkpoint_corrupt',
+};
+
+const WHEN_WRITING: Readonly<Record<string, ErrorCode>> = {
+  ENOSPC: 'storage_full',
+  EDQUOT: 'storage_full',
+  EROFS: 'storage_readonly',
+};
+
+/** Less than this is no room for another program that was in the middle of writing. */
+const NO_ROOM_BYTES = 1024 * 1024;
+
+export function missing(place: Place, cause?: unknown): TorporError {
+  return failure('checkpoint_missing', `${subject(place)} is not there.`, place, cause);
+}
+
+export function corrupt(place: Place, how: string, cause?: unknown): TorporError {
+  return failure('checkpoint_corrupt', `${subject(place)} ${how}.`, place, cause);
+}
+
+export function unreadable(place: Place, why: string, cause?: unknown): TorporError {
+  return failure('checkpoint_unreadable', `${subject(place)} could not be read: ${why}.`, place, cause);
+}
+
+export function conflict(place: Place, how: string, cause?: unknown): TorporError {
+  return failure('conflict', `${subject(place)} ${how}.`, place, cause);
+}
+
+/** Runs a call that reads a sealed layer. Absence and a thing of the wrong kind are proofs, nothing else is. */
+export async function reading<T>(place: Place, work: () => Promise<T>): Promise<T> {
+  try {
+    return await work();
+  } catch (thrown) {
+    if (thrown instanceof ProgramFailure) throw unreadable(place, thrown.message, thrown);
+    const errno = errnoOf(thrown);
+    if (errno === undefined) throw thrown;
+    if (WHEN_READING[errno] === 'checkpoint_missing') throw missing(place, thrown);
+    if (WHEN_READING[errno] === 'checkpoint_corrupt') throw corrupt(place, 'is of another kind', thrown);
+    throw unreadable(place, errno, thrown);
+  }
+}
+
+/** Runs work that writes to the disk the layer is on. */
+export async function writing<T>(place: Place, work: () => Promise<T>): Promise<T> {
+  try {
+    return await work();
+  } catch (thrown) {
+    const errno = thrown instanceof ProgramFailure ? await whyOf(place) : errnoOf(thrown);
+    if (errno === undefined) throw thrown;
+    const code = WHEN_WRITING[errno] ?? 'checkpoint_unreadable';
+    const cause = thrown instanceof ProgramFailure ? thrown.message : errno;
+    throw failure(code, `${subject(place)} could not be written: ${cause}.`, place, thrown);
+  }
+}
+
+/** What kept a program from writing, as far as the disk shows it. */
+async function whyOf({ path }: Place): Promise<string> {
+  const disk = await statfs(path).catch(() => undefined);
+  const isFull = disk !== undefined && (disk.bavail * disk.bsize < NO_ROOM_BYTES || disk.ffree === 0);
+  return isFull ? 'ENOSPC' : 'EIO';
+}
+
+function subject({ layerId, entry }: Place): string {
+  return entry === undefined ? `Layer ${layerId}` : `${JSON.stringify(entry)} of layer ${layerId}`;
+}
+
+function failure(code: ErrorCode, message: string, place: Place, cause: unknown): TorporError {
+  return new TorporError(code, message, { details: { ...place }, cause });
+}

@@ -1,0 +1,1 @@
+export { lookUpIn, makeOutside } from './network-world.ts';

@@ -1,0 +1,204 @@
+/** What goes wrong at a bad moment costs nothing that was written, and nothing that runs. */
+import { randomBytes } from 'node:crypto';
+import { chmod, mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
+import { type Instance, systemClock } from '@torpor/engine';
+import {
+  failureOf,
+  listedInstances,
+  nextOf,
+  paused,
+  sealing,
+  startFrom,
+  unhurried,
+} from '@torpor/engine/testing';
+import { openOverlayLayers } from '@torpor/layers';
+import { runProgram } from '@torpor/network';
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { chosenRunsc } from '../testing/chosen-runsc.ts';
+import { type GvisorWorld, makeGvisorWorld, whyNoGvisor } from '../testing/gvisor-world.ts';
+import { instanceName, serverTag } from './instance-names.ts';
+
+const why = await whyNoGvisor();
+const PORT = 8_000;
+
+describe.skipIf(why !== null)('an accident', { timeout: 120_000 }, () => {
+  /** The name of a verb in this file makes runsc fail at it, once for each line. */
+  const faults = join(tmpdir(), `runsc-faults-${randomBytes(6).toString('hex')}`);
+  const program = `${faults}.sh`;
+  const fail = (...verbs: string[]) => writeFile(faults, verbs.map((verb) => `${verb}\n`).join(''));
+  let world: GvisorWorld;
+
+  beforeAll(async () => {
+    const found = await chosenRunsc();
+    const real = found?.program ?? '';
+    await fail();
+    await writeFile(program, failingRunsc(real, faults));
+    await chmod(program, 0o755);
+    // None made ahead, so that every restore is one of ours.
+    const nothingAhead = { ahead: 0, moorings: 0 };
+    world = await makeGvisorWorld({
+      runsc: { program, version: found?.version.name ?? '' },
+      ...nothingAhead,
+    });
+  }, 120_000);
+  afterEach(async () => {
+    await fail();
+    await world?.dispose();
+  }, 60_000);
+  afterAll(async () => {
+    await world?.close();
+    for (const path of [faults, program]) await rm(path, { force: true });
+  }, 60_000);
+
+  const record = ({ sandboxId, generation }: Instance) =>
+    join(world.dataDir, 'gvisor', 'instances', sandboxId, String(generation), 'instance.json');
+  const output = async (instance: Instance, command: string) =>
+    (await world.run(instance, command)).output.trim();
+
+  it('that keeps it from being frozen leaves it running, with its network (R86)', async () => {
+    const instance = await world.started();
+    await world.program.listen?.(instance, PORT);
+    await fail('pause');
+    await failureOf(world.runtime.freeze(instance, unhurried));
+    expect(await world.runtime.observe(instance, unhurried)).toEqual({ is: 'running' });
+    await world.runtime.thaw(instance, null, unhurried);
+    expect(await output(instance, 'echo here')).toBe('here');
+  });
+
+  it('of a restore is tried once more before all its processes are given up (R92)', async () => {
+    const instance = await world.started();
+    expect(await world.program.counter?.(instance)).toBe(0);
+    await world.program.write(instance, '/home/user/a', 'a');
+    const checkpoint = await paused(world, instance, 'memory');
+    await world.runtime.destroy(instance, unhurried);
+    const next = nextOf(instance);
+    await fail('restore');
+    await startFrom(world, next, checkpoint, 'memory');
+    expect(await world.program.counter?.(next)).toBe(1);
+  });
+
+  it('of every restore says that the memory cannot be used, and the files can', async () => {
+    const instance = await world.started();
+    await world.program.write(instance, '/home/user/a', 'a');
+    const checkpoint = await paused(world, instance, 'memory');
+    await world.runtime.destroy(instance, unhurried);
+    const next = nextOf(instance);
+    await fail('restore', 'restore');
+    const failure = await failureOf(startFrom(world, next, checkpoint, 'memory'));
+    expect(failure).toMatchObject({ code: 'checkpoint_incompatible', checkpointId: checkpoint.id });
+    await world.runtime.destroy(next, unhurried);
+    const third = nextOf(next);
+    await startFrom(world, third, checkpoint, 'files');
+    expect(await world.program.read(third, '/home/user/a')).toBe('a');
+  });
+
+  it('of a first capture takes nothing of the second with it when it is discarded', async () => {
+    const instance = await world.started();
+    await world.program.write(instance, '/home/user/a', 'kept');
+    await world.runtime.freeze(instance, unhurried);
+    const first = await sealing(world, (staging) =>
+      world.runtime.capture(instance, 'memory', staging, unhurried),
+    );
+    const second = await sealing(world, (staging) =>
+      world.runtime.capture(instance, 'memory', staging, unhurried),
+    );
+    await world.runtime.destroy(instance, unhurried);
+    await world.runtime.discard(first, unhurried);
+    const next = nextOf(instance);
+    await startFrom(world, next, second, 'memory');
+    expect(await world.program.read(next, '/home/user/a')).toBe('kept');
+  });
+
+  it('that leaves parts of instances without a record is seen, and everything of them goes (R112)', async () => {
+    const [whole, halved] = [await world.started(), await world.started()];
+    const { sandboxId, generation } = halved;
+    // Namespace, container, mount and control group of it stay; what is known about it is gone.
+    await rm(record(halved));
+    const nameless: Instance = { sandboxId: `sbx_${'z'.repeat(20)}`, generation: 7 };
+    const name = instanceName(serverTag(world.dataDir), nameless);
+    await runProgram('ip', ['netns', 'add', name]);
+    await world.reopen();
+    const found = await listedInstances(world.runtime);
+    expect(found).toHaveLength(3);
+    expect(found).toEqual(expect.arrayContaining([whole, { sandboxId, generation }, nameless]));
+    for (const instance of [halved, nameless]) await world.runtime.destroy(instance, unhurried);
+    expect(await listedInstances(world.runtime)).toEqual([whole]);
+    expect(await output(whole, 'echo here')).toBe('here');
+    expect(await runProgram('ip', ['netns', 'list'])).not.toContain(name);
+  });
+
+  it('before a start was written down leaves nothing of what it had taken (R112)', async () => {
+    const whole = await world.started();
+    const unwritten: Instance = { sandboxId: `sbx_${'x'.repeat(20)}`, generation: 2 };
+    await mkdir(dirname(record(unwritten)), { recursive: true });
+    const berth = join(world.dataDir, 'gvisor', 'berths', 'abcdef012345');
+    await mkdir(join(berth, 'root'), { recursive: true });
+    const name = `${serverTag(world.dataDir)}-berth-abcdef012345`;
+    await runProgram('ip', ['netns', 'add', name]);
+    await world.reopen();
+    expect(await runProgram('ip', ['netns', 'list'])).not.toContain(name);
+    expect(await readdir(dirname(berth))).not.toContain('abcdef012345');
+    expect(await output(whole, 'echo here')).toBe('here');
+    await world.runtime.destroy(unwritten, unhurried);
+  });
+
+  it('that leaves something of an instance after all is mended by the next destroy (R112)', async () => {
+    const gone: Instance = { sandboxId: `sbx_${'y'.repeat(20)}`, generation: 1 };
+    await world.runtime.destroy(gone, unhurried);
+    await runProgram('ip', ['netns', 'add', instanceName(serverTag(world.dataDir), gone)]);
+    expect(await listedInstances(world.runtime)).toEqual([gone]);
+    await world.runtime.destroy(gone, unhurried);
+    expect(await listedInstances(world.runtime)).toEqual([]);
+  });
+
+  it('between a merge and the record of it leaves no layer behind (R112)', async () => {
+    const instance = await world.started();
+    const checkpoint = await paused(world, instance, 'files');
+    const root = join(world.dataDir, 'gvisor', 'layers');
+    const layers = await openOverlayLayers({ root, clock: systemClock, randomBytes });
+    const merged = await layers.create();
+    await layers.seal(merged, unhurried);
+    await world.reopen();
+    await expect(layers.inspect(merged)).rejects.toMatchObject({ code: 'checkpoint_missing' });
+    // What a checkpoint or an instance stands on stays.
+    await world.runtime.destroy(instance, unhurried);
+    await startFrom(world, nextOf(instance), checkpoint, 'files');
+  });
+
+  it('to the record of a sandbox does not cost it the files that it had written (R94)', async () => {
+    const instance = await world.started();
+    await world.program.write(instance, '/home/user/a', 'kept');
+    const written = await readFile(record(instance), 'utf8');
+    await world.kill(instance);
+    await writeFile(record(instance), written.slice(0, 20));
+    await world.reopen();
+    // Somebody mends it, and finds everything.
+    await writeFile(record(instance), written);
+    const checkpoint = await sealing(world, (staging) => world.runtime.salvage(instance, staging, unhurried));
+    await world.runtime.destroy(instance, unhurried);
+    const next = nextOf(instance);
+    await startFrom(world, next, checkpoint, 'files');
+    expect(await world.program.read(next, '/home/user/a')).toBe('kept');
+  });
+});
+
+/** The real one, except for what it was told to fail at. */
+function failingRunsc(real: string, faults: string): string {
+  return `#!/bin/sh
+for word in "$@"; do
+  case $word in
+    --*) ;;
+    *)
+      if grep -qx "$word" ${faults}; then
+        sed -i "0,/^$word$/{//d}" ${faults}
+        echo "told to fail" >&2
+        exit 1
+      fi
+      break ;;
+  esac
+done
+exec ${real} "$@"
+`;
+}

@@ -1,0 +1,188 @@
+/**
+ * A berth: everything an instance needs around it before it can be brought to life. A root with an upper layer
+ * of its own, a network namespace, a control group, a configuration; and, when it was made ahead, a container
+ * that waits for its memory.
+ */
+import { randomBytes } from 'node:crypto';
+import { mkdir, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { refuseMountsBelow, removeTree, writing } from '@torpor/host';
+import type { LayerId } from '@torpor/layers';
+import type { Attachment, Bytes } from '@torpor/network';
+import type { Network, Resources } from '@torpor/protocol';
+import { givesRawSockets, mistakesNetworkNamespaces, readsUntouchedMemory } from './binaries/releases.mjs';
+import type { RunscBinary } from './binaries/runsc-binaries.ts';
+import type { RootKind, StackedLayer } from './checkpoint-needs.ts';
+import type { Ground } from './ground.ts';
+import type { BaseSystem } from './guest/base-system.ts';
+import type { GuestTools } from './guest/guest-tools.ts';
+import { ociSpec } from './guest/oci-spec.ts';
+import { type InstancePaths, makePlace } from './instance-files.ts';
+import type { Container, PoisedRestore } from './runsc.ts';
+
+/** The agent's own port, never anybody else's. */
+export const AGENT_PORT = 49_983;
+
+/** What a berth is made for. */
+export interface Stack {
+  readonly root: RootKind;
+  /** Newest first. */
+  readonly lower: readonly StackedLayer[];
+  readonly tools: GuestTools;
+  /** For `base`. */
+  readonly system: BaseSystem | null;
+  readonly binary: RunscBinary;
+}
+
+/** What a sandbox was promised. */
+interface Terms {
+  readonly network: Network;
+  readonly resources: Resources;
+}
+
+/** A berth without files: a network namespace, a control group and a configuration, under one name. */
+export interface Mooring {
+  readonly container: Container;
+  /** Where its files will be mounted. */
+  readonly rootfs: string;
+  readonly attachment: Attachment;
+  /** When it was made ahead. */
+  readonly poised?: PoisedRestore;
+}
+
+export interface Berth extends Mooring {
+  readonly upper: LayerId;
+}
+
+interface MooringOrder {
+  /** Of the container, the network namespace and the control group. */
+  readonly name: string;
+  readonly paths: InstancePaths;
+  readonly stack: Pick<Stack, 'tools' | 'system' | 'binary'>;
+  readonly hostname: string;
+}
+
+export interface BerthOrder extends MooringOrder {
+  readonly stack: Stack;
+  readonly upper: LayerId;
+  /** When it was made ahead. */
+  readonly mooring?: Mooring | undefined;
+  /** When it is known who comes. */
+  readonly terms?: Terms;
+}
+
+/** A name and a directory for what is nobody's yet; whatever is left under it, the next server clears away. */
+export function newBerth({ tag, berthsDir }: Ground) {
+  const number = randomBytes(6).toString('hex');
+  return { name: `${tag}-berth-${number}`, directory: join(berthsDir, number) };
+}
+
+/** Nothing is allowed in it, and nothing limited, until it is settled: here, when its terms are known. */
+export async function makeBerth(ground: Ground, order: BerthOrder, signal: AbortSignal): Promise<Berth> {
+  const { stack, upper, terms } = order;
+  const { rootfs } = order.mooring ?? order.paths;
+  await writing(rootfs, () => mkdir(rootfs, { recursive: true, mode: 0o700 }));
+  const lower = stack.lower.map(({ id }) => id);
+  const moor = async () => {
+    const mooring = order.mooring ?? (await layOut(ground, order, signal));
+    if (terms !== undefined) await settle(ground, mooring, terms);
+    return mooring;
+  };
+  const tasks = [moor(), ground.layers.mount(rootfs, lower, upper)] as const;
+  // None of them outlives the failure of the other.
+  await Promise.allSettled(tasks);
+  const [mooring] = await Promise.all(tasks);
+  return { ...mooring, upper };
+}
+
+export async function layOut(ground: Ground, order: MooringOrder, signal: AbortSignal): Promise<Mooring> {
+  const { network, cgroups, view } = ground;
+  const { name, paths, stack, hostname } = order;
+  await makePlace(paths);
+  const [attachment, toolsSource] = await Promise.all([
+    network.attach(name, { mode: 'none' }),
+    view.show(stack.tools.directory, signal),
+    cgroups?.make(name),
+  ]);
+  const netns = `/run/netns/${attachment.netns}`;
+  const spec = ociSpec({
+    rootfs: paths.rootfs,
+    hostname,
+    tools: stack.tools,
+    toolsSource,
+    binds: stack.system?.binds ?? [],
+    agentPort: AGENT_PORT,
+    networkNamespace: netns,
+    // Ours, set from outside: what is made ahead does not know its limits yet.
+    cgroup: null,
+    resources: {},
+    sudo: true,
+    filterRawSockets: givesRawSockets(stack.binary.day),
+  });
+  const config = join(paths.bundle, 'config.json');
+  await writing(config, () => writeFile(config, JSON.stringify(spec)));
+  const { bundle, logs, rootfs } = paths;
+  const entering =
+    cgroups === null ? {} : { entering: (command: readonly string[]) => cgroups.entering(name, command) };
+  const runsc = containerProgram(stack.binary);
+  return { container: { id: name, bundle, logs, netns, runsc, ...entering }, rootfs, attachment };
+}
+
+export function containerProgram({ program, day }: RunscBinary): NonNullable<Container['runsc']> {
+  return {
+    program,
+    hideNetworkSettings: mistakesNetworkNamespaces(day),
+    readsUntouchedMemory: readsUntouchedMemory(day),
+  };
+}
+
+/** Gives a berth what the sandbox in it was promised. */
+export async function settle(
+  { network, cgroups }: Ground,
+  { container }: Mooring,
+  terms: Terms,
+): Promise<void> {
+  network.setPolicy(container.id, terms.network);
+  await cgroups?.limit(container.id, terms.resources);
+}
+
+/** What there is of a berth, however it came about. */
+export interface BerthRemains {
+  readonly name: string;
+  readonly bundle: string;
+  readonly rootfs: string;
+  /** The directory that it all lies in. */
+  readonly directory: string;
+}
+
+/**
+ * Ends whatever runs in it and takes everything away but its upper layer. When it resolves nothing writes to
+ * that any more. Answers with the bytes that it exchanged with the outside and nobody took before.
+ */
+export async function clearBerth(ground: Ground, remains: BerthRemains, signal: AbortSignal): Promise<Bytes> {
+  const { runsc, layers, network, cgroups, mounts } = ground;
+  const { name, bundle, rootfs, directory } = remains;
+  await runsc.end({ id: name, bundle }, signal);
+  await layers.unmount(rootfs);
+  const bytes = await network.detach(name);
+  await runsc.forget(name);
+  if (cgroups !== null && !(await cgroups.remove(name))) await emptied(ground, name, signal);
+  refuseMountsBelow(mounts, directory);
+  await removeTree(directory);
+  return bytes;
+}
+
+/** A process that was just killed is a member until somebody has collected it. */
+async function emptied({ cgroups, clock }: Ground, name: string, signal: AbortSignal): Promise<void> {
+  for (let tries = 0; tries < 100; tries++) {
+    for (const pid of (await cgroups?.members(name)) ?? []) {
+      try {
+        process.kill(pid, 'SIGKILL');
+      } catch {
+        // It has ended meanwhile.
+      }
+    }
+    if ((await cgroups?.remove(name)) !== false) return;
+    await clock.sleep(20, signal);
+  }
+}

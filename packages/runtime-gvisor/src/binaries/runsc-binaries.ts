@@ -1,0 +1,130 @@
+/**
+ * The programs runsc that this data directory uses, each under the digest of its content.
+ *
+ * A memory image is restored only by the program that wrote it, and a container is commanded by the program that made
+ * it. So each program is kept here, whatever becomes of the file that it came from, until nothing refers to it.
+ *
+ * ```
+ * <root>/<digest>/runsc     the program
+ *                 version   as the program calls itself
+ * ```
+ */
+import { copyFile, link, mkdir, open, readdir, readFile, rename, rm } from 'node:fs/promises';
+import { join } from 'node:path';
+import { writeWhole, writing } from '@torpor/host';
+import { runscBuild } from '../runsc-version.ts';
+import { MACHINE_WIDE } from './build.mjs';
+import { dayOf } from './releases.mjs';
+
+export interface RunscBinary {
+  readonly digest: string;
+  /** As it calls itself, such as `release-20260701.0`. */
+  readonly version: string;
+  /** The day in the version; null when there is none. */
+  readonly day: number | null;
+  readonly program: string;
+}
+
+const DIGEST = /^[0-9a-f]{64}$/;
+
+export class RunscBinaries {
+  readonly #root: string;
+  readonly #oldestDay: number;
+  readonly #kept = new Map<string, RunscBinary>();
+  #current: RunscBinary | undefined;
+
+  /** Programs from before `oldestDay` are not used, not even for the memory that they wrote. */
+  constructor(root: string, oldestDay = 0) {
+    this.#root = root;
+    this.#oldestDay = oldestDay;
+  }
+
+  /** Finds what earlier servers have kept, and makes this program the one for new sandboxes. */
+  async open(current: { readonly program: string; readonly version: string }): Promise<void> {
+    await writing(this.#root, () => mkdir(this.#root, { recursive: true, mode: 0o700 }));
+    for (const digest of (await readdir(this.#root)).filter((name) => DIGEST.test(name))) {
+      const version = await readFile(join(this.#root, digest, 'version'), 'utf8').catch(() => undefined);
+      // A directory without a version was not finished.
+      if (version === undefined) await rm(join(this.#root, digest), { recursive: true });
+      else this.#remember(digest, version);
+    }
+    await this.adopt(current);
+  }
+
+  /** The program for new sandboxes. */
+  get current(): RunscBinary {
+    if (this.#current === undefined) throw new Error('The programs have not been opened.');
+    return this.#current;
+  }
+
+  /** Why the memory that a program wrote cannot be restored; undefined when it can. */
+  whyNot(digest: string): string | undefined {
+    const binary = this.#kept.get(digest);
+    if (binary === undefined) return 'the runsc that wrote it is no longer kept';
+    if ((binary.day ?? 0) >= this.#oldestDay) return undefined;
+    return `the runsc that wrote it (${binary.version}) is older than this server allows`;
+  }
+
+  find(digest: string): RunscBinary | undefined {
+    return this.whyNot(digest) === undefined ? this.#kept.get(digest) : undefined;
+  }
+
+  /** New sandboxes use this program from here on. */
+  async adopt({
+    program,
+    version,
+  }: {
+    readonly program: string;
+    readonly version: string;
+  }): Promise<RunscBinary> {
+    const digest = await runscBuild(program);
+    this.#current = this.#kept.get(digest) ?? (await this.#keep(digest, program, version));
+    return this.#current;
+  }
+
+  /** Removes every program that is neither current nor referred to. */
+  async removeUnused(referred: ReadonlySet<string>): Promise<void> {
+    for (const digest of this.#kept.keys()) {
+      if (digest === this.current.digest || referred.has(digest)) continue;
+      this.#kept.delete(digest);
+      await rm(join(this.#root, digest), { recursive: true });
+    }
+  }
+
+  async #keep(digest: string, program: string, version: string): Promise<RunscBinary> {
+    const place = join(this.#root, digest);
+    await writing(place, async () => {
+      await mkdir(place, { recursive: true, mode: 0o700 });
+      const arriving = join(place, 'arriving');
+      await rm(arriving, { force: true });
+      await duplicate(program, arriving);
+      await syncFile(arriving);
+      await rename(arriving, join(place, 'runsc'));
+      // Last: a version beside the program says that the program is whole, also after a loss of power.
+      await writeWhole(join(place, 'version'), version);
+    });
+    return this.#remember(digest, version);
+  }
+
+  #remember(digest: string, version: string): RunscBinary {
+    const binary = { digest, version, day: dayOf(version), program: join(this.#root, digest, 'runsc') };
+    this.#kept.set(digest, binary);
+    return binary;
+  }
+}
+
+/** A file of ours is never written to again, so a second name is enough. Any other file may be overwritten in place. */
+async function duplicate(program: string, to: string): Promise<void> {
+  const copy = () => copyFile(program, to);
+  if (program.startsWith(`${MACHINE_WIDE}/`)) await link(program, to).catch(copy);
+  else await copy();
+}
+
+async function syncFile(path: string): Promise<void> {
+  const file = await open(path, 'r');
+  try {
+    await file.sync();
+  } finally {
+    await file.close();
+  }
+}

@@ -1,0 +1,198 @@
+/**
+ * The control groups of instances: what each may use, and every process that belongs to it.
+ *
+ * They are made here and not by runsc, so that a container that was made ahead can be given its limits when it
+ * is known whose it will be, and so that an instance's processes are found whatever runsc has forgotten.
+ */
+import { mkdir, readdir, readFile, rmdir, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { errnoOf, isMissing } from '@torpor/host';
+import type { Resources } from '@torpor/protocol';
+
+const ROOT = '/sys/fs/cgroup';
+const MIB = 1024 * 1024;
+const CPU_PERIOD_US = 100_000;
+/**
+ * The agent keeps the number of processes where its programs hear of it. This is for a guest whose root has
+ * undone that: the sentry needs a process or two for each that it runs, and ends when it gets none.
+ */
+const HOST_PROCESSES_EACH = 2;
+const SENTRY_PROCESSES = 256;
+/** A guest that takes its whole allowance still has a sentry that needs some memory for itself. */
+const SENTRY_MB = 64;
+
+type CgroupVersion = 'v1' | 'v2';
+
+export interface CgroupHost {
+  readonly version: CgroupVersion;
+  /** The controllers there are of those that limits need. */
+  readonly controllers: readonly Controller[];
+}
+
+type Controller = 'memory' | 'cpu' | 'pids';
+const CONTROLLERS: readonly Controller[] = ['memory', 'cpu', 'pids'];
+
+/** How often the kernel has killed for memory, and refused a process. */
+export interface Refused {
+  readonly memory: number;
+  readonly processes: number;
+}
+
+/** Null where this machine has none that we may use. */
+export async function findCgroups(root = ROOT): Promise<CgroupHost | null> {
+  const unified = await readFile(join(root, 'cgroup.controllers'), 'utf8').catch(() => undefined);
+  if (unified !== undefined) {
+    const there = unified.trim().split(' ');
+    const controllers = CONTROLLERS.filter((name) => there.includes(name));
+    return controllers.length === 0 ? null : { version: 'v2', controllers };
+  }
+  const there = await readdir(root).catch((): string[] => []);
+  const controllers = CONTROLLERS.filter((name) => there.includes(name));
+  return controllers.length === 0 ? null : { version: 'v1', controllers };
+}
+
+export class Cgroups {
+  readonly #host: CgroupHost;
+  readonly #parent: string;
+  readonly #root: string;
+
+  /** `parent` is the one group of this server, under which each instance has its own. */
+  constructor(host: CgroupHost, parent: string, root = ROOT) {
+    this.#host = host;
+    this.#parent = parent;
+    this.#root = root;
+  }
+
+  get controllers(): readonly Controller[] {
+    return this.#host.controllers;
+  }
+
+  async open(): Promise<void> {
+    for (const directory of this.#directories()) await mkdir(directory, { recursive: true });
+    if (this.#host.version === 'v1') return;
+    const enable = this.#host.controllers.map((name) => `+${name}`).join(' ');
+    await writeFile(join(this.#root, 'cgroup.subtree_control'), enable).catch(() => {});
+    await writeFile(join(this.#root, this.#parent, 'cgroup.subtree_control'), enable);
+  }
+
+  /** May be repeated. */
+  async make(name: string): Promise<void> {
+    for (const directory of this.#directories(name)) await mkdir(directory, { recursive: true });
+  }
+
+  /** The command that runs `command` as a member. */
+  entering(name: string, command: readonly string[]): readonly [string, ...string[]] {
+    const files = this.#directories(name).map((directory) => join(directory, 'cgroup.procs'));
+    // What is said to the shell is fixed; names come as its arguments.
+    const enter = 'n=$1; shift; while [ "$n" -gt 0 ]; do echo $$ > "$1"; shift; n=$((n-1)); done; exec "$@"';
+    return ['sh', '-c', enter, 'sh', String(files.length), ...files, ...command];
+  }
+
+  /** Sets what is asked for and takes away every limit that is not. */
+  async limit(name: string, { memoryMb, cpus, processes }: Resources): Promise<void> {
+    const { version, controllers } = this.#host;
+    const memory = memoryMb === undefined ? undefined : (memoryMb + SENTRY_MB) * MIB;
+    const quota = cpus === undefined ? undefined : Math.max(1_000, Math.round(cpus * CPU_PERIOD_US));
+    const pids = processes === undefined ? 'max' : String(HOST_PROCESSES_EACH * processes + SENTRY_PROCESSES);
+    if (controllers.includes('pids')) await this.#write(name, 'pids', 'pids.max', pids);
+    if (version === 'v2') {
+      if (controllers.includes('memory')) {
+        await this.#write(name, 'memory', 'memory.max', memory === undefined ? 'max' : String(memory));
+        await this.#writeIfThere(name, 'memory', 'memory.swap.max', memory === undefined ? 'max' : '0');
+      }
+      if (controllers.includes('cpu'))
+        await this.#write(name, 'cpu', 'cpu.max', `${quota ?? 'max'} ${CPU_PERIOD_US}`);
+      return;
+    }
+    if (controllers.includes('memory')) await this.#limitMemoryV1(name, memory);
+    if (controllers.includes('cpu')) {
+      await this.#writeIfThere(name, 'cpu', 'cpu.cfs_period_us', String(CPU_PERIOD_US));
+      await this.#writeIfThere(name, 'cpu', 'cpu.cfs_quota_us', String(quota ?? -1));
+    }
+  }
+
+  /** Nothing was, where there is no such group. */
+  async refused(name: string): Promise<Refused> {
+    const read = (controller: Controller, file: string) =>
+      readFile(join(this.#directory(controller, name), file), 'utf8').catch(() => '');
+    const [memory, processes] = await Promise.all([
+      read('memory', this.#host.version === 'v2' ? 'memory.events' : 'memory.oom_control'),
+      read('pids', 'pids.events'),
+    ]);
+    return {
+      memory: Number(/^oom_kill (\d+)$/m.exec(memory)?.[1] ?? 0),
+      processes: Number(/^max (\d+)$/m.exec(processes)?.[1] ?? 0),
+    };
+  }
+
+  /** Every process of the instance that the kernel knows. */
+  async members(name: string): Promise<number[]> {
+    const [directory] = this.#directories(name);
+    if (directory === undefined) return [];
+    const text = await readFile(join(directory, 'cgroup.procs'), 'utf8').catch((thrown: unknown) => {
+      if (isMissing(thrown) || errnoOf(thrown) === 'ENODEV') return '';
+      throw thrown;
+    });
+    return text.split('\n').filter(Boolean).map(Number);
+  }
+
+  async list(): Promise<string[]> {
+    const [directory] = this.#directories();
+    if (directory === undefined) return [];
+    const entries = await readdir(directory, { withFileTypes: true }).catch(() => []);
+    return entries.filter((entry) => entry.isDirectory()).map(({ name }) => name);
+  }
+
+  /** Absent is fine; one that has members stays, and false says so. */
+  async remove(name: string): Promise<boolean> {
+    const removed = await Promise.all(this.#directories(name).map(removeEmpty));
+    return removed.every(Boolean);
+  }
+
+  /** Takes the server's own group away when nothing is left in it. */
+  async close(): Promise<void> {
+    for (const directory of this.#directories()) await removeEmpty(directory);
+  }
+
+  /** With the limit on memory and swap together set second when it grows and first when it shrinks. */
+  async #limitMemoryV1(name: string, memory: number | undefined): Promise<void> {
+    const value = memory === undefined ? '-1' : String(memory);
+    const swap = () => this.#writeIfThere(name, 'memory', 'memory.memsw.limit_in_bytes', value);
+    await swap().catch(() => {});
+    await this.#write(name, 'memory', 'memory.limit_in_bytes', value);
+    await swap();
+  }
+
+  #write(name: string, controller: Controller, file: string, value: string): Promise<void> {
+    return writeFile(join(this.#directory(controller, name), file), value);
+  }
+
+  async #writeIfThere(name: string, controller: Controller, file: string, value: string): Promise<void> {
+    await this.#write(name, controller, file, value).catch((thrown: unknown) => {
+      // A kernel file that is not there cannot be made either.
+      if (!['ENOENT', 'EACCES', 'EPERM'].includes(errnoOf(thrown) ?? '')) throw thrown;
+    });
+  }
+
+  #directories(name = ''): string[] {
+    if (this.#host.version === 'v2') return [join(this.#root, this.#parent, name)];
+    return this.#host.controllers.map((controller) => this.#directory(controller, name));
+  }
+
+  #directory(controller: Controller, name: string): string {
+    return this.#host.version === 'v2'
+      ? join(this.#root, this.#parent, name)
+      : join(this.#root, controller, this.#parent, name);
+  }
+}
+
+async function removeEmpty(directory: string): Promise<boolean> {
+  try {
+    await rmdir(directory);
+    return true;
+  } catch (thrown) {
+    if (isMissing(thrown)) return true;
+    if (errnoOf(thrown) === 'EBUSY' || errnoOf(thrown) === 'ENOTEMPTY') return false;
+    throw thrown;
+  }
+}

@@ -1,0 +1,99 @@
+/**
+ * The bottom layer of `base`: everything of a root that is not this machine's system directories. Those are
+ * bound over it at every start; what is here is made once, and is the guest's to change.
+ */
+import { chmod, chown, mkdir, readFile, symlink, writeFile } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
+import { writing } from '@torpor/host';
+import { SHADOW_GID, systemAccounts, withGuestUser } from './accounts.ts';
+import { BASE_SETTINGS, HOME_SETTINGS } from './base-settings.ts';
+import { furnish } from './furnish.ts';
+import { copyNeededSettings } from './host-settings.ts';
+import { GUEST_HOME } from './layout.ts';
+import type { SystemDirectories } from './system-directories.ts';
+
+/** What programs expect to find and to write into. */
+const DIRECTORIES = [
+  '/boot',
+  '/etc/apt/apt.conf.d',
+  '/etc/apt/preferences.d',
+  '/etc/apt/sources.list.d',
+  '/etc/apt/trusted.gpg.d',
+  '/etc/opt',
+  '/etc/skel',
+  '/media',
+  '/mnt',
+  '/opt',
+  '/run/lock',
+  '/srv',
+  '/var/backups',
+  '/var/cache/apt/archives/partial',
+  '/var/cache/ldconfig',
+  '/var/lib/apt/lists/partial',
+  '/var/lib/dpkg/info',
+  '/var/lib/dpkg/updates',
+  '/var/lib/misc',
+  '/var/local',
+  '/var/log',
+  '/var/mail',
+  '/var/opt',
+  '/var/spool',
+  '/var/www',
+];
+
+const LINKS: Readonly<Record<string, string>> = {
+  '/etc/localtime': '/usr/share/zoneinfo/Etc/UTC',
+  '/etc/mtab': '/proc/self/mounts',
+  '/var/lock': '/run/lock',
+  '/var/run': '/run',
+};
+
+/** Which packages the bound directories hold: tools ask before they use them. */
+const PACKAGES = '/var/lib/dpkg/status';
+
+/** `into` is an empty directory. */
+export async function makeBaseRoot(into: string, system: SystemDirectories): Promise<void> {
+  await writing(into, async () => {
+    await chmod(into, 0o755);
+    for (const path of DIRECTORIES) await mkdir(join(into, path), { recursive: true });
+    for (const path of system.bound) await mkdir(join(into, path), { recursive: true });
+    for (const { path, target } of system.links) await symlink(target, join(into, path));
+    await copyNeededSettings(join(into, 'etc'));
+    for (const [path, target] of Object.entries(LINKS)) await symlink(target, join(into, path));
+    for (const [path, text] of Object.entries(BASE_SETTINGS)) await write(join(into, path), text);
+    await writePackages(into);
+    await writeAccounts(into);
+    await furnish(into);
+    await furnishHome(into);
+  });
+}
+
+async function writeAccounts(into: string): Promise<void> {
+  const { files } = withGuestUser(systemAccounts(), '/bin/bash');
+  await write(join(into, 'etc/passwd'), files.passwd);
+  await write(join(into, 'etc/group'), files.group);
+  await write(join(into, 'etc/shadow'), files.shadow ?? '');
+  await chmod(join(into, 'etc/shadow'), 0o640);
+  await chown(join(into, 'etc/shadow'), 0, SHADOW_GID);
+}
+
+async function furnishHome(into: string): Promise<void> {
+  const home = join(into, GUEST_HOME);
+  const { uid, gid } = withGuestUser(systemAccounts(), '/bin/bash');
+  for (const [name, text] of Object.entries(HOME_SETTINGS)) {
+    await write(join(home, name), text);
+    await chown(join(home, name), uid, gid);
+    if (name !== '.npmrc') await write(join(into, 'etc/skel', name), text);
+  }
+}
+
+async function writePackages(into: string): Promise<void> {
+  const packages = await readFile(PACKAGES).catch(() => '');
+  await write(join(into, PACKAGES), packages);
+  await write(join(into, '/var/lib/dpkg/available'), '');
+}
+
+async function write(path: string, content: string | Buffer): Promise<void> {
+  await mkdir(dirname(path), { recursive: true });
+  await writeFile(path, content, { mode: 0o644 });
+}

@@ -1,0 +1,118 @@
+import { execFile } from 'node:child_process';
+import { cp, mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+import { failureOf } from '@torpor/engine/testing';
+import { agentBundle } from '@torpor/runtime-shared/testing';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { findTini, guestTools, listGuestTools, openGuestTools, removeGuestTools } from './guest-tools.ts';
+
+const run = promisify(execFile);
+
+let directory = '';
+let shelf = '';
+let agentDir = '';
+/** Any program will do to see what becomes of it. */
+const tini = '/bin/true';
+
+beforeAll(async () => {
+  directory = await mkdtemp(join(tmpdir(), 'torpor-tools-'));
+  shelf = join(directory, 'shelf');
+  agentDir = await agentBundle();
+}, 60_000);
+
+afterAll(() => rm(directory, { recursive: true }));
+
+describe('the tools of guests', () => {
+  it('are what a root with nothing in it needs, readable by everybody and writable by nobody', async () => {
+    const tools = await guestTools({ shelf, node: process.execPath, agentDir, tini });
+    expect((await readdir(tools.directory)).toSorted()).toEqual([
+      'agent',
+      'bin',
+      'empty',
+      'empty-file',
+      'lib',
+      'manifest.json',
+      'node',
+      'run',
+      'tini',
+    ]);
+    expect(await readdir(join(tools.directory, 'agent'))).toEqual(
+      expect.arrayContaining(['agent.mjs', 'sudo.cjs', 'node_modules']),
+    );
+    const [loader = ''] = tools.loader;
+    const here = (path: string) => path.replace('/.torpor', tools.directory);
+    const { stdout } = await run(here(loader), [
+      '--library-path',
+      join(tools.directory, 'lib'),
+      here('/.torpor/node'),
+      '-p',
+      '6*7',
+    ]);
+    expect(stdout).toBe('42\n');
+    for (const file of ['node', 'bin/sudo', 'agent/agent.mjs']) {
+      expect((await stat(join(tools.directory, file))).mode & 0o222, file).toBe(0);
+    }
+    expect((await stat(join(tools.directory, 'bin/sudo'))).mode & 0o777).toBe(0o555);
+    expect((await stat(join(tools.directory, 'node'))).ino).not.toBe((await stat(process.execPath)).ino);
+  });
+
+  it('are the same for the same contents, times included, and are not made again', async () => {
+    const first = await guestTools({ shelf, node: process.execPath, agentDir, tini });
+    const { ino } = await stat(first.directory);
+    expect(await guestTools({ shelf, node: process.execPath, agentDir, tini })).toEqual(first);
+    expect((await stat(first.directory)).ino).toBe(ino);
+    const elsewhere = await guestTools({
+      shelf: join(directory, 'other'),
+      node: process.execPath,
+      agentDir,
+      tini,
+    });
+    expect(elsewhere.fingerprint).toBe(first.fingerprint);
+    for (const file of ['.', 'node', 'agent/agent.mjs', 'agent']) {
+      const [a, b] = await Promise.all([first, elsewhere].map((each) => stat(join(each.directory, file))));
+      expect(a?.mtimeMs, file).toBe(b?.mtimeMs);
+    }
+  });
+
+  it('are others for another agent, and both are kept until one is removed', async () => {
+    const changed = join(directory, 'changed');
+    await cp(agentDir, changed, { recursive: true });
+    await writeFile(
+      join(changed, 'agent.mjs'),
+      `${await readFile(join(changed, 'agent.mjs'), 'utf8')}\n// new\n`,
+    );
+    const old = await guestTools({ shelf, node: process.execPath, agentDir, tini });
+    const next = await guestTools({ shelf, node: process.execPath, agentDir: changed, tini });
+    expect(next.fingerprint).not.toBe(old.fingerprint);
+    expect(await listGuestTools(shelf)).toEqual([old.fingerprint, next.fingerprint].toSorted());
+    expect(await openGuestTools(shelf, old.fingerprint)).toEqual(old);
+    await removeGuestTools(shelf, old.fingerprint);
+    await removeGuestTools(shelf, old.fingerprint);
+    expect(await listGuestTools(shelf)).toEqual([next.fingerprint]);
+    expect((await failureOf(openGuestTools(shelf, old.fingerprint))).code).toBe('checkpoint_incompatible');
+  });
+
+  it('leave nothing behind when they cannot be made', async () => {
+    const broken = join(directory, 'broken');
+    await expect(guestTools({ shelf: broken, node: '/etc/passwd', agentDir, tini })).rejects.toThrow(
+      /loader/,
+    );
+    expect(await listGuestTools(broken)).toEqual([]);
+  });
+
+  it('need a first process, and say how to get one', async () => {
+    const failure = await failureOf(findTini(['/nowhere/tini']));
+    expect([failure.code, failure.message]).toEqual([
+      'capability_unsupported',
+      expect.stringContaining('apt-get'),
+    ]);
+    expect(await findTini(['/nowhere', '/bin/true'])).toBe('/bin/true');
+  });
+
+  it('start a first process that is linked to libraries with those that were brought along', async () => {
+    const { init, loader } = await guestTools({ shelf, node: process.execPath, agentDir, tini });
+    expect(init).toEqual([...loader, '/.torpor/tini', '--']);
+  });
+});

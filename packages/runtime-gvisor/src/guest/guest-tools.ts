@@ -1,0 +1,236 @@
+/**
+ * What every guest has from us: a Node with its loader and libraries, the agent, a first process, `sudo`.
+ * One directory for each set of contents, named for them, so that a template needs nothing of its own.
+ *
+ * Memory images map these files. So a directory that was once used is never changed, an earlier one stays
+ * as long as a checkpoint names it, and the same contents made again have the same name and the same times.
+ */
+import { createHash, randomUUID } from 'node:crypto';
+import { constants, createReadStream, readFileSync } from 'node:fs';
+import { chmod, copyFile, mkdir, open, readdir, rename, utimes, writeFile } from 'node:fs/promises';
+import { basename, dirname, join, relative } from 'node:path';
+import { errnoOf, isMissing, removeTree, writing } from '@torpor/host';
+import { TorporError } from '@torpor/protocol';
+import { EMPTY_DIRECTORY, EMPTY_FILE, SUDO_DIR, SUDO_SCRIPT, TOOLS } from './layout.ts';
+import { type Libraries, librariesOf } from './shared-libraries.ts';
+
+export interface GuestToolsOptions {
+  /** Where the directories are kept, one for each set of contents. */
+  readonly shelf: string;
+  /** The Node to bring along, `process.execPath` of the server. */
+  readonly node: string;
+  /** The agent's bundle. */
+  readonly agentDir: string;
+  /** The first process: `findTini()`. */
+  readonly tini: string;
+}
+
+export interface GuestTools {
+  readonly fingerprint: string;
+  /** On this machine; a guest has it at `/.torpor`. */
+  readonly directory: string;
+  /** The words before a program's own name when it is started with what was brought along. */
+  readonly loader: readonly string[];
+  /** The first process, with the words it needs. */
+  readonly init: readonly string[];
+}
+
+/** Written last, and so the mark of a whole directory. */
+interface Manifest {
+  readonly loader: string;
+  readonly isInitStatic: boolean;
+}
+
+const MANIFEST = 'manifest.json';
+const CHUNK = 1024 * 1024;
+/** The times of all files: those of the copy would make equal contents look different to a memory image. */
+const SAME_TIME = new Date('2020-01-01T00:00:00Z');
+
+const TINI_PLACES = ['/usr/bin/tini-static', '/usr/bin/tini', '/sbin/tini', '/usr/local/bin/tini'];
+
+export async function findTini(places: readonly string[] = TINI_PLACES): Promise<string> {
+  for (const place of places) {
+    const handle = await open(place).catch(() => undefined);
+    if (handle === undefined) continue;
+    await handle.close();
+    return place;
+  }
+  throw new TorporError('capability_unsupported', 'There is no tini on this machine: apt-get install tini.');
+}
+
+/** Makes the directory when there is none of these contents yet. */
+export async function guestTools(options: GuestToolsOptions): Promise<GuestTools> {
+  const { shelf } = options;
+  const parts = await partsOf(options);
+  const fingerprint = await fingerprintOf(parts);
+  const isThere = (await listGuestTools(shelf)).includes(fingerprint);
+  if (!isThere) await writing(shelf, () => make(shelf, fingerprint, parts));
+  return openGuestTools(shelf, fingerprint);
+}
+
+/** Those that a checkpoint names. Throws `checkpoint_incompatible` when they are no longer kept. */
+export async function openGuestTools(shelf: string, fingerprint: string): Promise<GuestTools> {
+  const directory = join(shelf, fingerprint);
+  try {
+    // In place: every start asks for it twice.
+    const manifest = JSON.parse(readFileSync(join(directory, MANIFEST), 'utf8')) as Manifest;
+    const loader = [`${TOOLS}/lib/${manifest.loader}`, '--library-path', `${TOOLS}/lib`];
+    const init = [...(manifest.isInitStatic ? [] : loader), `${TOOLS}/tini`, '--'];
+    return { fingerprint, directory, loader, init };
+  } catch (cause) {
+    if (!isMissing(cause)) throw cause;
+    throw new TorporError(
+      'checkpoint_incompatible',
+      'The tools that ran in this sandbox are no longer kept.',
+      {
+        details: { fingerprint },
+        cause,
+      },
+    );
+  }
+}
+
+/** The fingerprints of all that are kept. */
+export async function listGuestTools(shelf: string): Promise<string[]> {
+  const names = await readdir(shelf).catch((thrown: unknown) => {
+    if (isMissing(thrown)) return [];
+    throw thrown;
+  });
+  return names.filter((name) => /^[0-9a-f]{64}$/.test(name)).sort();
+}
+
+/** Only when neither a checkpoint nor a running guest names it, and no view shows it. Absent is fine. */
+export async function removeGuestTools(shelf: string, fingerprint: string): Promise<void> {
+  await removeTree(join(shelf, fingerprint));
+}
+
+/** A file to copy, or the text of one. */
+type Part = { readonly from: string } | { readonly text: string };
+
+/** Everything that goes in, by its path in there. */
+async function partsOf({ node, agentDir, tini }: GuestToolsOptions): Promise<[string, Part][]> {
+  const [own, ownInit] = await Promise.all([librariesOf(node), librariesOf(tini)]);
+  if (own?.loader === undefined) throw new TorporError('internal', `${node} has no dynamic loader.`);
+  const loader = basename(own.loader);
+  const agentFiles = await filesIn(agentDir);
+  const all = [own, ownInit, ...(await nativeLibraries(agentDir, agentFiles))];
+  const libraries = new Set(all.flatMap((each) => each?.libraries ?? []).concat(own.loader));
+  const manifest: Manifest = { loader, isInitStatic: ownInit === undefined };
+  return [
+    ['node', { from: node }],
+    ['tini', { from: tini }],
+    ...Array.from(libraries, (file): [string, Part] => [`lib/${basename(file)}`, { from: file }]),
+    ...agentFiles.map((file): [string, Part] => [`agent/${file}`, { from: join(agentDir, file) }]),
+    ['bin/sudo', { text: sudoScript(loader) }],
+    // Stands for a file of the host that a guest must not see.
+    [EMPTY_FILE, { text: '' }],
+    [MANIFEST, { text: JSON.stringify(manifest) }],
+  ];
+}
+
+/** Where a guest mounts something of its own, and what stands for a directory that it must not see. */
+const DIRECTORIES = ['run', EMPTY_DIRECTORY];
+
+async function make(shelf: string, fingerprint: string, parts: readonly [string, Part][]): Promise<void> {
+  const work = join(shelf, `.new-${randomUUID()}`);
+  try {
+    for (const name of DIRECTORIES) await mkdir(join(work, name), { recursive: true, mode: 0o755 });
+    for (const [path, part] of parts) {
+      const to = join(work, path);
+      await mkdir(dirname(to), { recursive: true, mode: 0o755 });
+      // Never a link to the server's own file: what runs in a guest shares nothing with what runs here.
+      if ('from' in part) await copyFile(part.from, to, constants.COPYFILE_FICLONE);
+      else await writeFile(to, part.text);
+    }
+    await settle(work);
+    const made = (await filesIn(work)).map((file): [string, Part] => [file, { from: join(work, file) }]);
+    if ((await fingerprintOf(made)) !== fingerprint) {
+      throw new TorporError('conflict', 'The tools of guests changed while they were copied.');
+    }
+    await publish(work, join(shelf, fingerprint));
+  } finally {
+    await removeTree(work);
+  }
+}
+
+function nativeLibraries(agentDir: string, files: readonly string[]): Promise<(Libraries | undefined)[]> {
+  const native = files.filter((file) => file.endsWith('.node'));
+  return Promise.all(native.map((file) => librariesOf(join(agentDir, file))));
+}
+
+/**
+ * A shell finds the loader, which no first line of a script can do with the words it needs. What a caller
+ * wishes of Node and of loaded libraries is for the command, and would harm this program.
+ */
+function sudoScript(loader: string): string {
+  const node = `${TOOLS}/lib/${loader} --library-path ${TOOLS}/lib ${TOOLS}/node --v8-pool-size=0`;
+  return `#!/bin/sh
+export TORPOR_SUDO_NODE_OPTIONS="$NODE_OPTIONS"
+unset NODE_OPTIONS LD_PRELOAD
+exec ${node} ${SUDO_SCRIPT} ${SUDO_DIR} "$@"
+`;
+}
+
+const PROGRAMS = /^(node|tini|bin\/.*|lib\/.*)$/;
+
+/** Makes the directory what it will be for ever, and durable. */
+async function settle(work: string): Promise<void> {
+  for (const file of await filesIn(work)) {
+    const path = join(work, file);
+    await chmod(path, PROGRAMS.test(file) ? 0o555 : 0o444);
+    await utimes(path, SAME_TIME, SAME_TIME);
+    await sync(path);
+  }
+  for (const directory of await directoriesIn(work)) {
+    await chmod(directory, 0o755);
+    await utimes(directory, SAME_TIME, SAME_TIME);
+    await sync(directory);
+  }
+}
+
+async function publish(work: string, directory: string): Promise<void> {
+  try {
+    await rename(work, directory);
+  } catch (thrown) {
+    // The same contents are there already.
+    if (!['ENOTEMPTY', 'EEXIST'].includes(errnoOf(thrown) ?? '')) throw thrown;
+  }
+  await sync(join(directory, '..'));
+}
+
+async function fingerprintOf(parts: readonly [string, Part][]): Promise<string> {
+  const all = createHash('sha256');
+  for (const [path, part] of parts.toSorted(([a], [b]) => (a < b ? -1 : 1))) {
+    const hash = createHash('sha256');
+    const content = 'from' in part ? createReadStream(part.from, { highWaterMark: CHUNK }) : [part.text];
+    for await (const chunk of content) hash.update(chunk);
+    all.update(`${path}\0${hash.digest('hex')}\0`);
+  }
+  return all.digest('hex');
+}
+
+async function sync(path: string): Promise<void> {
+  const handle = await open(path, constants.O_RDONLY);
+  try {
+    await handle.sync();
+  } finally {
+    await handle.close();
+  }
+}
+
+async function filesIn(directory: string): Promise<string[]> {
+  const entries = await readdir(directory, { recursive: true, withFileTypes: true });
+  return entries
+    .filter((entry) => entry.isFile())
+    .map((entry) => relative(directory, join(entry.parentPath, entry.name)))
+    .sort();
+}
+
+/** The deepest first, so that a directory's time is set after everything in it. */
+async function directoriesIn(directory: string): Promise<string[]> {
+  const entries = await readdir(directory, { recursive: true, withFileTypes: true });
+  const below = entries
+    .filter((entry) => entry.isDirectory())
+    .map((entry) => join(entry.parentPath, entry.name));
+  return [directory, ...below.sort()].reverse();
+}

@@ -1,0 +1,397 @@
+/**
+ * Real guests for tests: booted by runsc in a network namespace of their own, over a root of their own, and
+ * dialled from this machine as a server would. Everything made here is gone after `dispose`.
+ */
+import { execFile } from 'node:child_process';
+import { randomBytes } from 'node:crypto';
+import { mkdir, mkdtemp, realpath, rm, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+import { systemClock } from '@torpor/engine';
+import { AGENT_PORT, type AgentClient, asUser, connectAgent, type InitResponse } from '@torpor/envd';
+import type { Resources } from '@torpor/protocol';
+import { agentBundle } from '@torpor/runtime-shared/testing';
+import { usableRunsc } from '../../../testing/runsc-world.ts';
+import { shareMounts, unshareMounts } from '../../mount-sharing.ts';
+import { type Container, Runsc } from '../../runsc.ts';
+import { makeBaseRoot } from '../base-root.ts';
+import { type BaseSystem, BaseSystems } from '../base-system.ts';
+import { leaveCredential } from '../boot-credential.ts';
+import { findTini, type GuestTools, guestTools } from '../guest-tools.ts';
+import type { GuestBind } from '../layout.ts';
+import { ociSpec } from '../oci-spec.ts';
+import { ReadOnlyView } from '../read-only-view.ts';
+
+/** Not the one of the engine's tests: benchmarks run this too, without those. */
+const unhurried = new AbortController().signal;
+
+const run = promisify(execFile);
+
+/** Why real guests cannot be had here; undefined when they can. */
+export async function whyNoGuests(): Promise<string | undefined> {
+  if (process.getuid?.() !== 0) return 'guests need root';
+  return (await usableRunsc()) === undefined ? 'guests need a runsc that is new enough' : undefined;
+}
+
+export interface Guest {
+  readonly client: AgentClient;
+  readonly address: string;
+  readonly credential: string;
+  readonly token: string;
+  readonly rootfs: string;
+  readonly upper: string;
+  readonly init: InitResponse;
+  /** How long runsc took to run or to restore it. */
+  readonly startMs: number;
+  /** And how long it was until what was waited for. */
+  readonly readyMs: number;
+  /** A client without the token, for looking at what is closed. */
+  readonly stranger: AgentClient;
+  /** Runs a line in `/bin/sh`, in the guest. */
+  sh(line: string, options?: { user?: string; env?: Record<string, string> }): Promise<Said>;
+  /** Freezes it and writes its memory; then it is gone, and its files are a layer of what comes next. */
+  sleep(): Promise<Image>;
+  /** On this machine. */
+  sentryMemory(): Promise<number>;
+  stop(): Promise<void>;
+}
+
+interface Said {
+  readonly output: string;
+  readonly errors: string;
+  readonly exitCode: number;
+}
+
+export interface Image {
+  readonly path: string;
+  /** Newest first. */
+  readonly layers: readonly string[];
+  readonly binds: readonly GuestBind[];
+  readonly credential: string;
+}
+
+interface BootOptions {
+  readonly template?: 'base' | { readonly root: string };
+  readonly sudo?: boolean;
+  readonly resources?: Resources;
+}
+
+interface WakeOptions {
+  readonly hostname?: string;
+  /** Waited for when everything around it has been made, before its time is taken. */
+  readonly rest?: () => Promise<unknown>;
+  /** Waited for before anything else is asked of it; gets its address. */
+  readonly until?: (address: string) => Promise<unknown>;
+}
+
+export interface GuestWorld {
+  readonly directory: string;
+  readonly tools: GuestTools;
+  readonly system: BaseSystem;
+  boot(options?: BootOptions): Promise<Guest>;
+  wake(image: Image, options?: WakeOptions): Promise<Guest>;
+  dispose(): Promise<void>;
+}
+
+export async function makeGuestWorld(): Promise<GuestWorld> {
+  const agentDir = await agentBundle();
+  const directory = await realpath(await mkdtemp('/var/tmp/torpor-guests-'));
+  const view = new ReadOnlyView(join(directory, 'view'));
+  const removeAll = async () => {
+    await view.hideAll(unhurried);
+    await unshareMounts(directory, unhurried);
+    await rm(directory, { recursive: true, force: true });
+  };
+  try {
+    await shareMounts(directory, unhurried);
+    return await furnishWorld(directory, view, agentDir, removeAll);
+  } catch (thrown) {
+    await removeAll();
+    throw thrown;
+  }
+}
+
+async function furnishWorld(
+  directory: string,
+  view: ReadOnlyView,
+  agentDir: string,
+  removeAll: () => Promise<void>,
+): Promise<GuestWorld> {
+  const tools = await guestTools({
+    shelf: join(directory, 'tools'),
+    node: process.execPath,
+    agentDir,
+    tini: await findTini(),
+  });
+  const systems = new BaseSystems({ view, tools, clock: systemClock });
+  const system = await systems.current();
+  systems.close();
+  const toolsSource = await view.show(tools.directory, unhurried);
+  const base = join(directory, 'base');
+  await mkdir(base);
+  await makeBaseRoot(base, system.directories);
+  const runsc = new Runsc({
+    program: (await usableRunsc()) ?? 'runsc',
+    root: join(directory, 'runsc'),
+    network: 'sandbox',
+    ignoreCgroups: true,
+  });
+  const guests = new Set<Guest>();
+  let made = 0;
+
+  const launch = async (
+    layers: readonly string[],
+    binds: readonly GuestBind[],
+    start: (container: Container, place: Place) => Promise<string>,
+    { sudo = true, resources = {}, hostname, rest, until }: BootOptions & WakeOptions = {},
+  ): Promise<Guest> => {
+    made += 1;
+    const place = await makePlace(directory, `g${made}`, layers);
+    const container: Container = {
+      id: place.name,
+      bundle: place.bundle,
+      logs: place.logs,
+      netns: place.netns,
+    };
+    const spec = ociSpec({
+      rootfs: place.rootfs,
+      hostname: 'sandbox',
+      tools,
+      toolsSource,
+      binds,
+      agentPort: AGENT_PORT,
+      networkNamespace: place.netns,
+      cgroup: null,
+      resources,
+      sudo,
+      filterRawSockets: false,
+    });
+    await writeFile(join(place.bundle, 'config.json'), JSON.stringify(spec));
+    const credentials = { old: '', credential: secret(), token: secret() };
+    try {
+      await rest?.();
+      const began = performance.now();
+      credentials.old = await start(container, place);
+      const startMs = performance.now() - began;
+      await until?.(place.address);
+      const readyMs = performance.now() - began;
+      const launched = { place, container, runsc, layers, binds, startMs, readyMs, hostname };
+      const guest = await setUp(launched, credentials);
+      guests.add(guest);
+      return guest;
+    } catch (thrown) {
+      await takeDown(runsc, container, place);
+      throw thrown;
+    }
+  };
+
+  return {
+    directory,
+    tools,
+    system,
+    boot: (options = {}) => {
+      const { template = 'base' } = options;
+      const root = template === 'base' ? base : template.root;
+      const binds = template === 'base' ? system.binds : [];
+      return launch(
+        [root],
+        binds,
+        async (container, place) => {
+          const first = secret();
+          await leaveCredential(place.rootfs, first);
+          await runsc.run(container, unhurried);
+          return first;
+        },
+        options,
+      );
+    },
+    wake: (image, options = {}) =>
+      launch(
+        image.layers,
+        image.binds,
+        async (container) => {
+          await runsc.restore(container, image.path, unhurried);
+          return image.credential;
+        },
+        options,
+      ),
+    async dispose() {
+      for (const guest of guests) await guest.stop();
+      runsc.close();
+      await removeAll();
+    },
+  };
+}
+
+function secret(): string {
+  return randomBytes(16).toString('hex');
+}
+
+interface Place {
+  readonly name: string;
+  readonly rootfs: string;
+  readonly upper: string;
+  readonly bundle: string;
+  readonly logs: string;
+  readonly image: string;
+  readonly netnsName: string;
+  readonly netns: string;
+  readonly address: string;
+}
+
+/** Addresses that are for tests, four to each guest; names that no other run has. */
+async function makePlace(directory: string, name: string, layers: readonly string[]): Promise<Place> {
+  const tag = randomBytes(3).toString('hex');
+  const at = join(directory, name);
+  const place = {
+    name: `${tag}-${name}`,
+    rootfs: join(at, 'rootfs'),
+    upper: join(at, 'upper'),
+    bundle: join(at, 'bundle'),
+    logs: join(at, 'logs'),
+    image: join(at, 'image'),
+    netnsName: `torpor-test-${tag}`,
+    netns: `/run/netns/torpor-test-${tag}`,
+    address: '',
+  };
+  for (const each of [place.rootfs, place.upper, place.bundle, join(at, 'work')]) {
+    await mkdir(each, { recursive: true });
+  }
+  const lower = `lowerdir=${layers.join(':')},upperdir=${place.upper},workdir=${join(at, 'work')}`;
+  await run('mount', [
+    '-t',
+    'overlay',
+    '-o',
+    `${lower},redirect_dir=on,index=off,metacopy=off`,
+    'overlay',
+    place.rootfs,
+  ]);
+  const block = randomBytes(2);
+  const [host, guest] = [1, 2].map(
+    (last) => `198.${18 + ((block[0] ?? 0) & 1)}.${block[1]}.${4 * ((block[0] ?? 0) >> 2) + last}`,
+  );
+  const link = `tpt${tag}`;
+  for (const line of [
+    `netns add ${place.netnsName}`,
+    `link add ${link} type veth peer name eth0 netns ${place.netnsName}`,
+    `addr add ${host}/30 dev ${link}`,
+    `link set ${link} up`,
+    `-n ${place.netnsName} link set lo up`,
+    `-n ${place.netnsName} addr add ${guest}/30 dev eth0`,
+    `-n ${place.netnsName} link set eth0 up`,
+    `-n ${place.netnsName} route add default via ${host}`,
+  ]) {
+    await run('ip', line.split(' '));
+  }
+  return { ...place, address: guest ?? '' };
+}
+
+async function takeDown(runsc: Runsc, container: Container, place: Place): Promise<void> {
+  await runsc.delete(container, unhurried);
+  await run('umount', [place.rootfs]);
+  await run('ip', ['netns', 'del', place.netnsName]);
+}
+
+interface Launched {
+  readonly place: Place;
+  readonly container: Container;
+  readonly runsc: Runsc;
+  readonly layers: readonly string[];
+  readonly binds: readonly GuestBind[];
+  readonly startMs: number;
+  readonly readyMs: number;
+  readonly hostname: string | undefined;
+}
+
+async function setUp(
+  launched: Launched,
+  { old, credential, token }: { old: string; credential: string; token: string },
+): Promise<Guest> {
+  const { place, container, runsc, layers, binds } = launched;
+  const baseUrl = `http://${place.address}:${AGENT_PORT}`;
+  const stranger = connectAgent({ baseUrl });
+  const client = connectAgent({ baseUrl, accessToken: token });
+  await untilHealthy(stranger);
+  const init = await stranger.init(
+    {
+      credential,
+      accessToken: token,
+      defaultUser: 'user',
+      hostname: launched.hostname ?? 'sandbox',
+      sandboxId: place.name,
+      timestamp: Date.now(),
+      resolvConf: 'nameserver 192.0.2.1\n',
+      hosts: `${place.address} ${launched.hostname ?? 'sandbox'}\n`,
+    },
+    { credential: old },
+  );
+  let isUp = true;
+  const leave = async () => {
+    client.close();
+    stranger.close();
+    if (isUp) await takeDown(runsc, container, place);
+    isUp = false;
+  };
+  return {
+    client,
+    stranger,
+    credential,
+    token,
+    init,
+    startMs: launched.startMs,
+    readyMs: launched.readyMs,
+    address: place.address,
+    rootfs: place.rootfs,
+    upper: place.upper,
+    sh: (line, options) => sh(client, line, options),
+    async sleep() {
+      await runsc.pause(container, unhurried);
+      // Connections into a guest must end on this side before its memory can be written.
+      client.close();
+      stranger.close();
+      await new Promise((resolve) => setTimeout(resolve, 50));
+      await runsc.checkpoint(container, place.image, unhurried);
+      await leave();
+      return { path: place.image, layers: [place.upper, ...layers], binds, credential };
+    },
+    async sentryMemory() {
+      const state = await runsc.state(container, unhurried);
+      if (!('pid' in state)) return 0;
+      const { stdout } = await run('cat', [`/proc/${state.pid}/smaps_rollup`]);
+      return Number(/^Pss:\s+(\d+) kB/m.exec(stdout)?.[1] ?? 0) * 1024;
+    },
+    stop: leave,
+  };
+}
+
+async function untilHealthy(client: AgentClient): Promise<void> {
+  for (let tries = 0; ; tries += 1) {
+    const failure = await client.health({ signal: AbortSignal.timeout(2000) }).then(
+      () => undefined,
+      (error: Error) => error,
+    );
+    if (failure === undefined) return;
+    if (tries > 1000) throw failure;
+    await new Promise((resolve) => setTimeout(resolve, 10));
+  }
+}
+
+async function sh(
+  client: AgentClient,
+  line: string,
+  { user, env = {} }: { user?: string; env?: Record<string, string> } = {},
+): Promise<Said> {
+  const process = { cmd: '/bin/sh', args: ['-c', line], envs: env };
+  const headers = user === undefined ? {} : { headers: asUser(user) };
+  const said = { output: '', errors: '', exitCode: -1 };
+  for await (const { event } of client.process.start({ process, stdin: false }, headers)) {
+    if (event?.event.case === 'data') {
+      const { output } = event.event.value;
+      const text = Buffer.from(output.value ?? []).toString('utf8');
+      if (output.case === 'stdout') said.output += text;
+      if (output.case === 'stderr') said.errors += text;
+    }
+    if (event?.event.case === 'end') said.exitCode = event.event.value.exitCode;
+  }
+  return said;
+}

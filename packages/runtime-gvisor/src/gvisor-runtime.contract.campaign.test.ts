@@ -1,0 +1,3 @@
+import { describeGvisorContract } from '../testing/gvisor-contract.ts';
+
+await describeGvisorContract();

@@ -1,0 +1,203 @@
+/**
+ * A memory image as it lies in a checkpoint: every file that runsc wrote, cut into pieces that are compressed each
+ * by itself, so that all cores work on them both ways. What is left is about a quarter, which has to be made
+ * durable, verified and kept.
+ *
+ * ```
+ * pages.img.zst …   the pieces one after the other, each a whole zstd frame with its checksum (`zstd -d` reads it)
+ * pieces.json       how long each of them is; written last
+ * ```
+ */
+import { constants } from 'node:fs';
+import { type FileHandle, open, readdir, readFile, stat, writeFile } from 'node:fs/promises';
+import { basename, join } from 'node:path';
+import { promisify } from 'node:util';
+import { createZstdCompress, constants as zlib, zstdDecompress } from 'node:zlib';
+import { forEachBounded, readingCheckpoint, writing } from '@torpor/host';
+import { type CheckpointId, TorporError } from '@torpor/protocol';
+import { BufferPool, freeNow } from './buffer-pool.ts';
+
+interface PackedFile {
+  readonly name: string;
+  readonly bytes: number;
+  /** The compressed length of each. */
+  readonly pieces: readonly number[];
+}
+
+interface Pieces {
+  readonly version: 1;
+  readonly pieceBytes: number;
+  readonly files: readonly PackedFile[];
+}
+
+const RECORD = 'pieces.json';
+/** Larger ones compress hardly better, and a small image would not keep all cores busy. */
+const PIECE_BYTES = 2 * 1024 * 1024;
+/** As many as there are threads in Node's pool. More pieces at once would take memory and not be done sooner. */
+const AT_ONCE = 4;
+/** Holds a piece in either form: one that does not get smaller grows by less than this. */
+const LARGEST_PIECE = PIECE_BYTES + 64 * 1024;
+/** Of all images together: many sandboxes that pause at once must not each have pieces of their own in memory. */
+const buffers = new BufferPool(AT_ONCE, LARGEST_PIECE);
+const { O_RDONLY, O_NOFOLLOW, O_WRONLY, O_CREAT, O_EXCL } = constants;
+const NEW = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW;
+
+const inflate = promisify(zstdDecompress);
+/** Of memory as it is found, this level leaves hardly more than those above it, in less time. */
+const HOW = {
+  params: { [zlib.ZSTD_c_compressionLevel]: -1, [zlib.ZSTD_c_checksumFlag]: 1 },
+  // Each in one go: by default a piece would go back and forth between the threads a hundred times.
+  chunkSize: LARGEST_PIECE,
+};
+
+/** Into a directory that is empty. Whoever asks makes it durable. */
+export async function packImage(raw: string, packed: string, signal: AbortSignal): Promise<void> {
+  await writing(packed, async () => {
+    const files: PackedFile[] = [];
+    for (const name of (await readdir(raw)).sort()) {
+      const pieces = await packFile(join(raw, name), join(packed, `${name}.zst`), signal);
+      files.push({ name, bytes: (await stat(join(raw, name))).size, pieces });
+    }
+    const record: Pieces = { version: 1, pieceBytes: PIECE_BYTES, files };
+    await writeFile(join(packed, RECORD), JSON.stringify(record), { mode: 0o600 });
+  });
+}
+
+/** What it takes when it is unpacked. */
+export async function packedBytes(packed: string, id: CheckpointId): Promise<number> {
+  const text = await readingCheckpoint(id, packed, () => readFile(join(packed, RECORD), 'utf8'));
+  return readPieces(text, id).files.reduce((sum, { bytes }) => sum + bytes, 0);
+}
+
+/** Into a directory that is empty. A piece that is not what was packed proves the checkpoint corrupt. */
+export async function unpackImage(packed: string, raw: string, id: CheckpointId): Promise<void> {
+  await readingCheckpoint(id, packed, async () => {
+    const { pieceBytes, files } = readPieces(await readFile(join(packed, RECORD), 'utf8'), id);
+    for (const file of files) {
+      const from = join(packed, `${file.name}.zst`);
+      await unpackFile(from, join(raw, file.name), file, pieceBytes, id);
+    }
+  });
+}
+
+async function packFile(from: string, to: string, signal: AbortSignal): Promise<number[]> {
+  return withFile(from, O_RDONLY | O_NOFOLLOW, (source) =>
+    withFile(to, NEW, async (target) => {
+      const { size } = await source.stat();
+      const pieces: number[] = [];
+      const pending: Promise<void>[] = [];
+      try {
+        for (let at = 0; at < size; at += PIECE_BYTES) {
+          signal.throwIfAborted();
+          const before = pending.at(-1);
+          const piece = buffers.use(async (buffer) => {
+            const bytes = Math.min(PIECE_BYTES, size - at);
+            const parts = await deflate(await readPiece(source, at, buffer.subarray(0, bytes)));
+            // In their order. The piece before got its buffer first, so it does not wait for this one.
+            await before;
+            for (const part of parts) await target.writeFile(part);
+            pieces.push(parts.reduce((sum, { length }) => sum + length, 0));
+            for (const part of parts) freeNow(part);
+          });
+          // Its failure is told when its turn comes, or not at all after that of another.
+          piece.catch(() => {});
+          pending.push(piece);
+          if (pending.length === AT_ONCE) await pending.shift();
+        }
+        await Promise.all(pending);
+      } finally {
+        // Nobody reads from a file that its owner has closed.
+        await Promise.allSettled(pending);
+      }
+      return pieces;
+    }),
+  );
+}
+
+/** In parts that share one buffer. Node's own call would copy them into another, and leave the first to the collector. */
+function deflate(piece: Buffer): Promise<Buffer[]> {
+  return createZstdCompress(HOW).end(piece).toArray();
+}
+
+async function unpackFile(
+  from: string,
+  to: string,
+  { bytes, pieces }: PackedFile,
+  pieceBytes: number,
+  id: CheckpointId,
+): Promise<void> {
+  let next = 0;
+  const places = pieces.map((length, index) => {
+    const place = { length, from: next, to: index * pieceBytes };
+    next += length;
+    return place;
+  });
+  await withFile(from, O_RDONLY | O_NOFOLLOW, (source) =>
+    withFile(to, NEW, async (target) => {
+      await forEachBounded(places, AT_ONCE, async (place) => {
+        if (place.length > LARGEST_PIECE) throw corrupt(id, from);
+        const expected = Math.min(pieceBytes, bytes - place.to);
+        await buffers.use(async (buffer) => {
+          const piece = await readPiece(source, place.from, buffer.subarray(0, place.length));
+          // Longer than a whole piece: Node makes another buffer as soon as one is full.
+          const how = { maxOutputLength: pieceBytes, chunkSize: LARGEST_PIECE };
+          const whole = await inflate(piece, how).catch((cause: unknown) => {
+            throw corrupt(id, from, cause);
+          });
+          if (whole.length !== expected) throw corrupt(id, from);
+          await writePiece(target, whole, place.to);
+          freeNow(whole);
+        });
+      });
+    }),
+  );
+}
+
+/** Fills the buffer; returns the part of it that was filled when the file ends before. */
+async function readPiece(source: FileHandle, at: number, buffer: Buffer): Promise<Buffer> {
+  let read = 0;
+  while (read < buffer.length) {
+    const { bytesRead } = await source.read(buffer, read, buffer.length - read, at + read);
+    if (bytesRead === 0) break;
+    read += bytesRead;
+  }
+  return buffer.subarray(0, read);
+}
+
+/** A disk that is full takes a part of it without a word. */
+async function writePiece(target: FileHandle, piece: Buffer, at: number): Promise<void> {
+  for (let written = 0; written < piece.length; ) {
+    const { bytesWritten } = await target.write(piece, written, piece.length - written, at + written);
+    written += bytesWritten;
+  }
+}
+
+function readPieces(text: string, id: CheckpointId): Pieces {
+  let pieces: Pieces;
+  try {
+    pieces = JSON.parse(text) as Pieces;
+  } catch (cause) {
+    throw corrupt(id, RECORD, cause);
+  }
+  if (pieces.version !== 1 || !Array.isArray(pieces.files)) throw corrupt(id, RECORD);
+  // What would be written somewhere else was not written by us.
+  for (const { name } of pieces.files) if (name !== basename(name)) throw corrupt(id, RECORD);
+  return pieces;
+}
+
+async function withFile<T>(path: string, flags: number, work: (file: FileHandle) => Promise<T>): Promise<T> {
+  const file = await open(path, flags, 0o600);
+  try {
+    return await work(file);
+  } finally {
+    await file.close();
+  }
+}
+
+function corrupt(checkpointId: CheckpointId, path: string, cause?: unknown): TorporError {
+  return new TorporError('checkpoint_corrupt', `The memory of ${checkpointId} is damaged.`, {
+    checkpointId,
+    details: { path },
+    cause,
+  });
+}

@@ -1,0 +1,627 @@
+/**
+ * What somebody inside a sandbox would try against this machine and against other sandboxes, as its user and as
+ * its root. Each test says what is tried; none of it may succeed.
+ */
+import { randomBytes } from 'node:crypto';
+import { readFile, stat } from 'node:fs/promises';
+import { Server } from 'node:net';
+import { networkInterfaces } from 'node:os';
+import { join } from 'node:path';
+import type { Instance, Refusal } from '@torpor/engine';
+import { nextOf, paused, startFrom, unhurried } from '@torpor/engine/testing';
+import {
+  EGRESS_PORT,
+  RESOLVER_ADDRESS,
+  RESOLVER_PORT,
+  runInNamespace,
+  runProgram,
+  socketsInNamespace,
+} from '@torpor/network';
+import { lookUpIn, makeOutside } from '@torpor/network/testing';
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { type Bait, layBait } from '../testing/bait.ts';
+import { type GvisorWorld, makeGvisorWorld, whyNoGvisor } from '../testing/gvisor-world.ts';
+import { AGENT_PORT } from './berth.ts';
+import type { InstanceRecord } from './instance-files.ts';
+import { serverTag } from './instance-names.ts';
+import { findMountNamespace } from './mount-namespace.ts';
+
+const why = await whyNoGvisor();
+const SLOW = 180_000;
+const MARK = 'torpor-was-here';
+/** Root inside can do all that a user can; `npm run test:gvisor` tries everything as both. */
+const ATTACKERS = (
+  [
+    ['root', 'sudo -n '],
+    ['user', ''],
+  ] as const
+).slice(0, process.env['TORPOR_CYCLES'] === undefined ? 1 : 2);
+
+/** One connection, as the program inside tries it. */
+interface Target {
+  readonly host: string;
+  readonly port: number;
+  readonly send?: string;
+  /** Begins with TLS, for this name. */
+  readonly tls?: string;
+}
+
+interface Talk {
+  readonly received: string;
+  /** The code of the error, or how else it ended. */
+  readonly ended: string;
+}
+
+/** Tries every target at once and prints what became of each. */
+const TALK = `
+const net = require('node:net'), tls = require('node:tls'), fs = require('node:fs');
+const targets = JSON.parse(fs.readFileSync(process.argv[2]));
+const talk = (target) => new Promise((resolve) => {
+  let received = '';
+  const where = { host: target.host, port: target.port };
+  const done = (ended) => { socket.destroy(); resolve({ received, ended }); };
+  const socket = target.tls === undefined ? net.connect(where)
+    : tls.connect({ ...where, servername: target.tls, rejectUnauthorized: false });
+  socket.on('connect', () => target.tls === undefined && socket.write(target.send ?? 'GET / HTTP/1.0\\r\\n\\r\\n'));
+  socket.on('data', (bytes) => { received += bytes; });
+  socket.on('error', (error) => done(error.code));
+  socket.on('end', () => done('end'));
+  setTimeout(done, 8000, 'nothing').unref();
+});
+Promise.all(targets.map(talk)).then((talks) => console.log(JSON.stringify(talks)));
+`;
+
+/** Sends a datagram to each, from a socket of each family, and prints which were answered. */
+const DATAGRAMS = `
+const { createSocket } = require('node:dgram'), fs = require('node:fs');
+const targets = JSON.parse(fs.readFileSync(process.argv[2]));
+const send = ({ host, port }) => new Promise((resolve) => {
+  const socket = createSocket(host.includes(':') ? 'udp6' : 'udp4');
+  socket.on('message', () => resolve('answered')).on('error', (error) => resolve(error.code));
+  socket.connect(port, host, (error) => error ? resolve(error.code) : socket.send('x', () => {}));
+  setTimeout(resolve, 1500, 'nothing');
+});
+Promise.all(targets.map(send)).then((all) => { console.log(JSON.stringify(all)); process.exit(); });
+`;
+
+/**
+ * Forges packets, whole ones and whole frames: to the machine's UDP port, and the first of a TCP connection to its
+ * API, each from many senders.
+ */
+const FORGERY = `
+use Socket;
+my ($target, $udp, $tcp, $router, @senders) = @ARGV;
+sub sum { my $s = 0; $s += $_ for unpack 'n*', $_[0] . (length($_[0]) % 2 ? "\\0" : ''); $s = ($s >> 16) + ($s & 0xffff) while $s >> 16; ~$s & 0xffff }
+sub packet { my ($from, $protocol, $body) = @_;
+  my $head = sub { pack 'CCnnnCCna4a4', 0x45, 0, 20 + length $body, 7, 0, 64, $protocol, $_[0], inet_aton($from), inet_aton($target) };
+  $head->(sum($head->(0))) . $body }
+sub tcp { my ($from) = @_; my $b = sub { pack 'nnNNCCnnn', 4444, $tcp, 1, 0, 0x50, 2, 65535, $_[0], 0 };
+  $b->(sum(inet_aton($from) . inet_aton($target) . pack('CCn', 0, 6, 20) . $b->(0))) }
+my @packets = map { (packet($_, 17, pack('nnnn', 4444, $udp, 9, 0) . 'x'), packet($_, 6, tcp($_))) } @senders;
+if (socket(my $s, AF_INET, SOCK_RAW, 255)) {
+  print "raw socket: sent ", scalar(grep { defined send($s, $_, 0, pack_sockaddr_in(0, inet_aton($target))) } @packets), "\\n";
+} else { print "raw socket: $!\\n" }
+if (socket(my $s, 17, SOCK_RAW, 0x0300)) {
+  my ($index, $own) = \`ip -o link show eth0\` =~ /^(\\d+).*link\\/ether (\\S+)/s;
+  my $mac = sub { pack 'C6', map hex, split /:/, $_[0] };
+  my $to = pack 'SnlSCCa8', 17, 0x0800, $index, 0, 0, 6, $mac->($router) . "\\0\\0";
+  my $frame = sub { $mac->($router) . $mac->($own) . pack('n', 0x0800) . $_[0] };
+  print "frames: sent ", scalar(grep { defined send($s, $frame->($_), 0, $to) } @packets), "\\n";
+} else { print "frames: $!\\n" }
+`;
+
+/** What one process can do to another: the numbers are those of the system calls. */
+const MEDDLING = `
+for (@ARGV) { my $pid = $_ + 0; my %tried;
+  my $r = syscall(101, 16, $pid, 0, 0); $tried{attach} = $r == -1 ? "$!" : 'done';
+  $r = syscall(101, 0x4206, $pid, 0, 0); $tried{seize} = $r == -1 ? "$!" : 'done';
+  my $buffer = "\\0" x 16; my @at = map { pack 'QQ', $_, 16 } unpack('Q', pack 'P', $buffer), 0x400000;
+  $r = syscall(310, $pid, $at[0], 1, $at[1], 1, 0); $tried{read} = $r == -1 ? "$!" : 'done';
+  $tried{memory} = open(my $h, '<', "/proc/$pid/mem") ? 'done' : "$!";
+  $tried{root} = opendir(my $d, "/proc/$pid/root/") ? 'done' : "$!";
+  print map { "$_: $tried{$_}\\n" } sort keys %tried; }
+`;
+
+/** Takes away every mount, which nothing but a program that runs already survives, and puts links in their places. */
+const LINKS = `
+my $to = shift; open M, '/proc/mounts'; my @mounts = grep { $_ ne '/' } map { (split)[1] } <M>;
+syscall(166, $_, 2) for reverse sort @mounts;
+for (qw(/proc /sys /dev /.torpor /usr)) { rmdir $_; symlink "$to$_", $_; print "$_ -> ", readlink, "\\n" }
+`;
+
+describe.skipIf(why !== null)('from inside a sandbox', { timeout: SLOW }, () => {
+  const names: Parameters<typeof lookUpIn>[0] = new Map();
+  let outside: Awaited<ReturnType<typeof makeOutside>>;
+  const outsideServers: Server[] = [];
+  let world: GvisorWorld;
+  let bait: Bait;
+  let attacker: Instance;
+  let neighbour: Instance;
+  let node: string;
+  const secretOfTheServer = randomBytes(16).toString('hex');
+
+  beforeAll(async () => {
+    process.env['TORPOR_TEST_SECRET'] = secretOfTheServer;
+    outside = await makeOutside(randomBytes(3).toString('hex'));
+    world = await makeGvisorWorld({
+      network: { lookUp: lookUpIn(names), openNetworks: [outside.network] },
+    });
+    bait = await layBait(world.dataDir);
+    [attacker, neighbour] = [await world.started(), await world.started()];
+    node = await world.node();
+    for (const port of [80, 443]) await serveOutside(port);
+    await world.run(neighbour, `echo ${bait.secret} > $HOME/private`);
+    await world.start(
+      neighbour,
+      `require('http').createServer((_, a) => a.end('${bait.secret}')).listen(8080, () => console.log('up'))`,
+    );
+    expect(await world.get(neighbour, 8_080)).toBe(bait.secret);
+    const files = (await world.agent(attacker)).files;
+    for (const [name, text] of Object.entries({ TALK, DATAGRAMS, FORGERY, MEDDLING }))
+      await files.write(`/tmp/${name}`, text);
+    names.set('host.example', [hostAddress()]).set('loop.example', ['127.0.0.1']);
+    names.set('private.example', ['10.0.0.1']).set('metadata.example', ['169.254.169.254']);
+    names.set('good.example', [outside.address(0)]);
+  }, SLOW);
+
+  afterAll(async () => {
+    delete process.env['TORPOR_TEST_SECRET'];
+    for (const server of outsideServers) server.close();
+    // A socket of it lies in a sandbox.
+    await bait?.remove();
+    await outside?.remove();
+    await world?.dispose();
+    await world?.close();
+  }, SLOW);
+
+  afterEach(async () => {
+    expect(bait.reached()).toEqual([]);
+    await bait.expectUntouched();
+  });
+
+  async function serveOutside(port: number): Promise<void> {
+    const wanted = [{ kind: 'tcp', host: outside.address(0), port }] as const;
+    const { sockets, conntrack } = await socketsInNamespace(outside.netns, wanted);
+    await conntrack?.close();
+    for (const server of sockets) {
+      if (!(server instanceof Server)) continue;
+      outsideServers.push(server);
+      server.on('connection', (socket) =>
+        socket.on('error', () => {}).once('data', () => socket.end('outside')),
+      );
+    }
+  }
+
+  const own = () => Object.values(networkInterfaces()).flatMap((entries) => entries ?? []);
+  const hostAddress = () =>
+    own().find(({ family, internal }) => family === 'IPv4' && !internal)?.address ?? '';
+  const recordOf = async ({ sandboxId, generation }: Instance) => {
+    const path = join(world.dataDir, 'gvisor', 'instances', sandboxId, String(generation), 'instance.json');
+    return JSON.parse(await readFile(path, 'utf8')) as InstanceRecord;
+  };
+  /** Works on a mounted root, which only the mount namespace of the sandboxes has. */
+  const withMounted = async (rootfs: string, work: (root: string) => Promise<void>) => {
+    const namespace = await findMountNamespace(join('/run/torpor', serverTag(world.dataDir)), unhurried);
+    if (namespace === undefined) throw new Error('There is no mount namespace.');
+    try {
+      await work(namespace.reach(rootfs));
+    } finally {
+      namespace.leave();
+    }
+  };
+  /** Of the interface that the sandbox is behind. */
+  const routerMac = async (instance: Instance) => {
+    const { guestAddress } = await recordOf(instance);
+    const netns = `${serverTag(world.dataDir)}-router`;
+    const [route] = JSON.parse(await runInNamespace(netns, 'ip', ['-j', 'route', 'get', guestAddress])) as [
+      { dev: string },
+    ];
+    const [link] = JSON.parse(await runInNamespace(netns, 'ip', ['-j', 'link', 'show', route.dev])) as [
+      { address: string },
+    ];
+    return link.address;
+  };
+  /** Of the machine, and of the router that stands between it and its sandboxes. */
+  const hostAddresses = async (family: 'IPv4' | 'IPv6') => {
+    const listing = await runInNamespace(`${serverTag(world.dataDir)}-router`, 'ip', ['-j', 'addr']);
+    const router = (JSON.parse(listing) as { addr_info: { local: string }[] }[]).flatMap(({ addr_info }) =>
+      addr_info.map(({ local }) => local),
+    );
+    const all = [...own().map(({ address }) => address), ...router];
+    return [...new Set(all)].filter((address) => address.includes(':') === (family === 'IPv6'));
+  };
+
+  describe.each(ATTACKERS)('as %s', (who, sudo) => {
+    let count = 0;
+    /** What the script prints, errors and all; it is given to `sh` as a file, so that nothing has to be quoted. */
+    async function attempt(script: string, instance = attacker): Promise<string> {
+      const path = `/tmp/attempt-${who}-${count++}`;
+      await (await world.agent(instance)).files.write(path, `exec 2>&1\n${script}\n`);
+      return (await world.run(instance, `${sudo}sh ${path}`)).output;
+    }
+    async function program<T>(name: string, targets: readonly unknown[], instance = attacker): Promise<T> {
+      const path = `/tmp/targets-${who}-${count++}`;
+      await (await world.agent(instance)).files.write(path, JSON.stringify(targets));
+      return JSON.parse(await attempt(`${node} /tmp/${name} ${path}`, instance)) as T;
+    }
+    const talks = (targets: readonly Target[], instance?: Instance) =>
+      program<Talk[]>('TALK', targets, instance);
+    /** Nothing came back, and it was said at once and not by silence. */
+    async function expectRefused(targets: readonly Target[], instance?: Instance): Promise<void> {
+      const all = await talks(targets, instance);
+      expect(all).toHaveLength(targets.length);
+      for (const [index, talk] of all.entries()) {
+        const { host, port, send } = targets[index] as Target;
+        expect(talk, `${host}:${port} ${send ?? ''}`).toEqual({
+          received: '',
+          ended: expect.stringMatching(/^(ECONN|EHOST|ENET|EADDR|ENOTFOUND|EAI|EACCES|EPERM|EINVAL|end$)/),
+        });
+      }
+    }
+
+    it('is who it says, and can reach the outside: what fails below fails for being refused', async () => {
+      expect((await attempt('id -un')).trim()).toBe(who);
+      const [talk] = await talks([{ host: 'good.example', port: 80 }]);
+      expect(talk).toEqual({ received: 'outside', ended: 'end' });
+    });
+
+    describe('over the network', () => {
+      it("cannot reach the server's ports, its database or our own ports on any address of the machine", async () => {
+        const { everywhere, loopback, database } = bait.ports;
+        const ports = [everywhere, loopback, database, EGRESS_PORT, RESOLVER_PORT, 22];
+        const addresses = await hostAddresses('IPv4');
+        expect(addresses).toContain(hostAddress());
+        // The gateway of the sandbox is among them.
+        expect(addresses).toContain((await attempt('ip route')).match(/default via (\S+)/)?.[1]);
+        await expectRefused(addresses.flatMap((host) => ports.map((port) => ({ host, port }))));
+      });
+
+      it('finds only its own loopback where the machine has its own', async () => {
+        const { everywhere, loopback } = bait.ports;
+        const hosts = ['127.0.0.1', 'localhost', '0.0.0.0', '127.1.2.3'];
+        await expectRefused(hosts.flatMap((host) => [everywhere, loopback].map((port) => ({ host, port }))));
+      });
+
+      it('cannot turn its loopback or its routes towards the machine', async () => {
+        await attempt(`ip route add 127.0.0.1/32 via ${hostAddress()}; ip addr del 127.0.0.1/8 dev lo
+          ip link set eth0 address 02:00:00:00:00:01; ip addr add ${hostAddress()}/32 dev eth0
+          unshare -Urn sh -c 'ip link set lo up'`);
+        await expectRefused([{ host: '127.0.0.1', port: bait.ports.loopback }]);
+      });
+
+      it('cannot aim the egress at the machine, by Host, by request line or by tunnel', async () => {
+        const at = `${hostAddress()}:${bait.ports.everywhere}`;
+        const sends = [
+          `GET / HTTP/1.1\r\nHost: ${at}\r\n\r\n`,
+          'GET / HTTP/1.1\r\nHost: host.example\r\n\r\n',
+          `GET http://${at}/ HTTP/1.1\r\nHost: good.example\r\n\r\n`,
+          `CONNECT ${at} HTTP/1.1\r\nHost: ${at}\r\n\r\n`,
+          `PROXY TCP4 192.0.2.1 ${hostAddress()} 4444 ${bait.ports.everywhere}\r\nGET / HTTP/1.0\r\n\r\n`,
+        ];
+        const all = await talks(sends.map((send) => ({ host: outside.address(0), port: 80, send })));
+        for (const { received } of all) expect(received).not.toContain(bait.secret);
+      });
+
+      it('cannot aim the egress at the machine by the name in TLS', async () => {
+        const tls = ['host.example', 'loop.example'];
+        const all = await talks(tls.map((name) => ({ host: outside.address(0), port: 443, tls: name })));
+        for (const { received } of all) expect(received).not.toContain(bait.secret);
+      });
+
+      it('cannot reach the machine, a private network or the metadata by a name that points there', async () => {
+        const hosts = ['host.example', 'loop.example', 'private.example', 'metadata.example'];
+        expect((await attempt(`for n in ${hosts.join(' ')}; do getent hosts $n; done`)).trim()).toBe('');
+        await expectRefused(hosts.map((host) => ({ host, port: bait.ports.everywhere })));
+      });
+
+      it('cannot reach the metadata of a cloud, private networks or addresses of nobody', async () => {
+        const hosts = ['169.254.169.254', '10.0.0.1', '172.16.0.1', '192.168.0.1', '192.0.2.1'];
+        await expectRefused(hosts.map((host) => ({ host, port: 80 })));
+      });
+
+      it('cannot reach another sandbox, neither its agent nor what it serves', async () => {
+        const { guestAddress: host } = await recordOf(neighbour);
+        await expectRefused([AGENT_PORT, 8_080].map((port) => ({ host, port })));
+      });
+
+      it('cannot speak to its own agent without the token', async () => {
+        const send = 'GET /envs HTTP/1.0\r\n\r\n';
+        const { guestAddress } = await recordOf(attacker);
+        const hosts = ['127.0.0.1', guestAddress];
+        for (const { received } of await talks(hosts.map((host) => ({ host, port: AGENT_PORT, send }))))
+          expect(received).toMatch(/^HTTP\/1\.1 401 /);
+      });
+
+      it('cannot send a datagram to the machine, a sandbox or the outside', async () => {
+        const { guestAddress } = await recordOf(neighbour);
+        const hosts = [...(await hostAddresses('IPv4')), guestAddress, outside.address(0)].filter(
+          (host) => host !== '127.0.0.1',
+        );
+        const targets = hosts.flatMap((host) => [bait.udpPort, 53].map((port) => ({ host, port })));
+        const elsewhere = [{ host: RESOLVER_ADDRESS, port: bait.udpPort }];
+        for (const how of await program<string[]>('DATAGRAMS', [...targets, ...elsewhere]))
+          expect(how).not.toBe('answered');
+      });
+
+      it('cannot use IPv6, in no direction', async () => {
+        const hosts = [...(await hostAddresses('IPv6')), 'fe80::1%eth0', '2001:db8::1'];
+        const targets = hosts
+          .filter((host) => host !== '::1')
+          .map((host) => ({ host, port: bait.ports.everywhere }));
+        await expectRefused(targets);
+        await expectRefused([{ host: '::1', port: bait.ports.everywhere }]);
+        for (const how of await program<string[]>('DATAGRAMS', targets)) expect(how).not.toBe('answered');
+      });
+
+      it('cannot read or forge packets, not in a user namespace either', async () => {
+        const { guestAddress } = await recordOf(neighbour);
+        const senders = ['127.0.0.1', guestAddress, hostAddress(), '192.0.2.7', '0.0.0.0'];
+        const router = await routerMac(attacker);
+        const line = (target: string) =>
+          `perl /tmp/FORGERY ${target} ${bait.udpPort} ${bait.ports.everywhere} ${router} ${senders.join(' ')}`;
+        const refused = 'raw socket: Operation not permitted\nframes: Operation not permitted\n';
+        expect(await attempt(line(hostAddress()))).toBe(refused);
+        for (const target of [hostAddress(), guestAddress]) {
+          expect(await attempt(`unshare -Ur ${line(target)}`)).toBe(refused);
+        }
+        // What was sent before this has been dealt with when this is.
+        expect(await talks([{ host: 'good.example', port: 80 }])).toEqual([
+          { received: 'outside', ended: 'end' },
+        ]);
+      });
+
+      it('cannot speak to sockets of the machine, by path, by name or by one that it can see', async () => {
+        const { rootfs } = await recordOf(attacker);
+        const planted = `/tmp/planted-${who}`;
+        await withMounted(rootfs, (root) => bait.plant(join(root, planted)));
+        const paths = [bait.socketPath, `\\0${bait.abstractSocket}`, planted];
+        const said = await attempt(
+          paths
+            .map(
+              (path) =>
+                `perl -MSocket -e 'socket(S, AF_UNIX, SOCK_STREAM, 0); print connect(S, pack_sockaddr_un("${path}")) ? "in: " . <S> : "$!", "\\n"'`,
+            )
+            .join('\n'),
+        );
+        expect(said.trim().split('\n')).toHaveLength(3);
+        expect(said).not.toContain('in:');
+        expect(await attempt(`perl -e 'print socket(S, 40, 1, 0) ? "in" : "$!"'`)).toContain('not supported');
+      });
+    });
+
+    describe('by the kernel', () => {
+      it('has no devices of the machine, and can make none', async () => {
+        const { dev } = await stat('/');
+        const disk = `${Math.floor(dev / 256)} ${dev % 256}`;
+        const devices = [
+          '/dev/mem',
+          '/dev/kmsg',
+          '/dev/port',
+          '/dev/kvm',
+          '/dev/sda',
+          '/dev/vda',
+          '/dev/net/tun',
+        ];
+        const made = [`b ${disk}`, 'b 8 0', 'c 1 1', 'c 1 11', 'c 10 232', 'c 10 200'];
+        const said =
+          await attempt(`cd /tmp; for d in ${devices.join(' ')}; do head -c 1 $d >/dev/null && echo read $d; done
+          make() { mknod node-${who} "$@" && head -c 1 node-${who} >/dev/null && echo read "$@"; rm -f node-${who}; }
+          ${made.map((one) => `make ${one}`).join('\n')}
+          cp /bin/sh shell-${who}
+          unshare -Ur sh -c 'mknod node b ${disk} && head -c 1 node >/dev/null && echo read in a namespace'`);
+        expect(said).not.toMatch(/^read/m);
+        const { rootfs } = await recordOf(attacker);
+        await withMounted(rootfs, async (root) => {
+          await expect(stat(join(root, '/tmp'))).resolves.toBeDefined();
+          await expect(stat(join(root, `/tmp/node-${who}`))).rejects.toThrow('ENOENT');
+        });
+      });
+
+      it('cannot mount a disk or a directory of the machine', async () => {
+        const { dev } = await stat('/');
+        const said = await attempt(`cd /tmp; mkdir -p m-${who}
+          mknod d-${who} b ${Math.floor(dev / 256)} ${dev % 256}
+          for t in ext4 xfs btrfs vfat; do
+            for d in /dev/vda /dev/sda1 d-${who}; do mount -t $t $d m-${who} && echo mounted $t $d; done
+          done
+          mount -t 9p -o trans=fd,rfdno=5,wfdno=5,aname=/ none m-${who} && echo mounted 9p
+          mount --bind ${world.dataDir} m-${who} && echo mounted data
+          mount -t devtmpfs none m-${who} && ls m-${who}/vda m-${who}/sda m-${who}/mem && echo mounted devices
+          umount m-${who}; true`);
+        expect(said).not.toMatch(/^mounted/m);
+      });
+
+      it('cannot reach into the machine by /proc and /sys', async () => {
+        const patterns = ['core_pattern', 'modprobe', 'hotplug'].map((name) => `/proc/sys/kernel/${name}`);
+        const before = await Promise.all(patterns.map((path) => readFile(path, 'utf8').catch(() => '')));
+        const said =
+          await attempt(`for f in ${patterns.join(' ')} /sys/kernel/uevent_helper; do echo '|/tmp/${MARK}' > $f; done
+          echo h > /proc/sysrq-trigger; head -c 1 /proc/kcore >/dev/null && echo read memory
+          mkdir -p /tmp/c-${who} && mount -t sysfs none /tmp/c-${who} && ls /tmp/c-${who}/block | grep . && echo read disks
+          umount /tmp/c-${who}; mount -t cgroup -o pids none /tmp/c-${who} && ls /tmp/c-${who}/release_agent && echo found an agent
+          umount /tmp/c-${who}
+          ls /proc/1/root${world.dataDir} /proc/self/root/../..${world.dataDir} && echo read data
+          cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline | tr '\\0' '\\n'
+          hostname ${MARK}; true`);
+        expect(said).not.toMatch(/^(read|found)/m);
+        for (const word of ['runsc', secretOfTheServer]) expect(said).not.toContain(word);
+        expect(await Promise.all(patterns.map((path) => readFile(path, 'utf8').catch(() => '')))).toEqual(
+          before,
+        );
+        expect(await readFile('/proc/sys/kernel/hostname', 'utf8')).not.toContain(MARK);
+      });
+
+      it('cannot use system calls that are for the machine itself', async () => {
+        // init_module, kexec_load, iopl, ioperm, open_by_handle_at, bpf, perf_event_open, reboot, settimeofday.
+        const calls = [175, 246, 172, 173, 304, 321, 298, 169, 164];
+        const said = await attempt(
+          `perl -e 'for (${calls.join(', ')}) { my $r = syscall($_, 0, 0, 0, 0, 0); print "$_: ", $r == -1 ? "refused" : "done $r", "\\n" }'`,
+        );
+        // Setting no time is allowed to anybody.
+        const expected = calls.map((call) => (call === 164 ? expect.any(String) : `${call}: refused`));
+        expect(said.trim().split('\n')).toEqual(expected);
+      });
+    });
+
+    describe('by files', () => {
+      it('cannot read files of the machine or of another sandbox, by any way up', async () => {
+        const { rootfs } = await recordOf(neighbour);
+        const paths = [...bait.files, join(bait.directory, 'victim'), join(rootfs, 'home/user/private')];
+        const said = await attempt(`for f in ${paths.join(' ')}; do
+            cat $f /proc/1/root$f /proc/self/cwd/../../../../..$f
+          done
+          ls ${world.dataDir} ${process.cwd()}
+          mkdir -p /tmp/jail-${who}
+          perl -e 'chroot "/tmp/jail-${who}"; chdir ".." for 1..50; chroot "."; for (@ARGV) { open F, "<", $_ and print <F> }' ${paths.join(' ')}
+          unshare -Urm sh -c 'for f in ${paths.join(' ')}; do cat $f; done'
+          ln -s / /tmp/up-${who}; for f in ${paths.join(' ')}; do cat /tmp/up-${who}$f; done`);
+        expect(said).not.toContain(bait.secret);
+        expect(said.match(/No such file/g)?.length).toBeGreaterThan(paths.length);
+      });
+
+      it("cannot read the machine's passwords or keys", async () => {
+        const shadow = await readFile('/etc/shadow', 'utf8').catch(() => '');
+        const hashes = shadow.split('\n').flatMap((line) => line.split(':')[1]?.match(/^\$.+/) ?? []);
+        const said = await attempt(
+          'cat /etc/shadow /etc/shadow- /etc/gshadow; ls /etc/ssh /root/.ssh; cat /etc/machine-id',
+        );
+        for (const [hash] of hashes) expect(said).not.toContain(hash);
+        expect(said).not.toMatch(/ssh_host_|authorized_keys|^[^:]+:\$/m);
+        const identity = await readFile('/etc/machine-id', 'utf8').catch(() => '-');
+        expect(said).not.toContain(identity.trim() || '-');
+      });
+
+      it.each([
+        ['as it is', ''],
+        ['after a remount', 'for m in /usr /.torpor /etc/alternatives; do mount -o remount,rw $m; done'],
+        [
+          'after a second mount of it',
+          'mkdir -p /tmp/again; mount --bind /usr /tmp/again; mount -o remount,rw /tmp/again; touch /tmp/again/MARK',
+        ],
+        [
+          'after a remount in a user namespace',
+          'unshare -Urm sh -c "mount -o remount,rw /usr; touch /usr/MARK; mount -o remount,rw /.torpor; touch /.torpor/MARK"',
+        ],
+        [
+          'over itself',
+          'unshare -Urm sh -c "mount -t overlay -o lowerdir=/usr,upperdir=/usr/local,workdir=/usr/share none /usr; touch /usr/MARK"',
+        ],
+      ])('cannot write what it shares with others: %s', async (_, first) => {
+        await attempt(`${first.replaceAll('MARK', MARK)}
+          touch /usr/${MARK} /.torpor/${MARK} /.torpor/agent/${MARK} /etc/alternatives/${MARK}
+          ln -s /tmp /usr/bin/${MARK}; mkdir /usr/lib/${MARK}; echo '//' >> /.torpor/agent/agent.mjs`);
+        const found = `ls -d /usr/${MARK} /usr/local/${MARK} /.torpor/${MARK} /.torpor/agent/${MARK} /etc/alternatives/${MARK}`;
+        expect(await attempt(found, neighbour)).not.toMatch(new RegExp(`^/.*${MARK}$`, 'm'));
+        for (const place of ['/usr', '/usr/bin', '/usr/lib', '/usr/local', '/etc/alternatives'])
+          await expect(stat(join(place, MARK)), place).rejects.toThrow('ENOENT');
+        // The one that tried it still works too.
+        expect((await world.run(attacker, '/usr/bin/env echo fine')).output).toBe('fine\n');
+      });
+    });
+  });
+
+  describe('as user', () => {
+    const output = async (command: string) => (await world.run(attacker, command)).output;
+
+    it('cannot look into the agent or into its file worker, nor take them over', async () => {
+      const pids = (await output('pgrep -f [a]gent.mjs')).trim().split('\n');
+      expect(pids.length).toBeGreaterThan(1);
+      const refused = (line: string) => /: (Operation not permitted|Permission denied)$/.test(line);
+      for (const before of ['', 'unshare -Ur ']) {
+        const said = await output(`${before}perl /tmp/MEDDLING ${pids.join(' ')}`);
+        const lines = said.trim().split('\n');
+        expect(lines).toHaveLength(5 * pids.length);
+        expect(lines.filter((line) => !refused(line))).toEqual([]);
+      }
+    });
+
+    it("cannot find the agent's token or credential", async () => {
+      const { token, credential } = await recordOf(attacker);
+      const found = await output(`cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline /.torpor-credential 2>&1
+        perl -MFcntl -e 'for (glob "/proc/[0-9]*/fd/*") { sysopen(my $h, $_, O_RDONLY | O_NONBLOCK) and sysread($h, my $x, 4096) and print $x }'
+        cat /.torpor/run/* /.torpor/run/*/* /var/lib/torpor/* /run/* 2>/dev/null; true`);
+      expect(found).not.toContain(token);
+      expect(found).not.toContain(credential);
+      expect(await output('ls -a /')).not.toContain('.torpor-credential');
+    });
+
+    it('cannot use the way to root of another', async () => {
+      const said = await output(
+        `perl -MSocket -e 'socket(S, AF_UNIX, SOCK_STREAM, 0); print connect(S, pack_sockaddr_un("/.torpor/run/sudo/0.sock")) ? "in" : "$!"'`,
+      );
+      expect(said).toBe('Permission denied');
+    });
+  });
+
+  describe('by what it leaves behind for its next start', () => {
+    it('cannot lead the server or runsc to files of the machine by links in the places that they write to', async () => {
+      const instance = await world.started();
+      const { directory } = bait;
+      const script = `cd / && rm -f etc/resolv.conf etc/hosts etc/hostname
+        for f in .torpor-credential etc/resolv.conf etc/resolv.conf.torpor etc/hosts etc/hosts.torpor etc/hostname; do
+          ln -s ${directory}/victim $f
+        done; readlink .torpor-credential etc/hosts`;
+      const { output } = await world.run(instance, script, 'root');
+      expect(output).toBe(`${directory}/victim\n${directory}/victim\n`);
+      const checkpoint = await paused(world, instance, 'files');
+      const next = nextOf(instance);
+      await startFrom(world, next, checkpoint, 'files');
+      const { guestAddress } = await recordOf(next);
+      const { output: said } = await world.run(
+        next,
+        'cat /etc/resolv.conf /etc/hosts; ls -ld /.torpor-credential',
+      );
+      expect(said).toContain(`nameserver ${RESOLVER_ADDRESS}\n`);
+      expect(said).toContain(guestAddress);
+      expect(said).toContain("cannot access '/.torpor-credential'");
+    });
+
+    it('cannot have a directory of the machine emptied in place of the credential', async () => {
+      const instance = await world.started();
+      const script = `mkdir -p /.torpor-credential/deep && ln -s ${bait.directory} /.torpor-credential/deep/link && mkdir /.torpor-credential/locked && chmod 0 /.torpor-credential/locked`;
+      expect((await world.run(instance, script, 'root')).exitCode).toBe(0);
+      const checkpoint = await paused(world, instance, 'files');
+      await startFrom(world, nextOf(instance), checkpoint, 'files');
+    });
+
+    it('cannot have anything mounted or made in a directory of the machine by links in place of mount points', async () => {
+      const instance = await world.started();
+      await (await world.agent(instance)).files.write('/tmp/LINKS', LINKS);
+      const { output } = await world.run(instance, `perl /tmp/LINKS ${bait.directory}`, 'root');
+      const places = ['/proc', '/sys', '/dev', '/.torpor', '/usr'];
+      expect(output).toBe(places.map((place) => `${place} -> ${bait.directory}${place}\n`).join(''));
+      const checkpoint = await paused(world, instance, 'files');
+      const next = nextOf(instance);
+      // Whether it starts is its own affair.
+      await startFrom(world, next, checkpoint, 'files').catch(() => {});
+      await world.runtime.destroy(next, unhurried);
+    });
+  });
+
+  it('has what its policy says from the moment it says so, what was refused is told, and bytes are counted (R104)', async () => {
+    const told: [Instance, Refusal][] = [];
+    world.runtime.onRefusal?.((instance, refusal) => told.push([instance, refusal]));
+    const call = `require('net').connect(80, 'good.example', function () { this.write('x'); })
+      .on('data', (said) => console.log(String(said))).on('error', ({ code }) => console.log(code))`;
+    const said = async () => (await world.run(neighbour, `${node} -e "${call}"`)).output.trim();
+    world.runtime.takeEgress?.();
+    expect(await said()).toBe('outside');
+    const bytes = { instance: neighbour, sent: 1, received: 'outside'.length };
+    expect(world.runtime.takeEgress?.()).toContainEqual(bytes);
+    await world.runtime.setNetwork(neighbour, { deny: ['good.example'] }, unhurried);
+    expect(await said()).toMatch(/^(EAI_AGAIN|ENOTFOUND)$/);
+    const refused = { destination: 'good.example', reason: 'denied', rule: 'good.example', via: 'dns' };
+    await expect.poll(() => told).toContainEqual([neighbour, expect.objectContaining(refused)]);
+    const checkpoint = await paused(world, neighbour, 'memory');
+    neighbour = nextOf(neighbour);
+    await startFrom(world, neighbour, checkpoint, 'memory');
+    await world.runtime.setNetwork(neighbour, {}, unhurried);
+    expect(await said()).toBe('outside');
+  });
+
+  it('leaves the others as they were', async () => {
+    expect(await world.get(neighbour, 8_080)).toBe(bait.secret);
+    expect((await world.runtime.observe(attacker, unhurried)).is).toBe('running');
+    await runProgram('ip', ['link', 'show']);
+  });
+});

@@ -1,0 +1,38 @@
+/** The short form of the campaign: some programs sleep and wake together, in one sandbox. */
+import { nextOf, paused, startFrom } from '@torpor/engine/testing';
+import { expect, it } from 'vitest';
+import { chosenRunsc } from '../../testing/chosen-runsc.ts';
+import { makeGvisorWorld, whyNoGvisor } from '../../testing/gvisor-world.ts';
+import { isRecent } from '../binaries/releases.mjs';
+import { begun, resultOf } from './testing/begun-state.ts';
+import { PROGRAM_STATES } from './testing/program-states.ts';
+
+const isMissing = (await whyNoGvisor()) !== null;
+const onRecent = isRecent((await chosenRunsc())?.version.day ?? null);
+/** What an old runsc cannot do, where this one is recent; else a few of what it can. */
+const some = PROGRAM_STATES.filter(({ onOld }) => onOld !== onRecent).slice(0, 7);
+
+it.skipIf(isMissing)(
+  'programs with open, deleted files and the like sleep and wake (R94)',
+  {
+    timeout: 120_000,
+  },
+  async () => {
+    const world = await makeGvisorWorld({ ahead: 0, moorings: 0 });
+    try {
+      const instance = await world.started();
+      for (const state of some) await begun(world, instance, state);
+
+      const asleep = await paused(world, instance, 'memory');
+      const back = nextOf(instance);
+      await startFrom(world, back, asleep, 'memory');
+
+      const results = new Map<string, string>();
+      for (const state of some) results.set(state.name, await resultOf(world, back, state));
+      expect(results).toEqual(new Map(some.map(({ name }) => [name, 'ok'])));
+    } finally {
+      await world.dispose();
+      await world.close();
+    }
+  },
+);

@@ -1,0 +1,302 @@
+/**
+ * A gVisor runtime with a store and everything else a test needs, in directories of its own. Opening one takes
+ * seconds, so the tests of a file share one; each of them leaves it empty, and says so.
+ */
+import { execFile } from 'node:child_process';
+import { mkdtemp, readdir, readFile, realpath, rm, truncate, writeFile } from 'node:fs/promises';
+import { request } from 'node:http';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { text } from 'node:stream/consumers';
+import { promisify } from 'node:util';
+import { openDirectoryStore } from '@torpor/checkpoint-store';
+import type { CheckpointStore, Instance, Runtime, SealedCheckpoint, StartSpec } from '@torpor/engine';
+import {
+  listedInstances,
+  NO_SPEC,
+  newInstance,
+  type RuntimeUnderTest,
+  startFrom,
+  templateOf,
+  unhurried,
+} from '@torpor/engine/testing';
+import { type AgentClient, asUser } from '@torpor/envd';
+import { linuxProcesses } from '@torpor/host';
+import { agentBundle } from '@torpor/runtime-shared/testing';
+import { agentAt } from '../src/agent-door.ts';
+import { MEMORY, needsOf } from '../src/checkpoint-needs.ts';
+import { serverTag } from '../src/instance-names.ts';
+import { namespaceFile } from '../src/mount-namespace.ts';
+import { type GvisorRuntimeOptions, gvisorRuntime, type OpenedRuntime } from '../src/open-gvisor-runtime.ts';
+import { chosenRunsc } from './chosen-runsc.ts';
+
+const execute = promisify(execFile);
+
+interface Ran {
+  readonly output: string;
+  readonly exitCode: number;
+}
+
+export interface GvisorWorld extends RuntimeUnderTest {
+  readonly dataDir: string;
+  readonly store: CheckpointStore;
+  sharedTemplate(): Promise<SealedCheckpoint>;
+  reopen(): Promise<Runtime>;
+  /** Does the work after one server has closed and before the next one opens. */
+  whileClosed(work: () => Promise<void>): Promise<void>;
+  /** Runs a program in the mount namespace of the sandboxes' roots. */
+  inNamespace(program: string, ...args: string[]): Promise<string>;
+  adoptRunsc: OpenedRuntime['adoptRunsc'];
+  /** An instance that runs, from the memory of the template unless told otherwise. */
+  started(spec?: Partial<StartSpec>, from?: SealedCheckpoint, instance?: Instance): Promise<Instance>;
+  agent(instance: Instance): Promise<AgentClient>;
+  /** Runs a shell command in the instance until it ends; as `user` unless told otherwise. */
+  run(instance: Instance, command: string, user?: string): Promise<Ran>;
+  /** Runs a shell command in the instance, which goes on; resolves with its first output. */
+  begin(instance: Instance, command: string): Promise<string>;
+  /** How Node is called inside. */
+  node(): Promise<string>;
+  /** Runs a Node program in the instance, which goes on; resolves with its first output. */
+  start(instance: Instance, source: string): Promise<void>;
+  /** An answer of a server inside. */
+  get(instance: Instance, port: number, path?: string): Promise<string>;
+  /** Ends what the test left, and throws when anything of it stays. */
+  dispose(): Promise<void>;
+  /** Takes the whole world away. */
+  close(): Promise<void>;
+}
+
+/** Why tests of it cannot run here; null when they can. */
+export async function whyNoGvisor(): Promise<string | null> {
+  if (process.platform !== 'linux' || process.getuid?.() !== 0)
+    return 'only root of a Linux machine has gVisor';
+  return (await chosenRunsc()) === null ? 'there is no usable runsc on this machine' : null;
+}
+
+const inMemoryPart = ({ path }: SealedCheckpoint, name: string) => join(path ?? '', MEMORY, name);
+
+/** What may happen to the memory image of a checkpoint. */
+export const MEMORY_DAMAGES = {
+  'pages.img.zst missing': (checkpoint) => rm(inMemoryPart(checkpoint, 'pages.img.zst')),
+  'pages.img.zst truncated': (checkpoint) => truncate(inMemoryPart(checkpoint, 'pages.img.zst'), 100),
+  'pieces.json missing': (checkpoint) => rm(inMemoryPart(checkpoint, 'pieces.json')),
+} satisfies Readonly<Record<string, (checkpoint: SealedCheckpoint) => Promise<void>>>;
+
+/** What counts in memory and writes what it is told to; it listens where nothing else does. */
+const COUNTER_PORT = 7_007;
+const COUNTER = `let count = 0;
+require('node:http').createServer(async (request, response) => {
+  if (request.method === 'POST') {
+    const { path, text } = JSON.parse(Buffer.concat(await request.toArray()));
+    require('node:fs').writeFileSync(path, text);
+    count++;
+  }
+  response.end(String(count));
+}).listen(${COUNTER_PORT}, () => console.log('ready'));`;
+
+export async function makeGvisorWorld(options: Partial<GvisorRuntimeOptions> = {}): Promise<GvisorWorld> {
+  const dataDir = await realpath(await mkdtemp(join(tmpdir(), 'torpor-g-')));
+  const store = await openDirectoryStore({ root: join(dataDir, 'checkpoints') });
+  const found = await chosenRunsc();
+  if (found === null) throw new Error('There is no usable runsc.');
+  const runsc = { program: found.program, version: found.version.name };
+  const agentDir = await agentBundle();
+  const open = () => gvisorRuntime({ dataDir, agentDir, runsc, ...options });
+  let runtime: OpenedRuntime = await open();
+  const clients: AgentClient[] = [];
+  let template: SealedCheckpoint | undefined;
+
+  const agent = async (instance: Instance) => {
+    const { address, token } = await runtime.agent(instance, unhurried);
+    if (!('host' in address)) throw new Error('The agent should listen on an address.');
+    const client = agentAt(address.host, token);
+    clients.push(client);
+    return client;
+  };
+  const shell = (client: AgentClient, command: string, user = 'user') =>
+    client.process.start(
+      { process: { cmd: '/bin/sh', args: ['-c', command] }, stdin: false },
+      { headers: asUser(user) },
+    );
+  const run: GvisorWorld['run'] = async (instance, command, user) => {
+    let output = '';
+    for await (const { event } of shell(await agent(instance), command, user)) {
+      if (event?.event.case === 'data')
+        output += Buffer.from(event.event.value.output.value ?? []).toString();
+      if (event?.event.case === 'end') return { output, exitCode: event.event.value.exitCode };
+    }
+    throw new Error(`The agent did not say how it ended: ${command}`);
+  };
+  const begin = async (instance: Instance, command: string) => {
+    for await (const { event } of shell(await agent(instance), command)) {
+      if (event?.event.case === 'data') return Buffer.from(event.event.value.output.value ?? []).toString();
+      if (event?.event.case === 'end') throw new Error(`It ended without a word: ${command}`);
+    }
+    throw new Error(`It said nothing: ${command}`);
+  };
+  const node = async () => {
+    const [loader] = (await readdir(join(dataDir, 'gvisor', 'guest'))).filter((name) =>
+      /^[0-9a-f]{64}$/.test(name),
+    );
+    const manifest = await readFile(join(dataDir, 'gvisor', 'guest', loader ?? '', 'manifest.json'), 'utf8');
+    const { loader: ld } = JSON.parse(manifest) as { readonly loader: string };
+    return `/.torpor/lib/${ld} --library-path /.torpor/lib /.torpor/node`;
+  };
+  const script = async (instance: Instance, source: string) => {
+    const name = `/tmp/${Math.random().toString(36).slice(2)}.cjs`;
+    await (await agent(instance)).files.write(name, source);
+    await begin(instance, `exec ${await node()} ${name}`);
+  };
+  const count = async (instance: Instance, body?: string): Promise<string> => {
+    if ((await runtime.dial(instance, COUNTER_PORT, unhurried)) === null) await script(instance, COUNTER);
+    return ask(await address(instance, COUNTER_PORT), '/', body);
+  };
+  const address = async (instance: Instance, port: number) => {
+    const found = await runtime.dial(instance, port, unhurried);
+    if (found === null || !('host' in found)) throw new Error(`Nothing listens on ${port}.`);
+    return found;
+  };
+
+  const world: GvisorWorld = {
+    get runtime() {
+      return runtime;
+    },
+    store,
+    dataDir,
+    agent,
+    run,
+    begin,
+    node,
+    adoptRunsc: (runsc) => runtime.adoptRunsc(runsc),
+    reopen: async () => {
+      await world.whileClosed(async () => {});
+      return runtime;
+    },
+    whileClosed: async (work) => {
+      await runtime.close();
+      try {
+        await work();
+      } finally {
+        runtime = await open();
+      }
+    },
+    inNamespace: async (program, ...args) => {
+      const file = namespaceFile(join('/run/torpor', serverTag(dataDir)));
+      const { stdout } = await execute('nsenter', [`--mount=${file}`, '--', program, ...args]);
+      return stdout;
+    },
+    sharedTemplate: async () => {
+      const isThere =
+        template !== undefined &&
+        (await runtime.inspect(template, unhurried).then(
+          () => true,
+          () => false,
+        ));
+      if (!isThere) template = await templateOf({ runtime, store });
+      return template as SealedCheckpoint;
+    },
+    started: async (spec = {}, from, instance = newInstance()) => {
+      const source = from ?? (await world.sharedTemplate());
+      await startFrom({ runtime, store }, instance, source, 'memory', { ...NO_SPEC, ...spec });
+      return instance;
+    },
+    start: script,
+    get: async (instance, port, path = '/') => ask(await address(instance, port), path),
+    program: {
+      write: async (instance, path, content) => {
+        const isRunning = (await runtime.observe(instance, unhurried)).is === 'running';
+        if (isRunning) await count(instance, JSON.stringify({ path, text: content }));
+        return isRunning;
+      },
+      read: async (instance, path) => (await agent(instance)).files.read(path).then(text, () => undefined),
+      remove: async (instance, path) => {
+        await (await agent(instance)).filesystem.remove({ path });
+      },
+      counter: async (instance) => Number(await count(instance)),
+      listen: (instance, port) =>
+        script(
+          instance,
+          `require('net').createServer().listen(${port}, '127.0.0.1', () => console.log('listening'))`,
+        ),
+    },
+    kill: async (instance) => endSentry(dataDir, instance),
+    wipe: async (instance) => {
+      await endSentry(dataDir, instance);
+      await runtime.destroy(instance, unhurried);
+    },
+    damage: async (checkpoint, how) => {
+      const [top] = needsOf(checkpoint).layers;
+      const layer = join(dataDir, 'gvisor', 'layers', top?.id ?? '');
+      if (how === 'missing') await rm(layer, { recursive: true });
+      else await writeFile(join(layer, 'seal.json'), '{');
+    },
+    memoryDamages: MEMORY_DAMAGES,
+    dispose: async () => {
+      for (const client of clients.splice(0)) client.close();
+      for (const instance of await listedInstances(runtime)) await runtime.destroy(instance, unhurried);
+    },
+    close: async () => {
+      await runtime.close();
+      await expectNothingLeft(dataDir);
+      await rm(dataDir, { recursive: true });
+    },
+  };
+  return world;
+}
+
+/** From outside, as a kernel that is short of memory does it. */
+async function endSentry(dataDir: string, { sandboxId, generation }: Instance): Promise<void> {
+  const path = join(dataDir, 'gvisor', 'instances', sandboxId, String(generation), 'instance.json');
+  const { container } = JSON.parse(await readFile(path, 'utf8')) as {
+    readonly container: { readonly id: string };
+  };
+  const sentries = (await commandLines()).filter(
+    ({ line }) => line.includes('runsc-sandbox') && line.endsWith(`${container.id}\0`),
+  );
+  for (const { pid } of sentries) process.kill(pid, 'SIGKILL');
+  const isDead = async (pid: number) => {
+    const facts = await linuxProcesses.read(pid);
+    return facts === undefined || facts.state === 'dead';
+  };
+  for (const { pid } of sentries)
+    while (!(await isDead(pid))) await new Promise((resolve) => setTimeout(resolve, 10));
+}
+
+async function commandLines(): Promise<{ readonly pid: number; readonly line: string }[]> {
+  const pids = (await readdir('/proc')).filter((name) => /^\d+$/.test(name)).map(Number);
+  return Promise.all(
+    pids.map(async (pid) => ({
+      pid,
+      line: await readFile(`/proc/${pid}/cmdline`, 'latin1').catch(() => ''),
+    })),
+  );
+}
+
+async function expectNothingLeft(dataDir: string): Promise<void> {
+  const tag = serverTag(dataDir);
+  const left = (await commandLines()).filter(({ line }) => line.includes(`/run/torpor/${tag}/`));
+  const mounts = (await readFile('/proc/self/mountinfo', 'utf8'))
+    .split('\n')
+    .filter((line) => line.includes(dataDir));
+  const namespaces = (await readdir('/run/netns').catch(() => [])).filter((name) =>
+    name.startsWith(`${tag}-`),
+  );
+  const states = (await readdir('/run/torpor')).filter((name) => name === tag);
+  const all = [...left.map(({ line }) => line), ...mounts, ...namespaces, ...states];
+  if (all.length > 0) throw new Error(`Something is left:\n${all.join('\n')}`);
+}
+
+function ask(
+  address: { readonly host: string; readonly port: number },
+  path: string,
+  body?: string,
+): Promise<string> {
+  return new Promise((resolve, reject) => {
+    const asked = request(
+      { ...address, path, method: body === undefined ? 'GET' : 'POST', agent: false },
+      (response) => resolve(text(response)),
+    );
+    asked.on('error', reject);
+    asked.end(body);
+  });
+}

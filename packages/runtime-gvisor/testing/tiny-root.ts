@@ -1,0 +1,18 @@
+/** The archive of a root that has a shell and nothing else but what a test puts into it. */
+import { readFile } from 'node:fs/promises';
+import { librariesOf } from '../src/guest/shared-libraries.ts';
+import { tar } from '../src/guest/testing/tar.ts';
+
+export async function tinyRoot(files: Readonly<Record<string, string>> = {}): Promise<Buffer> {
+  const { loader, libraries = [] } = (await librariesOf('/bin/sh')) ?? {};
+  const programs = ['/bin/sh', ...libraries, ...(loader === undefined ? [] : [loader])];
+  const entries = programs.map(async (path) => ({
+    name: path.slice(1),
+    mode: 0o755,
+    content: await readFile(path),
+  }));
+  return tar(
+    ...(await Promise.all(entries)),
+    ...Object.entries(files).map(([path, content]) => ({ name: path.slice(1), content })),
+  );
+}

@@ -1,0 +1,2 @@
+export { PROCESS_LIMITS } from './limits.ts';
+export { processRuntime } from './open-process-runtime.ts';

@@ -1,0 +1,4 @@
+import { describeRuntimeContract } from '@torpor/engine/testing';
+import { makeProcessWorld } from '../testing/process-world.ts';
+
+describeRuntimeContract('process, all as the server’s user', () => makeProcessWorld({ users: null }));

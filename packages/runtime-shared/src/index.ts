@@ -1,0 +1,15 @@
+export { refuseRestrictions } from './refuse-restrictions.ts';
+export {
+  answers,
+  declaredPort,
+  type ServiceGround,
+  serviceProcess,
+  startServices,
+  untilServicesReady,
+} from './services.ts';
+export {
+  DEFAULT_RUNTIME_SETTINGS,
+  RUNTIME_SETTING_ORDER,
+  RUNTIME_SETTINGS,
+  type RuntimeSettings,
+} from './settings.ts';

@@ -1,0 +1,2 @@
+export { agentBundle } from './agent-bundle.ts';
+export { engineOn } from './engine-on.ts';

@@ -1,3 +1,0 @@
-import { describeGvisorContract } from '../../testing/gvisor-contract.ts';
-
-await describeGvisorContract();

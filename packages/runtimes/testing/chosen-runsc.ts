@@ -1,7 +1,0 @@
-/** The runsc that tests run on: the one that a server would take, or the one that `TORPOR_RUNSC` names. */
-import { findRunsc, type RunscSearch } from '../src/gvisor/find-runsc.ts';
-
-export async function chosenRunsc(): Promise<RunscSearch['found']> {
-  const runsc = process.env['TORPOR_RUNSC'] || undefined;
-  return (await findRunsc({ dataDir: '/nonexistent', runsc }, new AbortController().signal)).found;
-}
