@@ -15,7 +15,7 @@ export interface Migration {
   readonly sql: string;
 }
 
-export const OUR_MIGRATIONS = fileURLToPath(new URL('../../engine/src/database/migrations', import.meta.url));
+export const OUR_MIGRATIONS = fileURLToPath(new URL('./migrations', import.meta.url));
 
 const FILE_NAME = /^(\d{4})_[a-z0-9_]+\.sql$/;
 

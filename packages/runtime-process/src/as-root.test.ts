@@ -40,7 +40,7 @@ describe.skipIf(process.getuid?.() !== 0)('the process runtime as root', () => {
       join(world.home(right), '../run/agent.sock'),
       join(world.home(left), '../instance.json'),
       world.instancesDir,
-      join(world.home(left), '../../runtimes'),
+      join(world.home(left), '../..'),
     ];
     for (const path of closed) {
       expect((await world.run(left, `ls '${path}' && cat '${path}'`)).exitCode, path).not.toBe(0);
