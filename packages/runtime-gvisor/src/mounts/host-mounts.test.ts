@@ -66,9 +66,9 @@ describe.skipIf(why !== null)('mounts of the gVisor runtime', { timeout: 120_000
     expect(await hostMounts()).toEqual([]);
   });
 
-  async function rootOf({ sandboxId, generation }: Instance): Promise<string> {
+  async function recordOf({ sandboxId, generation }: Instance): Promise<InstanceRecord> {
     const path = join(world.dataDir, 'gvisor', 'instances', sandboxId, String(generation), 'instance.json');
-    return (JSON.parse(await readFile(path, 'utf8')) as InstanceRecord).rootfs;
+    return JSON.parse(await readFile(path, 'utf8'));
   }
 
   /** What is mounted below the data directory in the namespace of the sandboxes, by its place. */
@@ -105,7 +105,7 @@ describe.skipIf(why !== null)('mounts of the gVisor runtime', { timeout: 120_000
       const created = await world.started();
       expect((await world.run(created, 'ls /usr/bin/env')).exitCode).toBe(0);
       expect(await world.runtime.observe(instance, unhurried)).toEqual({ is: 'running' });
-      expect(await sandboxMounts()).toContain(await rootOf(created));
+      expect(await sandboxMounts()).toContain((await recordOf(created)).rootfs);
     },
   );
 
@@ -126,7 +126,7 @@ describe.skipIf(why !== null)('mounts of the gVisor runtime', { timeout: 120_000
     'of a server that mounted them in the namespace of the host move out of it',
     async () => {
       const instance = await world.started();
-      const root = await rootOf(instance);
+      const root = (await recordOf(instance)).rootfs;
       const bound = join(world.dataDir, 'gvisor');
       await world.whileClosed(async () => {
         await run('umount', [namespaceFile(join('/run/torpor', serverTag(world.dataDir)))]);
@@ -144,8 +144,8 @@ describe.skipIf(why !== null)('mounts of the gVisor runtime', { timeout: 120_000
 
   it('are never deleted through', async () => {
     const instance = await world.started();
-    const { sandboxId } = instance;
-    const inside = join(world.dataDir, 'gvisor', 'instances', sandboxId, '1', 'bundle', 'inside');
+    // A container that was made ahead has its bundle elsewhere.
+    const inside = join((await recordOf(instance)).container.bundle, 'inside');
     await mkdir(inside);
     const precious = await mkdtemp(join(tmpdir(), 'torpor-precious-'));
     await writeFile(join(precious, 'file'), 'kept');
