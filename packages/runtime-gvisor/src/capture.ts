@@ -12,10 +12,14 @@ import {
   type StackedLayer,
   writeSecrets,
 } from './checkpoint-needs.ts';
+import type { WrittenImage } from './image/images.ts';
 import type { InstanceRecord } from './instance/instance-files.ts';
 import type { RuntimeContext } from './runtime-context.ts';
 
-/** The instance is frozen, and stays so whatever happens here. */
+/**
+ * Captures a frozen instance: its memory, when `mode` asks for it, and its files. The instance stays frozen whatever
+ * happens here. The engine seals the checkpoint from what this returns, and then commits it.
+ */
 export async function captureInstance(
   ctx: RuntimeContext,
   instance: Instance,
@@ -24,36 +28,59 @@ export async function captureInstance(
   staging: Staging,
   signal: AbortSignal,
 ): Promise<Captured> {
-  const sealFiles = () => sealUpper(ctx, instance, record, staging, signal);
-  const layers =
-    mode === 'memory' ? await writeImage(ctx, record, staging, sealFiles, signal) : await sealFiles();
-  return captured(ctx, record, layers, staging.checkpointId, mode === 'memory');
+  if (mode === 'files') {
+    const layers = await sealFiles(ctx, instance, record, staging, signal);
+    return captured(ctx, record, layers, staging.checkpointId, false);
+  }
+  const image = await writeMemory(ctx, record, staging, signal);
+  const tasks = [
+    packMemory(ctx, image, staging, signal),
+    sealFiles(ctx, instance, record, staging, signal),
+  ] as const;
+  // Neither task outlives the failure of the other.
+  await Promise.allSettled(tasks);
+  const [, layers] = await Promise.all(tasks).catch(async (thrown: unknown) => {
+    await ctx.images.forget(staging.checkpointId);
+    throw thrown;
+  });
+  return captured(ctx, record, layers, staging.checkpointId, true);
 }
 
-/** How often what is still open is reset again, and how long that may take to arrive. */
+/** How often connections that are still open are reset again, and how long a reset may take to arrive. */
 const RESET_TRIES = 10;
 const RESET_ARRIVES_MS = 20;
 
 /**
- * An image cannot hold connections to the outside: a program that had one would not get over it. So they are
- * reset first, by us, and both ends hear of it. While it is packed, there is time for something else.
+ * Has the sandbox write its memory image, unpacked.
  *
- * The sandbox itself writes it, into memory that counts as its own, so that its limits do not hold until it is thawed.
+ * An image cannot hold connections to the outside: a program that had one would hang on it after the restore. So the
+ * connections are reset first, and both ends learn of it.
+ *
+ * The sandbox itself writes the image, into memory that counts as its own. Its limits are therefore lifted here, and set
+ * again when it is thawed.
  */
-export async function writeImage<T>(
+export async function writeMemory(
   ctx: RuntimeContext,
   { container, credential }: Pick<InstanceRecord, 'container' | 'credential'>,
   { checkpointId, path }: Staging,
-  meanwhile: () => Promise<T>,
   signal: AbortSignal,
-): Promise<T> {
+): Promise<WrittenImage> {
   const { images, runsc, cgroups } = ctx;
   await disconnect(ctx, container.id, signal);
   await writeSecrets(path, { credential });
   await cgroups?.limit(container.id, {});
   const bytes = await runsc.memoryBytes(container.id);
-  const write = (image: string) => runsc.checkpoint(container, image, signal);
-  return images.write({ id: checkpointId, packed: join(path, MEMORY), bytes }, write, meanwhile, signal);
+  return images.write({ id: checkpointId, bytes }, (image) => runsc.checkpoint(container, image, signal));
+}
+
+/** Packs the memory image into the checkpoint. */
+export function packMemory(
+  { images }: RuntimeContext,
+  image: WrittenImage,
+  { path }: Staging,
+  signal: AbortSignal,
+): Promise<void> {
+  return images.pack(image, join(path, MEMORY), signal);
 }
 
 async function disconnect(
@@ -74,7 +101,7 @@ async function disconnect(
 }
 
 /** Sealed in place: the record says for whom, until it is known whether that checkpoint came to be. */
-async function sealUpper(
+async function sealFiles(
   { files, layers, owned }: RuntimeContext,
   instance: Instance,
   record: InstanceRecord,
@@ -107,7 +134,7 @@ export async function salvageInstance(
 ): Promise<Captured> {
   await ctx.runsc.end(record.container, signal);
   await ctx.layers.unmount(record.rootfs);
-  const layers = await sealUpper(ctx, instance, record, staging, signal);
+  const layers = await sealFiles(ctx, instance, record, staging, signal);
   return captured(ctx, record, layers, staging.checkpointId, false);
 }
 

@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { type CheckpointId, TorporError } from '@torpor/protocol';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { type ImageOrder, Images } from './images.ts';
+import { Images } from './images.ts';
 
 const run = promisify(execFile);
 const signal = new AbortController().signal;
@@ -29,13 +29,12 @@ const places = () => ({
 const packedOf = (n: number) => join(place, `packed-${n}`);
 const atHand = () => readdir(join(place, 'at-hand'));
 const onDisk = () => readdir(join(place, 'disk'));
-const write = (n: number, { bytes }: Pick<ImageOrder, 'bytes'> = { bytes: 1_000 }) =>
-  images.write(
-    { id: idOf(n), packed: packedOf(n), bytes },
-    (image) => writeFile(join(image, 'pages.img'), String(n).repeat(1_000)),
-    async () => {},
-    signal,
+const write = async (n: number, { bytes }: { bytes: number | undefined } = { bytes: 1_000 }) => {
+  const image = await images.write({ id: idOf(n), bytes }, (path) =>
+    writeFile(join(path, 'pages.img'), String(n).repeat(1_000)),
   );
+  await images.pack(image, packedOf(n), signal);
+};
 /** As runsc says it. */
 const fillingUp = (written: Promise<void>) =>
   written.catch((cause: unknown) => {
@@ -110,12 +109,10 @@ describe('memory images', () => {
       images = new Images({ ...places(), memory: { directory: join(full, 'at-hand'), bytes: 1024 ** 2 } });
       await images.open();
       const pages = randomBytes(200_000);
-      await images.write(
-        { id: idOf(1), packed: packedOf(1), bytes: 200_000 },
-        (image) => fillingUp(writeFile(join(image, 'pages.img'), pages)),
-        async () => {},
-        signal,
+      const written = await images.write({ id: idOf(1), bytes: 200_000 }, (image) =>
+        fillingUp(writeFile(join(image, 'pages.img'), pages)),
       );
+      await images.pack(written, packedOf(1), signal);
       const found = await images.use(idOf(1), packedOf(1), (image) => readFile(join(image, 'pages.img')));
       expect(found.equals(pages)).toBe(true);
       expect([await readdir(join(full, 'at-hand')), await onDisk()]).toEqual([[], []]);
@@ -165,11 +162,12 @@ describe('memory images', () => {
 
   it('leave nothing behind when they could not be written or read', async () => {
     const failing = () => Promise.reject(new Error('no'));
-    const order = { id: idOf(1), packed: packedOf(1), bytes: 1_000 };
-    const broken = images.write(order, failing, async () => {}, signal);
-    await expect(broken).rejects.toThrow('no');
-    const elsewhere = images.write(order, async () => {}, failing, signal);
-    await expect(elsewhere).rejects.toThrow('no');
+    const order = { id: idOf(1), bytes: 1_000 };
+    await expect(images.write(order, failing)).rejects.toThrow('no');
+    const stopped = new AbortController();
+    stopped.abort(new Error('no'));
+    const unpacked = await images.write(order, (image) => writeFile(join(image, 'pages.img'), 'pages'));
+    await expect(images.pack(unpacked, packedOf(1), stopped.signal)).rejects.toThrow('no');
     await mkdir(packedOf(2));
     await expect(read(2)).rejects.toMatchObject({ code: 'checkpoint_missing' });
     expect(await atHand()).toEqual([]);

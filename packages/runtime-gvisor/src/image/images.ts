@@ -17,12 +17,10 @@ export interface ImagePlaces {
   readonly disk: string;
 }
 
-export interface ImageOrder {
+/** An image as a sandbox has just written it: not packed, and not part of any checkpoint yet. */
+export interface WrittenImage {
   readonly id: CheckpointId;
-  /** The directory that takes it for good. */
-  readonly packed: string;
-  /** Undefined when nobody knows. */
-  readonly bytes: number | undefined;
+  readonly path: string;
 }
 
 interface Image {
@@ -62,29 +60,30 @@ export class Images {
   }
 
   /**
-   * Has an image of about so many bytes written, and packs it into the directory while something else is done. It
-   * stays at hand: who fell asleep last is woken next.
+   * Has `write` fill a new directory with an image of about so many bytes. The image counts for nothing until `pack` has
+   * put it into its checkpoint.
    */
-  async write<T>(
-    { id, packed, bytes }: ImageOrder,
+  async write(
+    { id, bytes }: { readonly id: CheckpointId; readonly bytes: number | undefined },
     write: (image: string) => Promise<void>,
-    meanwhile: () => Promise<T>,
-    signal: AbortSignal,
-  ): Promise<T> {
+  ): Promise<WrittenImage> {
     await this.forget(id);
-    const path = await this.#filled(bytes, write);
+    return { id, path: await this.#filled(bytes, write) };
+  }
+
+  /**
+   * Packs a written image into the directory `packed`, which it makes. The unpacked image stays at hand: the sandbox that
+   * fell asleep last is often the next to wake. After a failure nothing of the image is left at hand.
+   */
+  async pack({ id, path }: WrittenImage, packed: string, signal: AbortSignal): Promise<void> {
     try {
       await writing(packed, () => mkdir(packed, { mode: 0o700 }));
-      const tasks = [packImage(path, packed, signal), meanwhile()] as const;
-      // None of them outlives the failure of the other.
-      await Promise.allSettled(tasks);
-      const [, done] = await Promise.all(tasks);
+      await packImage(path, packed, signal);
       const sizes = await sizesIn(path);
       if (this.#inMemory.has(path)) this.#inMemory.set(path, sum(sizes.values()));
       const image = { copy: Promise.resolve({ path, sizes }), users: 0 };
       this.#atHand.set(id, image);
       await this.#letGo(id, image);
-      return done;
     } catch (thrown) {
       await this.#clear(path);
       throw thrown;

@@ -8,7 +8,7 @@ import type { AgentClient } from '@torpor/envd';
 import type { LayerId } from '@torpor/layers';
 import { bareSandboxId, TorporError } from '@torpor/protocol';
 import { declaredPort, startServices } from '@torpor/runtime-shared';
-import { captured, writeImage } from '../capture.ts';
+import { captured, packMemory, writeMemory } from '../capture.ts';
 import type { StackedLayer } from '../checkpoint-needs.ts';
 import {
   type ContainerSetup,
@@ -115,7 +115,8 @@ async function bootAndCapture(
       await runsc.pause(setup.container, own);
     });
     await order.progress('capturing');
-    await writeImage(ctx, { container: setup.container, credential }, staging, async () => {}, signal);
+    const image = await writeMemory(ctx, { container: setup.container, credential }, staging, signal);
+    await packMemory(ctx, image, staging, signal);
   } finally {
     await tearDownContainer(
       ctx,
