@@ -3,6 +3,7 @@ import * as files from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { failureOf } from '@torpor/engine/testing';
+import { sealedText } from '@torpor/layers';
 import type { CheckpointId } from '@torpor/protocol';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import {
@@ -11,6 +12,7 @@ import {
 } from '../testing/checkpoint-store-contract.ts';
 import { errno, FailingFs } from '../testing/failing-store-fs.ts';
 import { fill, listed, manifestFor, newCheckpointId, sealSmall } from '../testing/small-checkpoint.ts';
+import { makeVersion1 } from '../testing/version-1.ts';
 import { openDirectoryStore } from './directory.ts';
 
 async function temporaryRoot(): Promise<string> {
@@ -31,6 +33,7 @@ checkpointStoreContract('directory', async (): Promise<CheckpointStoreSubject> =
       addEntry: (id, entry) => files.writeFile(at(id, 'content', entry), ''),
       editManifest: (id, change) => edit(at(id, 'manifest.json'), change),
       deleteManifest: (id) => files.rm(at(id, 'manifest.json')),
+      editParts: (id, change) => edit(at(id, 'parts.jsonl'), change),
       editDigests: (id, change) => edit(at(id, 'digests.json'), change),
       deleteCheckpoint: (id) => files.rm(at(id), { recursive: true }),
     },
@@ -104,8 +107,35 @@ describe('directory store', () => {
   it('says when a record is of a newer version than it knows', async () => {
     const store = await openDirectoryStore({ root });
     await sealSmall(store, id);
-    await files.writeFile(join(root, 'sealed', id, 'seal.json'), '{"version":2}');
+    await files.writeFile(join(root, 'sealed', id, 'manifest.json'), sealedText({ version: 3 }));
     expect(await failureOf(store.read(id))).toMatchObject({ code: 'version_unsupported', checkpointId: id });
+  });
+
+  it('reads a checkpoint of version 1, and finds its parts', async () => {
+    const store = await openDirectoryStore({ root });
+    const { manifest } = await sealSmall(store, id);
+    await makeVersion1(root, id);
+    const expected = { ...manifest, version: 1 };
+    expect(await store.read(id)).toEqual(expected);
+    expect(await store.inspect(id)).toEqual(expected);
+    expect((await store.verify(id)).digested).toBe(9);
+  });
+
+  it('finds the layers of a checkpoint of version 1 in what its runtime needs', async () => {
+    const store = await openDirectoryStore({ root });
+    const staging = await store.stage(id);
+    await files.mkdir(join(staging.path, 'memory'));
+    for (const name of ['memory/pages', 'secrets.json', 'layers.json']) {
+      await files.writeFile(join(staging.path, name), name);
+    }
+    const layers = [{ id: `lay_${'a'.repeat(20)}`, nonce: 'n', owner: id }];
+    await store.seal(staging, { ...manifestFor(id), runtime: 'gvisor', needs: { version: 1, layers } });
+    await makeVersion1(root, id);
+    expect((await store.read(id)).contents).toEqual([
+      { name: 'memory', encoding: 'packed', top: ['memory'], layers: [] },
+      { name: 'secrets', encoding: 'whole', top: ['secrets.json'], layers: [] },
+      { name: 'layers', encoding: 'whole', top: ['layers.json'], layers },
+    ]);
   });
 
   it.each([
@@ -116,9 +146,10 @@ describe('directory store', () => {
     '{"version":1}',
     '{"version":1,"manifest":{"bytes":"1"}}',
     'x'.repeat(5000),
-  ])('does not believe the seal record %j', async (text) => {
+  ])('does not believe the seal record %j of version 1', async (text) => {
     const store = await openDirectoryStore({ root });
     await sealSmall(store, id);
+    await makeVersion1(root, id);
     await files.writeFile(join(root, 'sealed', id, 'seal.json'), text);
     const details = { record: 'seal.json', damage: 'record' };
     expect(await failureOf(store.read(id))).toMatchObject({ code: 'checkpoint_corrupt', details });
@@ -126,11 +157,13 @@ describe('directory store', () => {
 
   it('does not take a file into memory that is too large to be a seal record', async () => {
     await sealSmall(await openDirectoryStore({ root }), id);
+    await makeVersion1(root, id);
     await files.truncate(join(root, 'sealed', id, 'seal.json'), 5000);
     const watched = new FailingFs();
     const store = await openDirectoryStore({ root, fs: watched.fs });
     expect((await failureOf(store.read(id))).code).toBe('checkpoint_corrupt');
-    expect(watched.calls.map((call) => call.name)).not.toContain('file.readFile');
+    const read = watched.calls.filter((call) => call.name === 'file.readFile').map((call) => call.path);
+    expect(read).toEqual([join(root, 'sealed', id, 'manifest.json')]);
   });
 
   it.each([
@@ -183,7 +216,6 @@ describe('directory store', () => {
     const calls = await callsOf((fs) => openDirectoryStore({ root, fs }).then((store) => store.inspect(id)));
     const opened = calls.filter((call) => call.name === 'open' && call.path.includes(id));
     expect(opened.map((call) => call.path.slice(call.path.indexOf(id) + id.length))).toEqual([
-      '/seal.json',
       '/manifest.json',
     ]);
   });

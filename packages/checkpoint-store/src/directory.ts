@@ -4,16 +4,20 @@
  * ```
  * <root>/staging/<id>/content/…     the runtime fills it (Staging.path)
  * <root>/sealed/<id>/content/…      the same directory after the rename that seals
- *                    manifest.json  what is in it; never changes
- *                    seal.json      size and sha256 of manifest.json, written last
+ *                    manifest.json  what is in the checkpoint; never changes
+ *                    parts.jsonl    the same, part by part, from which a damaged manifest is built again
  *                    digests.json   sha256 of every file, once `verify` has run
- * <root>/removing/<id>/             what is being deleted: out of the way in one step, then piece by piece
+ * <root>/removing/<id>/             a checkpoint that is being deleted: moved away in one step, then deleted piece by piece
+ * <root>/layers/lay_…/              layers, which checkpoints share
+ * <root>/references/<id>.json       which layers a checkpoint needs
+ * <root>/holds/                     one file for each backup that is under way
  * ```
  *
- * Content has a directory of its own, so that no name in it can meet a name of ours. All three
- * directories must be on one file system: a checkpoint goes from one to the next by rename, and is always
- * in exactly one of them. One process at a time may work on a root.
+ * Content has a directory of its own, so that no name in it can collide with a name of the store. All directories must be on
+ * one file system: a checkpoint goes from one to the next by rename, and is always in exactly one of them. One process at a
+ * time may work on a root.
  */
+import { randomBytes } from 'node:crypto';
 import { join, resolve } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import {
@@ -21,21 +25,28 @@ import {
   type ContentSelection,
   isSelected,
   type Manifest,
+  type ManifestDraft,
+  partsOfContent,
   type Sealed,
   type Staging,
   type StoredCheckpoint,
+  selectsLayers,
+  systemClock,
   type Verified,
 } from '@torpor/engine';
 import { KeyedMutex } from '@torpor/host';
+import { LayerClaims, type LayerId, type LayerStore, type Layers, openOverlayLayers } from '@torpor/layers';
 import { type CheckpointId, isId, TorporError } from '@torpor/protocol';
 import { checkContent } from './content-check.ts';
 import { allocatedBytes, type ContentNode, listContent, syncContent } from './content-tree.ts';
 import { digestContent, mergeDigests, readDigests, recordDigests } from './digests.ts';
 import { makeDirectory, syncDirectory } from './durable.ts';
+import { readManifest, rebuildManifest, type SealedManifest, writeManifest } from './manifest-record.ts';
 import { removeTree } from './remove-tree.ts';
-import { readSealed, type SealedManifest, writeSealed } from './seal-record.ts';
 import { errnoOf, missing, type Place, reading, unreadable, writing } from './storage-error.ts';
 import { realFs, type StoreFs } from './store-fs.ts';
+import { currentHold } from './store-hold.ts';
+import { StoredLayers } from './stored-layers.ts';
 
 /** In the order in which a checkpoint goes through them. */
 const STAGES = ['staging', 'sealed', 'removing'] as const;
@@ -43,31 +54,54 @@ type Stage = (typeof STAGES)[number];
 
 const STATES = { staging: 'staged', sealed: 'sealed', removing: 'removing' } as const;
 
+/** The directories that are there besides. */
+const LAYERS = 'layers';
+const REFERENCES = 'references';
+
+/** A checkpoint store whose layers a runtime can mount. */
+export interface LayeredCheckpointStore extends CheckpointStore {
+  readonly layerStore: LayerStore;
+}
+
 /** Opens the store at `root`, and makes it when it is not there. */
 export async function openDirectoryStore(options: {
   readonly root: string;
   readonly fs?: StoreFs;
-}): Promise<CheckpointStore> {
+}): Promise<LayeredCheckpointStore> {
   const root = resolve(options.root);
   const fs = options.fs ?? realFs;
+  const [layersRoot, references] = [join(root, LAYERS), join(root, REFERENCES)];
   await writing({ location: pathToFileURL(root).href }, root, async () => {
     await makeDirectory(fs, root);
-    for (const stage of STAGES) await fs.mkdir(join(root, stage), { recursive: true, mode: 0o700 });
+    for (const name of [...STAGES, LAYERS, REFERENCES]) {
+      await fs.mkdir(join(root, name), { recursive: true, mode: 0o700 });
+    }
     await syncDirectory(fs, root);
   });
-  return new DirectoryStore(root, fs);
+  const layers = await openOverlayLayers({ root: layersRoot, clock: systemClock, randomBytes });
+  const claims = await LayerClaims.open(references);
+  return new DirectoryStore(root, fs, claims, layers);
 }
 
-class DirectoryStore implements CheckpointStore {
+class DirectoryStore implements LayeredCheckpointStore {
+  readonly #layerStore: StoredLayers;
   readonly #root: string;
   readonly #fs: StoreFs;
+  readonly #claims: LayerClaims;
   readonly #changes = new KeyedMutex<CheckpointId>();
-  /** Apart from the changes: a removal need not wait until gigabytes are read. */
+  /** Separate from the changes: a removal need not wait until gigabytes are read. */
   readonly #verifications = new KeyedMutex<CheckpointId>();
 
-  constructor(root: string, fs: StoreFs) {
+  constructor(root: string, fs: StoreFs, claims: LayerClaims, layers: Layers) {
     this.#root = root;
     this.#fs = fs;
+    this.#claims = claims;
+    const unclaimedLayers = () => this.#unclaimedLayers();
+    this.#layerStore = new StoredLayers({ layers, claims, unclaimedLayers });
+  }
+
+  get layerStore(): LayerStore {
+    return this.#layerStore;
   }
 
   stage(id: CheckpointId, signal?: AbortSignal): Promise<Staging> {
@@ -86,11 +120,7 @@ class DirectoryStore implements CheckpointStore {
     });
   }
 
-  seal(
-    staging: Staging,
-    manifest: Omit<Manifest, 'entries' | 'version'>,
-    signal?: AbortSignal,
-  ): Promise<Sealed> {
+  seal(staging: Staging, manifest: ManifestDraft, signal?: AbortSignal): Promise<Sealed> {
     const id = staging.checkpointId;
     return this.#change(id, async (place) => {
       signal?.throwIfAborted();
@@ -105,7 +135,7 @@ class DirectoryStore implements CheckpointStore {
 
   async read(id: CheckpointId, signal?: AbortSignal): Promise<Manifest> {
     signal?.throwIfAborted();
-    return this.#look(id, async () => (await this.#readSealed(id)).manifest);
+    return this.#look(id, async () => (await this.#readManifest(id)).manifest);
   }
 
   async inspect(id: CheckpointId, signal?: AbortSignal, selection?: ContentSelection): Promise<Manifest> {
@@ -114,6 +144,19 @@ class DirectoryStore implements CheckpointStore {
 
   verify(id: CheckpointId, signal?: AbortSignal, selection?: ContentSelection): Promise<Verified> {
     return this.#verifications.run(id, () => this.#look(id, () => this.#verify(id, signal, selection)));
+  }
+
+  rebuild(id: CheckpointId, signal?: AbortSignal): Promise<Manifest> {
+    return this.#change(id, (place) =>
+      this.#look(id, async () => {
+        signal?.throwIfAborted();
+        const sealed = await this.#readManifest(id).catch((damage: unknown) => {
+          if (!isOfManifest(damage)) throw damage;
+          return rebuildManifest(this.#fs, this.#at('sealed', id), id, place, damage);
+        });
+        return sealed.manifest;
+      }),
+    );
   }
 
   location(id: CheckpointId): string {
@@ -127,6 +170,7 @@ class DirectoryStore implements CheckpointStore {
   remove(id: CheckpointId): Promise<void> {
     return this.#change(id, async (place) => {
       const removing = this.#at('removing', id);
+      await this.#refuseWhileHeld(id, place);
       await writing(place, removing, () => removeTree(this.#fs, removing));
       for (const stage of ['sealed', 'staging'] as const) {
         const directory = this.#at(stage, id);
@@ -139,19 +183,37 @@ class DirectoryStore implements CheckpointStore {
         });
       }
       await writing(place, removing, () => syncDirectory(this.#fs, join(this.#root, 'removing')));
+      // Last: after a crash in the middle the claim shows what is left.
+      await this.#layerStore.removeClaim(id);
+    });
+  }
+
+  async #refuseWhileHeld(id: CheckpointId, place: Place): Promise<void> {
+    const sealed = this.#at('sealed', id);
+    if (!(await writing(place, sealed, () => this.#exists(sealed)))) return;
+    const hold = await currentHold(this.#root);
+    if (hold === undefined) return;
+    throw new TorporError('transitioning', `Checkpoint ${id} is not removed while a backup is taken.`, {
+      checkpointId: id,
+      details: { location: place.location, hold },
     });
   }
 
   async *list(): AsyncGenerator<StoredCheckpoint> {
+    // A checkpoint that has a claim now is in one of the directories below until it has been removed.
+    const claimed = new Set(this.#claims.ids());
     for (const stage of STAGES) {
       const names = await this.#ofStore(() =>
         this.#fs.readdir(join(this.#root, stage), { encoding: 'buffer' }),
       );
       for (const name of names) {
         const id = name.toString();
-        if (isId('ckpt', id)) yield { id, state: STATES[stage] };
+        if (!isId('ckpt', id)) continue;
+        claimed.delete(id);
+        yield { id, state: STATES[stage] };
       }
     }
+    for (const id of claimed) yield { id, state: 'removing' };
   }
 
   async usage(): Promise<{ freeBytes: number; totalBytes: number }> {
@@ -162,7 +224,7 @@ class DirectoryStore implements CheckpointStore {
   async #sealNow(
     id: CheckpointId,
     place: Place,
-    manifest: Omit<Manifest, 'entries' | 'version'>,
+    manifest: ManifestDraft,
     signal: AbortSignal | undefined,
   ): Promise<Sealed> {
     const staged = this.#at('staging', id);
@@ -172,7 +234,9 @@ class DirectoryStore implements CheckpointStore {
     const nodes = await listContent(this.#fs, content, place, signal);
     await syncContent(this.#fs, content, nodes, place, signal);
     const entries = nodes.map((node) => node.entry);
-    const written = await writeSealed(this.#fs, staged, { ...manifest, version: 1, entries }, place);
+    const top = entries.map(({ path }) => path).filter((path) => !path.includes('/'));
+    const contents = partsOfContent(manifest.contents ?? [], top);
+    const written = await writeManifest(this.#fs, staged, manifestOf(manifest, contents, entries), place);
     await writing(place, staged, async () => {
       await syncDirectory(this.#fs, staged);
       await syncDirectory(this.#fs, join(this.#root, 'staging'));
@@ -215,14 +279,47 @@ class DirectoryStore implements CheckpointStore {
   ): Promise<SealedManifest & { readonly nodes: readonly ContentNode[] }> {
     signal?.throwIfAborted();
     const place = this.#place(id);
-    const sealed = await this.#readSealed(id);
+    const sealed = await this.#readManifest(id);
     const nodes = await listContent(this.#fs, this.path(id), place, signal, selection);
     checkContent(
       sealed.manifest.entries.filter(({ path }) => isSelected(path, selection)),
       nodes.map((node) => node.entry),
       place,
     );
+    if (selectsLayers(selection)) await this.#inspectLayers(id, sealed.manifest);
     return { ...sealed, nodes };
+  }
+
+  async #inspectLayers(id: CheckpointId, { contents }: Manifest): Promise<void> {
+    const layers = contents.flatMap((part) => part.layers);
+    const looks = layers.map((layer) => this.layerStore.layers.inspect(layer.id, layer.nonce));
+    await Promise.all(looks).catch((thrown: unknown) => this.#ofLayer(id, thrown));
+  }
+
+  /** Other layers are verified with the checkpoints that own them. */
+  async #verifyLayers(id: CheckpointId, { contents }: Manifest, signal?: AbortSignal): Promise<void> {
+    const own = contents.flatMap((part) => part.layers).filter(({ owner }) => owner === id);
+    for (const layer of own) {
+      const verified = this.layerStore.layers.verify(layer.id, signal);
+      await verified.catch((thrown: unknown) => this.#ofLayer(id, thrown));
+    }
+  }
+
+  #ofLayer(id: CheckpointId, thrown: unknown): never {
+    if (!(thrown instanceof TorporError)) throw thrown;
+    throw thrown.with({ checkpointId: id, details: { location: this.location(id) } });
+  }
+
+  /** The layers of sealed checkpoints that have no claim; undefined when a manifest cannot be read. */
+  async #unclaimedLayers(): Promise<ReadonlySet<LayerId> | undefined> {
+    const layers = new Set<LayerId>();
+    for await (const { id, state } of this.list()) {
+      if (state !== 'sealed' || this.#claims.has(id)) continue;
+      const manifest = await this.read(id).catch(() => undefined);
+      if (manifest === undefined) return undefined;
+      for (const layer of manifest.contents.flatMap((part) => part.layers)) layers.add(layer.id);
+    }
+    return layers;
   }
 
   async #verify(
@@ -239,6 +336,7 @@ class DirectoryStore implements CheckpointStore {
     const found = entries.map(({ path }) => byPath.get(path) ?? null);
     const merged = mergeDigests(recorded, found, entries, place);
     if (merged.isNew) await recordDigests(this.#fs, directory, sha256, merged.digests, place);
+    if (selectsLayers(selection)) await this.#verifyLayers(id, manifest, signal);
     const digested = nodes.reduce((sum, { entry }) => sum + entry.bytes, 0);
     const withDigests = entries.map((entry, index) => {
       const digest = found[index];
@@ -247,11 +345,11 @@ class DirectoryStore implements CheckpointStore {
     return { manifest: { ...manifest, entries: withDigests }, digested };
   }
 
-  async #readSealed(id: CheckpointId): Promise<SealedManifest> {
+  async #readManifest(id: CheckpointId): Promise<SealedManifest> {
     const place = this.#place(id);
     const directory = this.#at('sealed', id);
     if (!(await reading(place, () => this.#exists(directory)))) throw missing(place);
-    return readSealed(this.#fs, directory, id, place);
+    return readManifest(this.#fs, directory, id, place);
   }
 
   /** A store that is not mounted has no checkpoints either; that something is missing there proves nothing. */
@@ -302,6 +400,23 @@ class DirectoryStore implements CheckpointStore {
     if (!isId('ckpt', id)) throw new TorporError('invalid_request', 'This is not the id of a checkpoint.');
     return join(this.#root, stage, id);
   }
+}
+
+/** In a fixed order of keys, so that a manifest that is built again has the same bytes. */
+function manifestOf(
+  { checkpointId, sandboxId, parentId, runtime, createdAt, parts, needs }: ManifestDraft,
+  contents: Manifest['contents'],
+  entries: Manifest['entries'],
+): Manifest {
+  const about = { checkpointId, sandboxId, parentId, runtime, createdAt, parts, needs };
+  return { version: 2, ...about, contents, entries };
+}
+
+/** Whether a failure is about the manifest itself, which may be built again. */
+function isOfManifest(thrown: unknown): boolean {
+  if (!(thrown instanceof TorporError)) return false;
+  const isProof = thrown.code === 'checkpoint_missing' || thrown.code === 'checkpoint_corrupt';
+  return isProof && thrown.toBody().details?.['record'] === 'manifest.json';
 }
 
 function conflict({ checkpointId, location }: Place, what: string): TorporError {

@@ -42,7 +42,7 @@ describe('a store on a small disk of its own', () => {
     const failure = await failureOf(store.seal(staging, manifestFor(id)));
 
     expect(failure).toMatchObject({ code: 'storage_full', checkpointId: id, retryable: true });
-    expect(failure.details?.['path']).toBe(join(disk, 'store/staging', id, 'manifest.json'));
+    expect(failure.details?.['path']).toBe(join(disk, 'store/staging', id, 'parts.jsonl'));
     expect(await listed(store)).toEqual([{ id, state: 'staged' }]);
     expect((await failureOf(store.inspect(id))).code).toBe('checkpoint_missing');
     await files.rm(ballast);

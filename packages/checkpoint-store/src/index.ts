@@ -1,1 +1,3 @@
-export { openDirectoryStore } from './directory.ts';
+export { adoptGvisorLayers } from './adopt-gvisor-layers.ts';
+export { type LayeredCheckpointStore, openDirectoryStore } from './directory.ts';
+export { holdStore } from './store-hold.ts';

@@ -29,8 +29,8 @@ export function parse(text: Buffer | string, place: Place): Record<string, unkno
   return value as Record<string, unknown>;
 }
 
-export function refuseOtherVersions(record: Record<string, unknown>, place: Place): void {
-  if (record['version'] === 1) return;
+export function refuseOtherVersions(record: Record<string, unknown>, place: Place, known = 1): void {
+  if (record['version'] === known) return;
   if (typeof record['version'] !== 'number') throw corrupt(place, 'record');
   throw new TorporError('version_unsupported', `${place.record} is of version ${record['version']}.`, {
     ...(place.checkpointId === undefined ? {} : { checkpointId: place.checkpointId }),

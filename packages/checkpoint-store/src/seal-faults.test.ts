@@ -146,8 +146,8 @@ describe('a seal that succeeds', () => {
           'content/dir',
           'content/empty',
           'content',
+          'parts.jsonl',
           'manifest.json',
-          'seal.json',
         ]
           .map((name) => `${staged}/${name}`)
           .concat(staged, 'staging'),
@@ -156,7 +156,7 @@ describe('a seal that succeeds', () => {
     expect(before.indexOf(`${staged}/content/dir/b.txt`)).toBeLessThan(
       before.indexOf(`${staged}/content/dir`),
     );
-    expect(before.slice(-4)).toEqual([`${staged}/manifest.json`, `${staged}/seal.json`, staged, 'staging']);
+    expect(before.slice(-4)).toEqual([`${staged}/parts.jsonl`, `${staged}/manifest.json`, staged, 'staging']);
     expect(synced(calls.slice(at))).toEqual(['sealed', 'staging']);
   });
 

@@ -7,7 +7,7 @@ import * as files from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
-import type { CheckpointStore, ContentSelection } from '@torpor/engine';
+import type { CheckpointStore, ContentPart, ContentSelection } from '@torpor/engine';
 import { failureOf } from '@torpor/engine/testing';
 import { type CheckpointId, TorporError } from '@torpor/protocol';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -23,6 +23,8 @@ export interface CheckpointStoreSubject {
     addEntry(id: CheckpointId, entry: string): Promise<void>;
     editManifest(id: CheckpointId, edit: (text: string) => string): Promise<void>;
     deleteManifest(id: CheckpointId): Promise<void>;
+    /** Changes the records of the parts. */
+    editParts(id: CheckpointId, edit: (text: string) => string): Promise<void>;
     editDigests(id: CheckpointId, edit: (text: string) => string): Promise<void>;
     deleteCheckpoint(id: CheckpointId): Promise<void>;
   };
@@ -80,7 +82,8 @@ export function checkpointStoreContract(name: string, create: () => Promise<Chec
         const { manifest } = await sealSmall(store, id);
         expect(manifest).toEqual({
           ...manifestFor(id),
-          version: 1,
+          version: 2,
+          contents: [{ name: 'workspace', encoding: 'whole', top: ['a.txt', 'dir', 'empty'], layers: [] }],
           entries: [
             { path: 'a.txt', type: 'file', bytes: 5 },
             { path: 'dir', type: 'directory', bytes: 0 },
@@ -114,6 +117,16 @@ export function checkpointStoreContract(name: string, create: () => Promise<Chec
         const needs = { dropped: undefined, date: new Date(0) };
         const { manifest } = await store.seal(staging, { ...manifestFor(id), needs });
         expect(manifest.needs).toEqual({ date: '1970-01-01T00:00:00.000Z' });
+        expect(await store.read(id)).toEqual(manifest);
+      });
+
+      it('lists the parts that the runtime names, and everything else as the workspace', async () => {
+        const staging = await store.stage(id);
+        await fill(staging);
+        const memory: ContentPart = { name: 'memory', encoding: 'packed', top: ['dir'], layers: [] };
+        const { manifest } = await store.seal(staging, { ...manifestFor(id), contents: [memory] });
+        const workspace = { name: 'workspace', encoding: 'whole', top: ['a.txt', 'empty'], layers: [] };
+        expect(manifest.contents).toEqual([memory, workspace]);
         expect(await store.read(id)).toEqual(manifest);
       });
 
@@ -196,6 +209,7 @@ export function checkpointStoreContract(name: string, create: () => Promise<Chec
         const names = [
           'manifest.json',
           'seal.json',
+          'parts.jsonl',
           'digests.json',
           'content',
           '__proto__',
@@ -307,6 +321,53 @@ export function checkpointStoreContract(name: string, create: () => Promise<Chec
           await subject.damage.editDigests(id, edit);
           await expectAll([() => store.verify(id)], { code: 'checkpoint_corrupt', details });
         }
+      });
+    });
+
+    describe('rebuild', () => {
+      const edits = {
+        edited: (text: string) => text.replace('"bytes":5', '"bytes":6'),
+        torn: (text: string) => text.slice(0, text.length / 2),
+        emptied: () => '',
+      };
+
+      it.each(Object.entries(edits))('writes a manifest again that was %s, as it was', async (_, edit) => {
+        const { manifest } = await sealSmall(store, id);
+        const verified = await store.verify(id);
+        await subject.damage.editManifest(id, edit);
+        expect((await failureOf(store.read(id))).code).toBe('checkpoint_corrupt');
+        expect(await store.rebuild(id)).toEqual(manifest);
+        expect(await store.read(id)).toEqual(manifest);
+        // Digests refer to the bytes of the manifest.
+        expect(await (await subject.open()).verify(id)).toEqual(verified);
+      });
+
+      it('writes a manifest again that was deleted', async () => {
+        const { manifest } = await sealSmall(store, id);
+        await subject.damage.deleteManifest(id);
+        expect(await store.rebuild(id)).toEqual(manifest);
+        expect(await store.inspect(id)).toEqual(manifest);
+      });
+
+      it('leaves a manifest alone that can be believed', async () => {
+        const { manifest } = await sealSmall(store, id);
+        await subject.damage.editParts(id, () => '');
+        expect(await store.rebuild(id)).toEqual(manifest);
+      });
+
+      it('believes no part that does not prove itself', async () => {
+        for (const edit of Object.values(edits)) {
+          await sealSmall(store, id);
+          await subject.damage.editParts(id, edit);
+          await subject.damage.deleteManifest(id);
+          const details = { record: 'manifest.json' };
+          expect(await failureOf(store.rebuild(id))).toMatchObject({ code: 'checkpoint_missing', details });
+          await store.remove(id);
+        }
+      });
+
+      it('says that a checkpoint is missing when there is none', async () => {
+        expect(await failureOf(store.rebuild(id))).toMatchObject({ code: 'checkpoint_missing' });
       });
     });
 

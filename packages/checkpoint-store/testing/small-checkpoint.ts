@@ -2,7 +2,7 @@
 import { randomBytes } from 'node:crypto';
 import * as files from 'node:fs/promises';
 import { join } from 'node:path';
-import type { CheckpointStore, Manifest, Sealed, Staging, StoredCheckpoint } from '@torpor/engine';
+import type { CheckpointStore, ManifestDraft, Sealed, Staging, StoredCheckpoint } from '@torpor/engine';
 import { type CheckpointId, makeId } from '@torpor/protocol';
 
 export function newCheckpointId(): CheckpointId {
@@ -10,7 +10,7 @@ export function newCheckpointId(): CheckpointId {
 }
 
 /** A manifest as the engine would give it to `seal`. */
-export function manifestFor(checkpointId: CheckpointId): Omit<Manifest, 'entries' | 'version'> {
+export function manifestFor(checkpointId: CheckpointId): ManifestDraft {
   return {
     checkpointId,
     sandboxId: 'sbx_00000000000000000000',

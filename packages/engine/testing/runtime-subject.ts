@@ -118,10 +118,10 @@ export async function sealing(
 ): Promise<SealedCheckpoint> {
   const id: CheckpointId = makeId('ckpt', randomBytes);
   const staging = await store.stage(id);
-  const { parts, needs, external } = await fill(staging);
+  const { parts, needs, external, contents = [] } = await fill(staging);
   if (external !== null) return { id, parts, needs, path: null };
   const about = { sandboxId: null, parentId: null, runtime: runtime.name, createdAt: 1_700_000_000_000 };
-  const { manifest } = await store.seal(staging, { checkpointId: id, ...about, parts, needs });
+  const { manifest } = await store.seal(staging, { checkpointId: id, ...about, parts, needs, contents });
   return { id, parts, needs: manifest.needs, path: store.path(id) };
 }
 

@@ -5,6 +5,8 @@ import {
   type ContentSelection,
   isSelected,
   type Manifest,
+  type ManifestDraft,
+  partsOfContent,
   type Staging,
 } from '../src/ports/checkpoint-store.ts';
 
@@ -47,7 +49,7 @@ export class VirtualStore implements CheckpointStore, Files {
     return { checkpointId: id, path: this.path(id) };
   }
 
-  async seal(staging: Staging, manifest: Omit<Manifest, 'entries' | 'version'>) {
+  async seal(staging: Staging, manifest: ManifestDraft) {
     const kept = this.kept.get(staging.checkpointId);
     if (kept === undefined)
       throw new TorporError('checkpoint_missing', `${staging.checkpointId} was not staged.`);
@@ -56,7 +58,11 @@ export class VirtualStore implements CheckpointStore, Files {
       type: 'file' as const,
       bytes: text.length,
     }));
-    kept.manifest ??= { ...manifest, version: 1, entries };
+    const contents = partsOfContent(
+      manifest.contents ?? [],
+      entries.map(({ path }) => path),
+    );
+    kept.manifest ??= { ...manifest, version: 2, contents, entries };
     kept.state = 'sealed';
     kept.sealed = new Map(kept.content);
     return { manifest: kept.manifest, bytes: entries.reduce((sum, { bytes }) => sum + bytes, 0) };
@@ -87,6 +93,10 @@ export class VirtualStore implements CheckpointStore, Files {
       throw this.corrupt(id, path, 'digest');
     }
     return { manifest, digested: 0 };
+  }
+
+  rebuild(id: CheckpointId): Promise<Manifest> {
+    return this.read(id);
   }
 
   location(id: CheckpointId): string {

@@ -38,7 +38,7 @@ export interface OverlayLayersOptions {
   readonly root: string;
   readonly clock: Clock;
   readonly randomBytes: (n: number) => Uint8Array;
-  /** Where stacks are mounted; in the mount namespace of this process unless said. */
+  /** Where stacks are mounted; in the mount namespace of this process unless said. `mountIn` changes it. */
   readonly mounts?: MountPlace;
 }
 
@@ -50,7 +50,7 @@ export async function openOverlayLayers(options: OverlayLayersOptions): Promise<
 class OverlayLayers implements Layers {
   readonly #root: string;
   readonly #options: OverlayLayersOptions;
-  readonly #mounts: MountPlace;
+  #mounts: MountPlace;
   readonly #changes = new KeyedMutex<LayerId>();
   readonly #verifications = new KeyedMutex<LayerId>();
   readonly #seals = new SealReader();
@@ -61,6 +61,10 @@ class OverlayLayers implements Layers {
     this.#root = options.root;
     this.#options = options;
     this.#mounts = options.mounts ?? hostMountPlace;
+  }
+
+  mountIn(mounts: MountPlace): void {
+    this.#mounts = mounts;
   }
 
   async create(): Promise<LayerId> {

@@ -5,7 +5,6 @@
  * It also says what the top of the layer looked like, so that something that was put in or taken out there
  * is noticed at the cost of one call.
  */
-import { createHash } from 'node:crypto';
 import { type BigIntStats, constants, lstatSync } from 'node:fs';
 import { lstat, open, rm } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -15,6 +14,7 @@ import { exists } from './exists.ts';
 import { FILES, SEAL } from './layer-directory.ts';
 import { corrupt, missing, type Place, reading } from './layer-failure.ts';
 import type { SealRecord } from './layers.ts';
+import { openSealedText, sealedText } from './sealed-text.ts';
 
 const VERSION = 1;
 /** Far more than a record needs; a larger file is not one. */
@@ -30,8 +30,7 @@ interface TopMark {
 /** Everything it speaks of must be durable by now. */
 export async function writeSeal(directory: string, record: SealRecord): Promise<void> {
   const top = topMark(await lstat(join(directory, FILES), { bigint: true }));
-  const line = JSON.stringify({ version: VERSION, ...record, top });
-  await writeWhole(join(directory, SEAL), `${line}\n${JSON.stringify({ sha256: sha256Of(line) })}\n`);
+  await writeWhole(join(directory, SEAL), sealedText({ version: VERSION, ...record, top }));
 }
 
 /** From then on the layer counts as never sealed, after a loss of power too. */
@@ -135,14 +134,9 @@ async function readText(directory: string, place: Place): Promise<string> {
 }
 
 function parse(text: string, place: Place): Seal {
-  const [first = '', second = ''] = text.split('\n');
-  let record: Partial<Seal>;
-  try {
-    if (JSON.parse(second).sha256 !== sha256Of(first)) throw new Error('another checksum');
-    record = JSON.parse(first);
-  } catch (cause) {
-    throw corrupt(place, 'is not what was written when the layer was sealed', cause);
-  }
+  const json = openSealedText(text);
+  if (json === undefined) throw corrupt(place, 'is not what was written when the layer was sealed');
+  const record = JSON.parse(json) as Partial<Seal>;
   if (record.version !== VERSION) {
     throw new TorporError('version_unsupported', `Layer ${place.layerId} was sealed by a newer version.`, {
       details: { ...place },
@@ -169,8 +163,4 @@ function topMark(stats: {
 
 function isSameTop(a: TopMark, b: TopMark): boolean {
   return JSON.stringify(a) === JSON.stringify(b);
-}
-
-function sha256Of(text: string): string {
-  return createHash('sha256').update(text).digest('hex');
 }

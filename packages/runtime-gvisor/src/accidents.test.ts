@@ -106,6 +106,7 @@ describe.skipIf(why !== null)('an accident', { timeout: 120_000 }, () => {
     );
     await world.runtime.destroy(instance, unhurried);
     await world.runtime.discard(first, unhurried);
+    await world.store.remove(first.id);
     const next = nextOf(instance);
     await startFrom(world, next, second, 'memory');
     expect(await world.program.read(next, '/home/user/a')).toBe('kept');
@@ -156,7 +157,7 @@ describe.skipIf(why !== null)('an accident', { timeout: 120_000 }, () => {
   it('between a merge and the record of it leaves no layer behind (R112)', async () => {
     const instance = await world.started();
     const checkpoint = await paused(world, instance, 'files');
-    const root = join(world.dataDir, 'gvisor', 'layers');
+    const root = join(world.dataDir, 'checkpoints', 'layers');
     const layers = await openOverlayLayers({ root, clock: systemClock, randomBytes });
     const merged = await layers.create();
     await layers.seal(merged, unhurried);

@@ -1,17 +1,9 @@
-/** Making a checkpoint of an instance: its memory, if it is wanted, and the upper layer that becomes a sealed one. */
-import { writeFile } from 'node:fs/promises';
+/** Captures an instance for a checkpoint: its memory, if it is wanted, and its upper layer, which becomes a sealed layer. */
 import { join } from 'node:path';
-import type { Captured, Instance, Staging } from '@torpor/engine';
-import { writing } from '@torpor/host';
+import type { Captured, Instance, LayerReference, Staging } from '@torpor/engine';
 import type { LayerId } from '@torpor/layers';
 import { type CheckpointId, TorporError } from '@torpor/protocol';
-import {
-  type GvisorNeeds,
-  LAYERS_NOTE,
-  MEMORY,
-  type StackedLayer,
-  writeSecrets,
-} from './checkpoint-needs.ts';
+import { type GvisorNeeds, layersPart, MEMORY, MEMORY_PARTS, writeSecrets } from './checkpoint-needs.ts';
 import type { WrittenImage } from './image/images.ts';
 import type { InstanceRecord } from './instance/instance-files.ts';
 import type { RuntimeContext } from './runtime-context.ts';
@@ -100,31 +92,35 @@ async function disconnect(
   }
 }
 
-/** Sealed in place: the record says for whom, until it is known whether that checkpoint came to be. */
+/**
+ * Seals the upper layer of an instance where it lies. The instance's record names the checkpoint that the layer is sealed for
+ * until it is known whether that checkpoint was committed. The checkpoint claims its layers first, so that a layer is never
+ * sealed for a checkpoint that it cannot be found by.
+ */
 async function sealFiles(
-  { files, layers, owned }: RuntimeContext,
+  { files, layers, layerStore }: RuntimeContext,
   instance: Instance,
   record: InstanceRecord,
-  { checkpointId: checkpoint, path }: Staging,
+  { checkpointId: checkpoint }: Staging,
   signal: AbortSignal,
-): Promise<StackedLayer[]> {
+): Promise<LayerReference[]> {
   const { upper, merged } = record;
+  // The merged layer stands for all lower layers but the last one, which is the template's.
+  const under = merged === null ? record.lower : record.lower.slice(-1);
   const own: LayerId[] = merged === null ? [upper] : [upper, merged];
-  // For people who find the checkpoint and wonder where its files are.
-  const note = join(path, LAYERS_NOTE);
-  await writing(note, () => writeFile(note, JSON.stringify([...own, ...record.lower.map(({ id }) => id)])));
-  // A checkpoint it was sealed for before did not come to be, and must take nothing with it when it is discarded.
-  if (record.sealedFor !== null && record.sealedFor !== checkpoint) await owned.forget(record.sealedFor);
   await files.write(instance, { ...record, sealedFor: checkpoint });
-  await owned.set(checkpoint, { layers: own, runsc: record.runsc });
+  await layerStore.claim(checkpoint, {
+    layers: [...own, ...under.map(({ id }) => id)],
+    runsc: record.runsc,
+  });
   const sealed = await layers.seal(upper, signal);
-  const top: StackedLayer = { id: upper, nonce: sealed.nonce, owner: checkpoint };
-  if (merged === null) return [top, ...record.lower];
+  const top: LayerReference = { id: upper, nonce: sealed.nonce, owner: checkpoint };
+  if (merged === null) return [top, ...under];
   const { nonce } = await layers.inspect(merged);
-  return [top, { id: merged, nonce, owner: checkpoint }, ...record.lower.slice(-1)];
+  return [top, { id: merged, nonce, owner: checkpoint }, ...under];
 }
 
-/** For what is dead: its upper as it is, without memory. */
+/** Captures the upper layer of an instance whose container is dead, without memory. */
 export async function salvageInstance(
   ctx: RuntimeContext,
   instance: Instance,
@@ -141,7 +137,7 @@ export async function salvageInstance(
 export function captured(
   { processor }: RuntimeContext,
   { root, tools, system, runsc }: Pick<InstanceRecord, 'root' | 'tools' | 'system' | 'runsc'>,
-  layers: readonly StackedLayer[],
+  layers: readonly LayerReference[],
   checkpoint: CheckpointId,
   memory: boolean,
   template: string | null = null,
@@ -152,6 +148,7 @@ export function captured(
   return {
     parts: { files: true, memory },
     needs: { ...needs },
+    contents: memory ? [...MEMORY_PARTS, layersPart(layers)] : [layersPart(layers)],
     standsOn: [...owners],
     external: null,
   };

@@ -1,18 +1,9 @@
 /** What a gVisor checkpoint says it needs to be started again, and what lies in its content directory. */
 import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import type { SealedCheckpoint } from '@torpor/engine';
+import type { ContentPart, LayerReference, SealedCheckpoint } from '@torpor/engine';
 import { isMissing, writing } from '@torpor/host';
-import type { LayerId } from '@torpor/layers';
-import { type CheckpointId, TorporError } from '@torpor/protocol';
-
-/** A sealed layer in a stack. */
-export interface StackedLayer {
-  readonly id: LayerId;
-  readonly nonce: string;
-  /** The checkpoint that it belongs to, and that is kept as long as anything stands on it. */
-  readonly owner: CheckpointId;
-}
+import { TorporError } from '@torpor/protocol';
 
 /** `base` stands for this machine's system directories; any other root brings its own. */
 export type RootKind = 'base' | 'own';
@@ -23,7 +14,7 @@ export interface GvisorNeeds {
   readonly template: string | null;
   readonly root: RootKind;
   /** Newest first. */
-  readonly layers: readonly StackedLayer[];
+  readonly layers: readonly LayerReference[];
   /** The rest is for the memory image: it runs only where all of this is the same. */
   readonly runsc: string;
   readonly processor: string;
@@ -40,13 +31,24 @@ export function needsOf(checkpoint: Omit<SealedCheckpoint, 'path'>): GvisorNeeds
   });
 }
 
-/** In the content directory. */
+/** Names at the top of the content directory. */
 export const MEMORY = 'memory';
 const SECRETS = 'secrets.json';
-export const LAYERS_NOTE = 'layers.json';
+/** A list of layers that earlier versions left there for people. */
+const LAYERS_NOTE = 'layers.json';
 
-/** A start from files reads nothing of the content directory: files are in layers, and the note is for people. */
+/** A start from files reads nothing of the content directory: files are in layers. */
 export const MEMORY_ENTRIES: readonly string[] = [MEMORY, SECRETS, LAYERS_NOTE];
+
+/** The parts of a checkpoint with memory, besides its layers. */
+export const MEMORY_PARTS: readonly ContentPart[] = [
+  { name: 'memory', encoding: 'packed', top: [MEMORY], layers: [] },
+  { name: 'secrets', encoding: 'whole', top: [SECRETS], layers: [] },
+];
+
+export function layersPart(layers: readonly LayerReference[]): ContentPart {
+  return { name: 'layers', encoding: 'whole', top: [], layers };
+}
 
 /** What the processes of a memory image know and nobody else does. */
 export interface ImageSecrets {

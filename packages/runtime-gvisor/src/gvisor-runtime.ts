@@ -350,23 +350,13 @@ export class GvisorRuntime implements Runtime {
     return { usable: true };
   }
 
-  async verify(checkpoint: SealedCheckpoint, signal: AbortSignal): Promise<void> {
-    for (const { id, owner } of needsOf(checkpoint).layers) {
-      // The others are verified with the checkpoints that they belong to.
-      if (owner === checkpoint.id) await this.#ctx.layers.verify(id, signal);
-    }
-  }
+  /** All contents lie in the store, which verifies them. */
+  async verify(): Promise<void> {}
 
+  /** The store removes the content and the layers. */
   async discard({ id }: SealedCheckpoint): Promise<void> {
-    const { owned, layers, images } = this.#ctx;
     await this.#pools.warmPool.forget(id);
-    await images.forget(id);
-    for (const layer of await owned.of(id)) {
-      // What an instance has, for which this checkpoint did not come to be, goes on or goes with the instance.
-      if (await this.#isInUse(layer)) continue;
-      await layers.remove(layer);
-    }
-    await owned.forget(id);
+    await this.#ctx.images.forget(id);
   }
 
   /** Lets running sandboxes run, and forgets about them; everything that was made ahead is taken away. */
@@ -379,6 +369,7 @@ export class GvisorRuntime implements Runtime {
       warmPool.close(),
       hostResourcePool.close(),
     ]);
+    this.#ctx.leaveLayerStore();
     await network.close();
     await cgroups?.close();
     await images.close();
@@ -400,7 +391,7 @@ export class GvisorRuntime implements Runtime {
   }
 
   async #destroy(instance: Instance, signal: AbortSignal): Promise<void> {
-    const { files, owned, layers, tag } = this.#ctx;
+    const { files, layers, layerStore, tag } = this.#ctx;
     const record = files.read(instance);
     if (record !== undefined) this.#limits.remove(record);
     const paths = files.paths(instance);
@@ -410,11 +401,11 @@ export class GvisorRuntime implements Runtime {
     const bytes = await tearDownContainer(this.#ctx, remains, signal);
     if (bytes.sent + bytes.received > 0) this.#lastBytes.push({ instance, ...bytes });
     if (record !== undefined) {
-      const kept = record.sealedFor === null ? [] : await owned.of(record.sealedFor);
+      // Layers that a checkpoint claims go when the checkpoint does.
       for (const layer of [record.upper, record.merged]) {
-        if (layer !== null && !kept.includes(layer)) await layers.remove(layer);
+        if (layer !== null && !(await layerStore.isClaimed(layer))) await layers.remove(layer);
       }
-      if (kept.length > 0) this.#prepareWake(name);
+      if (record.sealedFor !== null && layerStore.hasClaim(record.sealedFor)) this.#prepareWake(name);
     }
     this.#captured.delete(name);
     this.#goingOn.delete(name);
@@ -431,12 +422,14 @@ export class GvisorRuntime implements Runtime {
     if (captured !== undefined) this.#pools.warmPool.expect(captured);
   }
 
-  /** Takes back the seal of a checkpoint that did not come to be. */
+  /**
+   * Takes back the seal of a checkpoint that was not committed. The claim of that checkpoint goes with the checkpoint, and
+   * does no harm until then.
+   */
   async #reopen(instance: Instance, record: InstanceRecord): Promise<void> {
-    const { files, owned, layers } = this.#ctx;
+    const { files, layers } = this.#ctx;
     if (record.sealedFor === null) return;
     await layers.reopen(record.upper);
-    await owned.forget(record.sealedFor);
     await files.write(instance, { ...record, sealedFor: null });
   }
 
@@ -466,14 +459,6 @@ export class GvisorRuntime implements Runtime {
         throw thrown;
       },
     );
-  }
-
-  async #isInUse(layer: InstanceRecord['upper']): Promise<boolean> {
-    for await (const instance of this.#ctx.files.list()) {
-      const record = this.#ctx.files.read(instance);
-      if (record?.upper === layer || record?.merged === layer) return true;
-    }
-    return false;
   }
 
   async *#found(): AsyncGenerator<Instance> {

@@ -1,10 +1,9 @@
 /** Opens the gVisor runtime over a data directory, over whatever an earlier server has left in it. */
-import { randomBytes } from 'node:crypto';
 import { mkdir, readdir, realpath } from 'node:fs/promises';
 import { join } from 'node:path';
 import { type Clock, type Runtime, systemClock } from '@torpor/engine';
 import { mountsBelow, writing } from '@torpor/host';
-import { openOverlayLayers } from '@torpor/layers';
+import type { LayerId, LayerStore } from '@torpor/layers';
 import { openSandboxNetwork, type SandboxNetworkOptions } from '@torpor/network';
 import { DEFAULT_RUNTIME_SETTINGS, type RuntimeSettings } from '@torpor/runtime-shared';
 import { RunscBinaries } from './binaries/runsc-binaries.ts';
@@ -23,12 +22,13 @@ import { Images } from './image/images.ts';
 import { InstanceFiles, pathsIn } from './instance/instance-files.ts';
 import { serverTag } from './instance/instance-names.ts';
 import { openMountNamespace } from './mounts/mount-namespace.ts';
-import { OwnedLayers } from './owned-layers.ts';
 import { Runsc } from './runsc/runsc.ts';
 import type { RuntimeContext } from './runtime-context.ts';
 
 export interface GvisorRuntimeOptions {
   readonly dataDir: string;
+  /** Of the checkpoint store. Overlay layers must lie on a file system that overlayfs takes as an upper. */
+  readonly layerStore: LayerStore;
   /** The directory of the agent's bundle. */
   readonly agentDir: string;
   /** A usable runsc, for new sandboxes. */
@@ -64,7 +64,7 @@ export async function gvisorRuntime(options: GvisorRuntimeOptions): Promise<Open
   const at = (name: string) => join(place, name);
   const preparedDir = at('berths');
   const instances = at('instances');
-  for (const path of [place, preparedDir, instances, at('layers')])
+  for (const path of [place, preparedDir, instances])
     await writing(path, () => mkdir(path, { recursive: true, mode: 0o700 }));
   const toolsDir = at('guest');
   const tools = await guestTools({ toolsDir, node, agentDir, tini: await findTini() });
@@ -86,16 +86,20 @@ export async function gvisorRuntime(options: GvisorRuntimeOptions): Promise<Open
     signal,
   );
   const view = new ReadOnlyView(at('view'), mounts);
+  const { layerStore } = options;
+  layerStore.layers.mountIn(mounts);
+  const files = new InstanceFiles(instances);
   const ctx: RuntimeContext = {
     refused,
     tag,
     place,
     runDir,
-    files: new InstanceFiles(instances),
+    files,
     preparedDir,
-    layers: await openOverlayLayers({ root: at('layers'), clock, randomBytes, mounts }),
+    layerStore,
+    layers: layerStore.layers,
+    leaveLayerStore: layerStore.addUser(() => layersInUse(files)),
     images: new Images({ memory: await memoryForImages(tag), disk: at('images') }),
-    owned: new OwnedLayers(at('owned')),
     network,
     mounts,
     runsc: new Runsc({
@@ -121,7 +125,6 @@ export async function gvisorRuntime(options: GvisorRuntimeOptions): Promise<Open
   };
   await ctx.binaries.open(options.runsc);
   await ctx.files.open();
-  await ctx.owned.open();
   await ctx.images.open();
   await clearLeftovers(ctx, signal);
   await letInAgain(ctx);
@@ -145,40 +148,43 @@ async function openCgroups(tag: string): Promise<Cgroups | null> {
   );
 }
 
+/** The layers that running sandboxes stand on; undefined when the record of a sandbox cannot be read. */
+async function layersInUse(files: InstanceFiles): Promise<ReadonlySet<LayerId> | undefined> {
+  const layers = new Set<LayerId>();
+  for await (const instance of files.list()) {
+    const record = files.read(instance);
+    if (record === undefined) return undefined;
+    const { upper, merged, lower } = record;
+    for (const layer of [upper, merged, ...lower.map(({ id }) => id)]) if (layer !== null) layers.add(layer);
+  }
+  return layers;
+}
+
 /**
- * Containers that an earlier server had made ahead, or was booting a template in, belong to nobody; nor do
- * layers that no instance and no checkpoint speaks of. Unless there is one of which nothing can be read: then
- * any layer may be its own, and so may any container that runs, and they stay until that is settled.
+ * Clears containers that an earlier server had created in advance or was booting a template in, layers that no sandbox
+ * stands on and no checkpoint claims, and programs that nothing refers to. When the record of a sandbox cannot be read, any
+ * layer and any running container may belong to that sandbox. They then stay until the record is mended or removed.
  */
 async function clearLeftovers(ctx: RuntimeContext, signal: AbortSignal): Promise<void> {
-  const { files, layers, owned, binaries } = ctx;
-  const running = new Set<string>();
-  const used = new Set<string>();
-  const spokenOf = new Set<string>();
+  const { files, layerStore, binaries } = ctx;
+  const programs = new Set<string>();
+  const containers = new Set<string>();
   let isAllKnown = true;
   for await (const instance of files.list()) {
     const record = files.read(instance);
     isAllKnown &&= record !== undefined;
     if (record === undefined) continue;
-    used.add(record.container.id);
-    running.add(record.runsc);
-    const { upper, merged, lower } = record;
-    for (const layer of [upper, merged, ...lower.map(({ id }) => id)])
-      if (layer !== null) spokenOf.add(layer);
+    containers.add(record.container.id);
+    programs.add(record.runsc);
   }
-  const isSomebodys = async (name: string) => used.has(name) || (!isAllKnown && (await mayRun(ctx, name)));
+  const isSomebodys = async (name: string) =>
+    containers.has(name) || (!isAllKnown && (await mayRun(ctx, name)));
   await clearPrepared(ctx, isSomebodys, signal);
-  const ownedByAll = await owned.all();
-  const ownedLayers = ownedByAll && new Set(ownedByAll.flatMap(({ layers: own }) => own));
-  for await (const { id, state } of layers.list()) {
-    // A merge may have ended just before the server did.
-    const isOwned = state === 'sealed' && ownedLayers?.has(id) !== false;
-    const isNobodys = isAllKnown && !spokenOf.has(id) && !isOwned;
-    if (state === 'removing' || state === 'making' || isNobodys) await layers.remove(id);
-  }
-  if (isAllKnown && ownedByAll !== undefined) {
-    await binaries.removeUnused(new Set([...running, ...ownedByAll.flatMap(({ runsc }) => runsc ?? [])]));
-  }
+  await layerStore.sweep();
+  const claims = await layerStore.claims();
+  if (!isAllKnown || claims === undefined) return;
+  for (const { runsc } of claims) if (runsc !== null) programs.add(runsc);
+  await binaries.removeUnused(programs);
 }
 
 async function mayRun({ runsc }: RuntimeContext, name: string): Promise<boolean> {

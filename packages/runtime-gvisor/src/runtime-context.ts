@@ -1,6 +1,6 @@
 /** What every part of the gVisor runtime works with. */
 import type { Clock } from '@torpor/engine';
-import type { Layers } from '@torpor/layers';
+import type { LayerStore, Layers } from '@torpor/layers';
 import type { Refusal, SandboxNetwork } from '@torpor/network';
 import type { RuntimeSettings } from '@torpor/runtime-shared';
 import type { RunscBinaries } from './binaries/runsc-binaries.ts';
@@ -11,7 +11,6 @@ import type { ReadOnlyView } from './guest/read-only-view.ts';
 import type { Images } from './image/images.ts';
 import type { InstanceFiles } from './instance/instance-files.ts';
 import type { MountNamespace } from './mounts/mount-namespace.ts';
-import type { OwnedLayers } from './owned-layers.ts';
 import type { Runsc } from './runsc/runsc.ts';
 
 export interface RuntimeContext {
@@ -25,9 +24,12 @@ export interface RuntimeContext {
   readonly files: InstanceFiles;
   /** For containers that are nobody's yet. */
   readonly preparedDir: string;
+  /** Says which layers are kept; `layers` are the layers themselves. */
+  readonly layerStore: LayerStore;
   readonly layers: Layers;
+  /** From then on the store is not told any more which layers sandboxes stand on. */
+  readonly leaveLayerStore: () => void;
   readonly images: Images;
-  readonly owned: OwnedLayers;
   readonly network: SandboxNetwork;
   /** Who is told what the network has refused; changed when somebody listens. */
   readonly refused: { tell: (refusal: Refusal) => void };

@@ -9,8 +9,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { promisify } from 'node:util';
-import { openDirectoryStore } from '@torpor/checkpoint-store';
-import type { CheckpointStore, Instance, Runtime, SealedCheckpoint, StartSpec } from '@torpor/engine';
+import { adoptGvisorLayers, type LayeredCheckpointStore, openDirectoryStore } from '@torpor/checkpoint-store';
+import type { Instance, Runtime, SealedCheckpoint, StartSpec } from '@torpor/engine';
 import {
   listedInstances,
   NO_SPEC,
@@ -39,7 +39,7 @@ interface Ran {
 
 export interface GvisorWorld extends RuntimeUnderTest {
   readonly dataDir: string;
-  readonly store: CheckpointStore;
+  readonly store: LayeredCheckpointStore;
   sharedTemplate(): Promise<SealedCheckpoint>;
   reopen(): Promise<Runtime>;
   /** Does the work after one server has closed and before the next one opens. */
@@ -94,14 +94,21 @@ require('node:http').createServer(async (request, response) => {
   response.end(String(count));
 }).listen(${COUNTER_PORT}, () => console.log('ready'));`;
 
-export async function makeGvisorWorld(options: Partial<GvisorRuntimeOptions> = {}): Promise<GvisorWorld> {
+export async function makeGvisorWorld(
+  options: Partial<Omit<GvisorRuntimeOptions, 'layerStore'>> = {},
+): Promise<GvisorWorld> {
   const dataDir = await realpath(await mkdtemp(join(tmpdir(), 'torpor-g-')));
-  const store = await openDirectoryStore({ root: join(dataDir, 'checkpoints') });
   const found = await chosenRunsc();
   if (found === null) throw new Error('There is no usable runsc.');
   const runsc = { program: found.program, version: found.version.name };
   const agentDir = await agentBundle();
-  const open = () => gvisorRuntime({ dataDir, agentDir, runsc, ...options });
+  let store: LayeredCheckpointStore;
+  /** As a server does it. */
+  const open = async () => {
+    await adoptGvisorLayers(dataDir);
+    store = await openDirectoryStore({ root: join(dataDir, 'checkpoints') });
+    return gvisorRuntime({ dataDir, layerStore: store.layerStore, agentDir, runsc, ...options });
+  };
   let runtime: OpenedRuntime = await open();
   const clients: AgentClient[] = [];
   let template: SealedCheckpoint | undefined;
@@ -161,7 +168,9 @@ export async function makeGvisorWorld(options: Partial<GvisorRuntimeOptions> = {
     get runtime() {
       return runtime;
     },
-    store,
+    get store() {
+      return store;
+    },
     dataDir,
     agent,
     run,
@@ -226,7 +235,7 @@ export async function makeGvisorWorld(options: Partial<GvisorRuntimeOptions> = {
     },
     damage: async (checkpoint, how) => {
       const [top] = needsOf(checkpoint).layers;
-      const layer = join(dataDir, 'gvisor', 'layers', top?.id ?? '');
+      const layer = join(dataDir, 'checkpoints', 'layers', top?.id ?? '');
       if (how === 'missing') await rm(layer, { recursive: true });
       else await writeFile(join(layer, 'seal.json'), '{');
     },

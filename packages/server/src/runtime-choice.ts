@@ -2,7 +2,8 @@
 import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { bundleAgent } from '@torpor/agent';
-import type { CheckpointStore, Clock, Report, Runtime } from '@torpor/engine';
+import type { LayeredCheckpointStore } from '@torpor/checkpoint-store';
+import type { Clock, Report, Runtime } from '@torpor/engine';
 import { TorporError } from '@torpor/protocol';
 import {
   beginRunscUpgrade,
@@ -37,7 +38,7 @@ type Wanted = Pick<
 
 export async function chooseRuntime(
   config: Wanted,
-  store: CheckpointStore,
+  store: LayeredCheckpointStore,
   clock: Clock,
   report: Report,
 ): Promise<ChosenRuntime> {
@@ -63,7 +64,7 @@ export async function chooseRuntime(
 
 async function chooseGvisor(
   config: Wanted,
-  store: CheckpointStore,
+  store: LayeredCheckpointStore,
   clock: Clock,
   report: Report,
 ): Promise<ChosenRuntime> {
@@ -77,6 +78,7 @@ async function chooseGvisor(
   }
   const runtime = await gvisorRuntime({
     dataDir,
+    layerStore: store.layerStore,
     agentDir: await bundleAgent(),
     runsc: probe,
     warmPoolSize: config.ahead,
@@ -102,7 +104,7 @@ async function chooseGvisor(
 /** Without isolation, and never for strangers. */
 async function fallBack(
   config: Wanted,
-  store: CheckpointStore,
+  store: LayeredCheckpointStore,
   clock: Clock,
   why: string,
 ): Promise<ChosenRuntime> {
@@ -118,7 +120,7 @@ async function fallBack(
   return { runtime: await openProcess(config, store, clock), limits };
 }
 
-async function openProcess(config: Wanted, store: CheckpointStore, clock: Clock): Promise<Runtime> {
+async function openProcess(config: Wanted, store: LayeredCheckpointStore, clock: Clock): Promise<Runtime> {
   const { dataDir } = config;
   const agentDir = await bundleAgent();
   const settings = settingsOf(config);

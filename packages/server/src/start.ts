@@ -3,7 +3,7 @@ import { randomBytes } from 'node:crypto';
 import { hostname } from 'node:os';
 import { join } from 'node:path';
 import type { BuildContext } from '@torpor/builds';
-import { openDirectoryStore } from '@torpor/checkpoint-store';
+import { adoptGvisorLayers, openDirectoryStore } from '@torpor/checkpoint-store';
 import { claimDataDirectory, migrate, openPostgres, openSqlite } from '@torpor/database';
 import { DiskReserve, Engine, type FaultPoints, randomIds, systemClock } from '@torpor/engine';
 import { type LocalCertificate, localCertificate } from '@torpor/gateway';
@@ -64,6 +64,7 @@ export async function startServer(config: ServerConfig, options: StartOptions): 
   const db = await openDatabase(config, reserve);
   begun.defer(() => db.close());
   await migrate(db);
+  await adoptGvisorLayers(dataDir);
   const store = await openDirectoryStore({ root: join(dataDir, 'checkpoints') });
   const metrics = new Metrics();
   const report = reportTo(options.log, metrics);

@@ -239,7 +239,7 @@ export async function sealCaptured(
     return { captured, location: captured.external.location, bytes: captured.external.bytes ?? 0 };
   }
   const { checkpointId } = staging;
-  const { parts, needs } = captured;
+  const { parts, needs, contents = [] } = captured;
   const { bytes } = await within(
     ctx.clock,
     ctx.settings.callMs,
@@ -247,9 +247,9 @@ export async function sealCaptured(
     async (own) => {
       const createdAt = ctx.clock.now();
       const about = { sandboxId: origin.id, parentId: origin.baseId, runtime: origin.runtime, createdAt };
-      const sealed = await ctx.store.seal(staging, { checkpointId, ...about, parts, needs }, own);
+      const sealed = await ctx.store.seal(staging, { checkpointId, ...about, parts, needs, contents }, own);
       // Whatever the runtime says of it: what has no content is nothing to start from.
-      if (sealed.manifest.entries.length === 0) throw nothingCaptured(staging);
+      if (sealed.manifest.contents.length === 0) throw nothingCaptured(staging);
       // The runtime is let go only for a checkpoint that it would start from itself.
       const verdict = await runtimeOf(ctx, origin).inspect(
         { id: checkpointId, parts, needs, path: ctx.store.path(checkpointId) },

@@ -182,7 +182,11 @@ async function verifyPart(
     ctx.settings.operationMs,
     `Verifying the ${part} of checkpoint ${checkpoint.id}`,
     async (own) => {
-      if (!checkpoint.external) await ctx.store.verify(checkpoint.id, own, selectionOf(runtime, part));
+      if (!checkpoint.external) {
+        // A damaged manifest that its parts can prove is mended first. What else is wrong is for `verify` to say.
+        await ctx.store.rebuild(checkpoint.id, own).catch(() => {});
+        await ctx.store.verify(checkpoint.id, own, selectionOf(runtime, part));
+      }
       if (part === 'files') await runtime.verify(forRuntime(ctx.store, checkpoint), own);
     },
     signal,

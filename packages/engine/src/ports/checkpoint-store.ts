@@ -1,13 +1,15 @@
 /**
- * Where checkpoints are kept, as the engine sees it: staged, sealed once, never changed after that.
+ * The port to the checkpoint store, the one place where checkpoints are kept: staged, sealed once, never changed after that.
  *
- * `seal` is the promise behind the state `paused`: when it resolves, the checkpoint survives a loss of
- * power. Everything that is asked about a sealed checkpoint ends in the manifest or in one of three
- * errors, which lead to different ends: `checkpoint_missing` and `checkpoint_corrupt` are proofs,
- * `checkpoint_unreadable` says only that the store could not be asked. Each carries the checkpoint's id
- * and `details`: `location`, and where one thing is at fault `entry` (of the content) or `record` (of the
- * store's own files); a corrupt one also says its `damage`. (One that a
- * newer version sealed is none of the three, but `version_unsupported`.)
+ * A checkpoint has parts: a memory image, secrets, a workspace, layers. All parts but the layers lie in the content
+ * directory of the checkpoint. A layer may be part of many checkpoints; the store keeps it for as long as one of them has it.
+ *
+ * `seal` is the promise behind the state `paused`: when it resolves, the checkpoint survives a loss of power. Every question
+ * about a sealed checkpoint ends in its manifest or in one of three errors, which have different consequences:
+ * `checkpoint_missing` and `checkpoint_corrupt` are proofs, `checkpoint_unreadable` says only that the store could not be
+ * asked. Each error carries the checkpoint's id and `details`: `location`, and where a single thing is at fault `entry` (of
+ * the content), `layerId` or `record` (of the store's own files). A corrupt checkpoint also has `damage` there. A checkpoint
+ * that a newer version of Torpor sealed gives `version_unsupported` instead.
  */
 import type { CheckpointId, SandboxId } from '@torpor/protocol';
 
@@ -26,8 +28,31 @@ export interface ManifestEntry {
   readonly sha256?: string;
 }
 
+/** A sealed layer in the stack of a checkpoint. */
+export interface LayerReference {
+  readonly id: `lay_${string}`;
+  /** Of the layer's seal: a layer that was reopened and sealed again has another one. */
+  readonly nonce: string;
+  /** The checkpoint that brought the layer, and that verifies it. */
+  readonly owner: CheckpointId;
+}
+
+/** `packed` parts have to be unpacked before they can be used; `whole` parts are used as they lie there. */
+export type PartEncoding = 'whole' | 'packed';
+
+/** One part of a checkpoint's content. */
+export interface ContentPart {
+  readonly name: 'memory' | 'secrets' | 'workspace' | 'layers';
+  readonly encoding: PartEncoding;
+  /** The names at the top of the content directory that belong to this part. */
+  readonly top: readonly string[];
+  /** Of the part `layers`: newest first. Empty for every other part. */
+  readonly layers: readonly LayerReference[];
+}
+
 export interface Manifest {
-  readonly version: 1;
+  /** 1 for checkpoints that were sealed before manifests listed their parts. */
+  readonly version: 1 | 2;
   readonly checkpointId: CheckpointId;
   readonly sandboxId: SandboxId | null;
   readonly parentId: CheckpointId | null;
@@ -37,9 +62,16 @@ export interface Manifest {
   readonly parts: { readonly files: boolean; readonly memory: boolean };
   /** What the runtime needs to start it again, in the runtime's own words (build, CPU, layers…). JSON. */
   readonly needs: Readonly<Record<string, unknown>>;
+  readonly contents: readonly ContentPart[];
   /** Everything in the content directory, sorted by path. */
   readonly entries: readonly ManifestEntry[];
 }
+
+/** What the engine knows of a checkpoint when it seals it. */
+export type ManifestDraft = Omit<Manifest, 'entries' | 'version' | 'contents'> & {
+  /** The parts that the runtime names. All other content is the part `workspace`. */
+  readonly contents?: readonly ContentPart[];
+};
 
 /** How a sealed checkpoint differs from what was sealed; `details.damage` of `checkpoint_corrupt`. */
 export type Damage = 'record' | 'type' | 'size' | 'target' | 'unexpected' | 'digest';
@@ -68,58 +100,84 @@ export interface StoredCheckpoint {
   readonly state: 'staged' | 'sealed' | 'removing';
 }
 
-/** Which entries of the content a look is about, by the first component of their paths. */
+/**
+ * Which entries of the content a look is about, by the first component of their paths. `except` includes the layers, because
+ * layers are files; `only` leaves them out.
+ */
 export interface ContentSelection {
   readonly how: 'only' | 'except';
   readonly names: readonly string[];
 }
 
-/** Without a selection every entry is meant. */
+/** Without a selection every entry is selected. */
 export function isSelected(path: string, selection: ContentSelection | undefined): boolean {
   if (selection === undefined) return true;
   const [first = ''] = path.split('/', 1);
   return selection.names.includes(first) === (selection.how === 'only');
 }
 
+/** Layers count as files: a look at the memory alone leaves them out. */
+export function selectsLayers(selection: ContentSelection | undefined): boolean {
+  return selection?.how !== 'only';
+}
+
+/**
+ * The parts of a checkpoint whose content directory has these names at its top: those that its runtime named and that are
+ * there, and a `workspace` of everything else.
+ */
+export function partsOfContent(
+  named: readonly ContentPart[],
+  top: readonly string[],
+): readonly ContentPart[] {
+  const theirs = new Set(named.flatMap((part) => part.top));
+  const rest = top.filter((name) => !theirs.has(name));
+  const workspace: ContentPart = { name: 'workspace', encoding: 'whole', top: rest, layers: [] };
+  return rest.length === 0 ? named : [...named, workspace];
+}
+
 export interface CheckpointStore {
   /**
-   * An empty private directory for the runtime to fill. For an id that is staged already it starts
-   * empty again; an id that is sealed is refused (`conflict`).
+   * Makes an empty private directory for the runtime to fill. The directory of an id that is staged already is emptied. An
+   * id that is sealed is refused (`conflict`).
    */
   stage(id: CheckpointId, signal?: AbortSignal): Promise<Staging>;
   /**
-   * Makes the staged content durable and seals it in one atomic step. Nobody may write into it while this
-   * runs. When it fails, nothing is sealed and the same staging may be sealed again. Sealing what is
-   * sealed already changes nothing and returns the manifest that is there.
+   * Makes the staged content durable and seals it in one atomic step. The caller makes sure that nothing writes into it
+   * while this runs, and that the layers are sealed. After a failure nothing is sealed, and the same staging may be sealed
+   * again. Sealing a sealed checkpoint changes nothing and returns the manifest that is there.
    */
-  seal(
-    staging: Staging,
-    manifest: Omit<Manifest, 'entries' | 'version'>,
-    signal?: AbortSignal,
-  ): Promise<Sealed>;
+  seal(staging: Staging, manifest: ManifestDraft, signal?: AbortSignal): Promise<Sealed>;
   /** The manifest, believed only when it is the one that was sealed. The content is not looked at. */
   read(id: CheckpointId, signal?: AbortSignal): Promise<Manifest>;
   /**
-   * Quick: the manifest, and that the selected content has its entries in type and size, and no others. Damage to
-   * anything that is not selected is not seen.
+   * Quick: checks the manifest, that the selected content has its entries in type and size and no others, and the seals of
+   * its layers. Damage to anything that is not selected is not seen.
    */
   inspect(id: CheckpointId, signal?: AbortSignal, selection?: ContentSelection): Promise<Manifest>;
   /**
-   * Slow: `inspect`, then reads the selected content. The first run that reads an entry records its digest; each
-   * later one compares with it. So a change of content before the first run is not seen.
+   * Slow: `inspect`, then reads the selected content and the layers that this checkpoint owns. The first run that reads an
+   * entry records its digest; each later run compares with it. So a change of content before the first run is not seen.
    */
   verify(id: CheckpointId, signal?: AbortSignal, selection?: ContentSelection): Promise<Verified>;
+  /**
+   * Writes the manifest of a sealed checkpoint again when it is damaged or gone, from the records of the parts. Each of
+   * them must prove itself, and they must be all there; otherwise this throws what `read` throws. A manifest that can be
+   * believed is left as it is.
+   */
+  rebuild(id: CheckpointId, signal?: AbortSignal): Promise<Manifest>;
   /** For people, in errors and events. */
   location(id: CheckpointId): string;
   /** The content directory of a sealed checkpoint, for the runtime to read from. */
   path(id: CheckpointId): string;
   /**
-   * Staged, sealed or absent: gone afterwards. When it is cut short, `list` still shows what is left, and
-   * nothing of it passes for sealed.
+   * Removes a checkpoint that is staged, sealed or absent, with the layers that nothing else needs. After a crash in the
+   * middle `list` still shows the checkpoint, and no part of it passes for sealed. While a backup holds the store a sealed
+   * checkpoint is not removed (`transitioning`).
    */
   remove(id: CheckpointId): Promise<void>;
   /**
-   * Each checkpoint at least once. One that moves on meanwhile may be shown twice, the newer state last.
+   * Lists each checkpoint at least once. A checkpoint that changes its state meanwhile may be shown twice, the newer state
+   * last.
    */
   list(): AsyncIterable<StoredCheckpoint>;
   usage(): Promise<{ readonly freeBytes: number; readonly totalBytes: number }>;

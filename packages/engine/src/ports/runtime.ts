@@ -14,7 +14,7 @@ import type {
   SandboxId,
   Service,
 } from '@torpor/protocol';
-import type { Staging } from './checkpoint-store.ts';
+import type { ContentPart, Staging } from './checkpoint-store.ts';
 
 /** One start of a sandbox. */
 export interface Instance {
@@ -47,6 +47,8 @@ export interface SealedCheckpoint {
 export interface Captured {
   readonly parts: { readonly files: boolean; readonly memory: boolean };
   readonly needs: Readonly<Record<string, unknown>>;
+  /** The parts of the checkpoint that the store should know by name; everything else is the workspace. */
+  readonly contents?: readonly ContentPart[];
   /** Checkpoints whose bytes this one stands on; they are kept as long as it is. */
   readonly standsOn: readonly CheckpointId[];
   /** Kept by a provider or in a volume: nothing was put into the staging directory. */

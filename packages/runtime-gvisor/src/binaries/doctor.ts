@@ -1,9 +1,9 @@
 /** What a doctor says of runsc: which one is in use, how old it is, what it cannot do, and who uses which. */
 import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { LayerClaims } from '@torpor/layers';
 import { bad, type CheckedHost, good, type HostCheck } from '../host-checks/host-check.ts';
 import { InstanceFiles } from '../instance/instance-files.ts';
-import { OwnedLayers } from '../owned-layers.ts';
 import { findRunsc } from '../runsc/find-runsc.ts';
 import { type BuildStatus, obstacleToBuilding, readBuildStatus } from './build.mjs';
 import { isRecent, limitsOf, PINNED } from './releases.mjs';
@@ -41,14 +41,15 @@ interface Use {
 
 /** Read from the data directory, so that it is told also while no server runs. */
 export async function checkRunscUse({ dataDir }: CheckedHost): Promise<HostCheck> {
-  const uses = await runscUses(join(dataDir, 'gvisor'));
+  const uses = await runscUses(dataDir);
   const lines = [...uses].map(
     ([version, { running, checkpoints }]) => `${version}: ${running} running, ${checkpoints} checkpoints`,
   );
   return good('sandboxes by runsc', lines.join('; ') || 'none');
 }
 
-async function runscUses(place: string): Promise<Map<string, Use>> {
+async function runscUses(dataDir: string): Promise<Map<string, Use>> {
+  const place = join(dataDir, 'gvisor');
   const uses = new Map<string, Use>();
   const names = new Map<string, string>();
   const count = async (digest: string, what: keyof Use) => {
@@ -64,7 +65,8 @@ async function runscUses(place: string): Promise<Map<string, Use>> {
     const record = files.read(instance);
     if (record !== undefined) await count(record.runsc, 'running');
   }
-  for (const { runsc } of (await new OwnedLayers(join(place, 'owned')).all()) ?? []) {
+  const claims = await LayerClaims.open(join(dataDir, 'checkpoints', 'references'));
+  for (const { runsc } of (await claims.all())?.values() ?? []) {
     if (runsc !== null) await count(runsc, 'checkpoints');
   }
   return uses;

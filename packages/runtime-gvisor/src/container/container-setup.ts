@@ -6,13 +6,14 @@
 import { randomBytes } from 'node:crypto';
 import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import type { LayerReference } from '@torpor/engine';
 import { refuseMountsBelow, removeTree, writing } from '@torpor/host';
 import type { LayerId } from '@torpor/layers';
 import type { Attachment, Bytes } from '@torpor/network';
 import type { Network, Resources } from '@torpor/protocol';
 import { givesRawSockets, mistakesNetworkNamespaces, readsUntouchedMemory } from '../binaries/releases.mjs';
 import type { RunscBinary } from '../binaries/runsc-binaries.ts';
-import type { RootKind, StackedLayer } from '../checkpoint-needs.ts';
+import type { RootKind } from '../checkpoint-needs.ts';
 import type { BaseSystem } from '../guest/base-system.ts';
 import type { GuestTools } from '../guest/guest-tools.ts';
 import { ociSpec } from '../guest/oci-spec.ts';
@@ -27,7 +28,7 @@ export const AGENT_PORT = 49_983;
 export interface ContainerSource {
   readonly root: RootKind;
   /** Newest first. */
-  readonly lower: readonly StackedLayer[];
+  readonly lower: readonly LayerReference[];
   readonly tools: GuestTools;
   /** For `base`. */
   readonly system: BaseSystem | null;

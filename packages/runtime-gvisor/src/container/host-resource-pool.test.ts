@@ -46,7 +46,7 @@ describe.skipIf(why !== null)('moorings', { timeout: 120_000 }, () => {
 
   const instanceDirectory = ({ sandboxId, generation }: Instance) =>
     join(world.dataDir, 'gvisor', 'instances', sandboxId, String(generation));
-  const layers = () => readdir(join(world.dataDir, 'gvisor', 'layers'));
+  const layers = () => readdir(join(world.dataDir, 'checkpoints', 'layers'));
 
   /** Asleep, with two moorings waiting for the next generation. */
   async function asleep() {

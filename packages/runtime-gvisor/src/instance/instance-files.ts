@@ -11,11 +11,11 @@
  */
 import { mkdir, readdir, rmdir } from 'node:fs/promises';
 import { join } from 'node:path';
-import type { Instance } from '@torpor/engine';
+import type { Instance, LayerReference } from '@torpor/engine';
 import { errnoOf, isMissing, removeTree, writeWhole, writing } from '@torpor/host';
 import type { LayerId } from '@torpor/layers';
 import { type CheckpointId, isId, type Network, type Resources } from '@torpor/protocol';
-import type { RootKind, StackedLayer } from '../checkpoint-needs.ts';
+import type { RootKind } from '../checkpoint-needs.ts';
 import { readTextSync } from '../read-text-sync.ts';
 import type { Container } from '../runsc/runsc.ts';
 
@@ -28,7 +28,7 @@ export interface InstanceRecord {
   readonly root: RootKind;
   readonly upper: LayerId;
   /** Newest first. */
-  readonly lower: readonly StackedLayer[];
+  readonly lower: readonly LayerReference[];
   /** Equal to all of `lower` but the last one; the next checkpoint stands on it instead. */
   readonly merged: LayerId | null;
   readonly tools: string;

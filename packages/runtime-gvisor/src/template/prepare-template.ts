@@ -3,13 +3,12 @@
  * is a restore. Its root is this machine's system, or what somebody brought.
  */
 import { join } from 'node:path';
-import type { Captured, Staging, TemplateOrder } from '@torpor/engine';
+import type { Captured, LayerReference, Staging, TemplateOrder } from '@torpor/engine';
 import type { AgentClient } from '@torpor/envd';
 import type { LayerId } from '@torpor/layers';
 import { bareSandboxId, TorporError } from '@torpor/protocol';
 import { declaredPort, startServices } from '@torpor/runtime-shared';
 import { captured, packMemory, writeMemory } from '../capture.ts';
-import type { StackedLayer } from '../checkpoint-needs.ts';
 import {
   type ContainerSetup,
   type ContainerSource,
@@ -35,19 +34,19 @@ export async function prepareTemplate(
   if (order.root.kind === 'builtin' && order.name !== 'base') {
     throw new TorporError('capability_unsupported', `gVisor has no template "${order.name}" of its own.`);
   }
-  const { layers, owned } = ctx;
+  const { layers, layerStore } = ctx;
   const { checkpointId } = staging;
   const bottom = await layers.create();
   const upper = await layers.create();
   const binary = ctx.binaries.current;
-  await owned.set(checkpointId, { layers: [upper, bottom], runsc: binary.digest });
+  await layerStore.claim(checkpointId, { layers: [upper, bottom], runsc: binary.digest });
   await order.progress('unpacking');
   const ends = await fillRoot(ctx, order, layers.path(bottom), signal);
   const { nonce } = await layers.seal(bottom, signal);
-  const under: StackedLayer = { id: bottom, nonce, owner: checkpointId };
+  const under: LayerReference = { id: bottom, nonce, owner: checkpointId };
   const source: ContainerSource = { ...ends, lower: [under], tools: ctx.tools, binary };
   await bootAndCapture(ctx, order, staging, source, upper, signal);
-  const top: StackedLayer = {
+  const top: LayerReference = {
     id: upper,
     nonce: (await layers.seal(upper, signal)).nonce,
     owner: checkpointId,

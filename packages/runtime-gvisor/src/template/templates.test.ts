@@ -80,7 +80,7 @@ describe.skipIf(why !== null)(
     const prepare = (order: TemplateOrder) =>
       sealing(world, (staging) => world.runtime.prepareTemplate(order, staging, unhurried));
     const ask = async (instance: Instance) => JSON.parse(await world.get(instance, PORT, '/who')) as Answer;
-    const layers = async () => (await readdir(join(world.dataDir, 'gvisor', 'layers'))).sort();
+    const layers = async () => (await readdir(join(world.dataDir, 'checkpoints', 'layers'))).sort();
 
     /** As the engine does with a checkpoint that did not come to be. */
     async function refusal(order: TemplateOrder, signal = unhurried) {

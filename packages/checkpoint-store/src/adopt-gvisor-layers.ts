@@ -1,0 +1,81 @@
+/**
+ * Brings a data directory of version 1 into the present form, at the first start of a server that knows this form.
+ *
+ * Version 1 kept layers at `<data>/gvisor/layers` and what each checkpoint owns at `<data>/gvisor/owned`. Both are renamed
+ * into the checkpoint store. Nothing is copied and nothing deleted, so a crash at any moment loses nothing, and the next
+ * start goes on where this one ended. Sandboxes that run meanwhile keep their files: the kernel holds the layers of a mounted
+ * overlay by their directories and not by their paths.
+ *
+ * A plain file is left at `<data>/gvisor/layers`. A server of an earlier version cannot make its directory there and refuses
+ * to start. Without the file it would take every layer for lost.
+ */
+import { lstat, readdir, rename, rmdir } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
+import { errnoOf, isMissing, syncDirectory, writeWhole, writing } from '@torpor/host';
+import { TorporError } from '@torpor/protocol';
+import { makeDirectory } from './durable.ts';
+import { realFs } from './store-fs.ts';
+
+const MOVED = `The layers of this data directory are in checkpoints/layers. Earlier versions of Torpor cannot use them there:
+this file keeps such a server from starting.
+`;
+
+/** Before the store is opened. Does nothing where there is nothing to move. */
+export async function adoptGvisorLayers(dataDir: string): Promise<void> {
+  const gvisor = join(dataDir, 'gvisor');
+  const store = join(dataDir, 'checkpoints');
+  if ((await kindOf(gvisor)) === undefined) return;
+  await writing(store, async () => {
+    await makeDirectory(realFs, store);
+    await move(join(gvisor, 'layers'), join(store, 'layers'));
+    await move(join(gvisor, 'owned'), join(store, 'references'));
+    if ((await kindOf(join(gvisor, 'layers'))) === undefined) await writeWhole(join(gvisor, 'layers'), MOVED);
+  });
+}
+
+/** By one rename. Where the target has something already, by one rename for each name in it. */
+async function move(from: string, to: string): Promise<void> {
+  if ((await kindOf(from)) !== 'directory') return;
+  try {
+    await rename(from, to);
+    await syncDirectory(dirname(to));
+    await syncDirectory(dirname(from));
+  } catch (thrown) {
+    const errno = errnoOf(thrown);
+    if (errno === 'EXDEV') throw otherFileSystem(from, to, thrown);
+    if (errno !== 'ENOTEMPTY' && errno !== 'EEXIST') throw thrown;
+    await moveEach(from, to);
+  }
+}
+
+async function moveEach(from: string, to: string): Promise<void> {
+  for (const name of await readdir(from)) {
+    // A name that is in both places stays where it is: the store has never lost anything by having too much.
+    if ((await kindOf(join(to, name))) === undefined) await rename(join(from, name), join(to, name));
+  }
+  await syncDirectory(to);
+  await syncDirectory(from);
+  const left = await readdir(from);
+  if (left.length === 0) return rmdir(from);
+  throw new TorporError('conflict', `${from} and ${to} both have ${left.slice(0, 3).join(', ')}.`, {
+    hint: `Compare them, and keep one of each under ${to}.`,
+    details: { from, to, names: left.slice(0, 10) },
+  });
+}
+
+async function kindOf(path: string): Promise<'directory' | 'other' | undefined> {
+  try {
+    return (await lstat(path)).isDirectory() ? 'directory' : 'other';
+  } catch (thrown) {
+    if (isMissing(thrown)) return undefined;
+    throw thrown;
+  }
+}
+
+function otherFileSystem(from: string, to: string, cause: unknown): TorporError {
+  return new TorporError('conflict', `${from} and ${to} are on different file systems.`, {
+    hint: `Files of sandboxes are kept in the checkpoint store now. Stop the server and every sandbox, then move ${from} to ${to}.`,
+    details: { from, to },
+    cause,
+  });
+}

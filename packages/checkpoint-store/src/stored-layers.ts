@@ -1,0 +1,106 @@
+/** The layers of a checkpoint store, and the rule by which they are kept: see `LayerStore` of @torpor/layers. */
+import type { LayerClaim, LayerClaims, LayerId, LayerStore, Layers, LayersInUse } from '@torpor/layers';
+import type { CheckpointId } from '@torpor/protocol';
+
+interface StoredLayersParts {
+  readonly layers: Layers;
+  readonly claims: LayerClaims;
+  /**
+   * The layers in the manifests of sealed checkpoints that have no claim, as after a restore by hand. Undefined when one of
+   * these manifests cannot be read.
+   */
+  readonly unclaimedLayers: () => Promise<ReadonlySet<LayerId> | undefined>;
+}
+
+export class StoredLayers implements LayerStore {
+  readonly layers: Layers;
+  readonly #claims: LayerClaims;
+  readonly #unclaimedLayers: StoredLayersParts['unclaimedLayers'];
+  readonly #users = new Set<LayersInUse>();
+
+  constructor({ layers, claims, unclaimedLayers }: StoredLayersParts) {
+    this.layers = layers;
+    this.#claims = claims;
+    this.#unclaimedLayers = unclaimedLayers;
+  }
+
+  claim(checkpoint: CheckpointId, claim: LayerClaim): Promise<void> {
+    return this.#claims.set(checkpoint, claim);
+  }
+
+  hasClaim(checkpoint: CheckpointId): boolean {
+    return this.#claims.has(checkpoint);
+  }
+
+  async isClaimed(layer: LayerId): Promise<boolean> {
+    const claimed = await this.#claimedExcept(null);
+    return claimed?.has(layer) !== false;
+  }
+
+  async claims(): Promise<readonly LayerClaim[] | undefined> {
+    const all = await this.#claims.all();
+    return all && [...all.values()];
+  }
+
+  addUser(user: LayersInUse): () => void {
+    this.#users.add(user);
+    return () => this.#users.delete(user);
+  }
+
+  /**
+   * Removes the claim of a checkpoint, and the layers in it that no other checkpoint claims and no user stands on. The
+   * claim goes last: until then it shows what is left to remove.
+   */
+  async removeClaim(checkpoint: CheckpointId): Promise<void> {
+    if (!this.#claims.has(checkpoint)) return;
+    const layers = (await this.#claims.of(checkpoint))?.layers ?? [];
+    const others = await this.#claimedExcept(checkpoint);
+    const released = others === undefined ? [] : layers.filter((layer) => !others.has(layer));
+    if (released.length > 0) await this.#removeUnused(released);
+    await this.#claims.remove(checkpoint);
+  }
+
+  async sweep(): Promise<void> {
+    const [inUse, claimed] = [await this.#inUse(), await this.#claimedExcept(null)];
+    for await (const { id, state } of this.layers.list()) {
+      const isHalf = state === 'removing' || state === 'making';
+      if (isHalf || (inUse?.has(id) === false && !(await this.#isNeeded(id, state, claimed))))
+        await this.layers.remove(id);
+    }
+  }
+
+  async #removeUnused(layers: readonly LayerId[]): Promise<void> {
+    const inUse = await this.#inUse();
+    for (const layer of layers) if (inUse?.has(layer) === false) await this.layers.remove(layer);
+  }
+
+  /**
+   * Only a sealed layer can belong to a checkpoint. An open layer that no sandbox stands on is a leftover, also when a
+   * checkpoint that was never sealed claims it.
+   */
+  async #isNeeded(id: LayerId, state: string, claimed: ReadonlySet<LayerId> | undefined): Promise<boolean> {
+    if (state !== 'sealed') return false;
+    if (claimed === undefined || claimed.has(id)) return true;
+    return (await this.#unclaimedLayers())?.has(id) !== false;
+  }
+
+  /** Undefined when a claim cannot be read. */
+  async #claimedExcept(checkpoint: CheckpointId | null): Promise<ReadonlySet<LayerId> | undefined> {
+    const all = await this.#claims.all();
+    if (all === undefined) return undefined;
+    const layers = new Set<LayerId>();
+    for (const [id, claim] of all) if (id !== checkpoint) for (const layer of claim.layers) layers.add(layer);
+    return layers;
+  }
+
+  async #inUse(): Promise<ReadonlySet<LayerId> | undefined> {
+    if (this.#users.size === 0) return undefined;
+    const all = new Set<LayerId>();
+    for (const user of this.#users) {
+      const used = await user();
+      if (used === undefined) return undefined;
+      for (const layer of used) all.add(layer);
+    }
+    return all;
+  }
+}

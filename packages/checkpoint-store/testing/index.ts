@@ -1,0 +1,1 @@
+export { makeVersion1 } from './version-1.ts';
