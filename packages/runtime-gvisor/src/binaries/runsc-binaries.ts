@@ -13,7 +13,7 @@ import { copyFile, link, mkdir, open, readdir, readFile, rename, rm } from 'node
 import { join } from 'node:path';
 import { writeFileDurably } from '@torpor/host';
 import { mapWriteErrors } from '@torpor/runtime-shared';
-import { runscBuild } from '../runsc-version.ts';
+import { runscBuild } from '../runsc/runsc-version.ts';
 import { MACHINE_WIDE } from './build.mjs';
 import { dayOf } from './releases.mjs';
 
