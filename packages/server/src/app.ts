@@ -5,7 +5,7 @@ import { type FastifyServerFactory, fastify } from 'fastify';
 import { serializerCompiler, validatorCompiler } from 'fastify-type-provider-zod';
 import { buildRoutes } from './builds/routes.ts';
 import { e2bRoutes } from './e2b/routes.ts';
-import { fsckRoutes } from './fsck.ts';
+import { fsckRoutes } from './routes/fsck.ts';
 import { watchConnections } from './http/connections.ts';
 import { addFailureHandlers, answerBrokenRequest, answerFailure } from './http/failures.ts';
 import { acceptJson } from './http/json-body.ts';
@@ -15,11 +15,11 @@ import { addRequestHooks } from './http/request-hooks.ts';
 import type { RoutesApp } from './http/routes-app.ts';
 import { StreamLimit } from './http/stream-limit.ts';
 import { openapiOptions } from './openapi.ts';
-import type { AppParts, RouteParts } from './parts.ts';
-import { portRoutes } from './port-list.ts';
-import { processOutputRoutes } from './process-output.ts';
+import type { AppContext, RouteContext } from './route-context.ts';
+import { portRoutes } from './routes/ports.ts';
+import { processOutputRoutes } from './routes/process-output.ts';
 import { awakeRoutes } from './routes/awake.ts';
-import { catalogueRoutes } from './routes/catalogue.ts';
+import { runtimeRoutes } from './routes/runtimes.ts';
 import { checkpointRoutes } from './routes/checkpoints.ts';
 import { diskRoutes } from './routes/disk.ts';
 import { eventRoutes } from './routes/events.ts';
@@ -40,7 +40,7 @@ import { settingRoutes } from './routes/settings.ts';
 import { templateRoutes } from './routes/templates.ts';
 import { turnRoutes } from './routes/turns.ts';
 import { usageRoutes } from './routes/usage.ts';
-import { attachTerminal } from './terminal.ts';
+import { attachTerminal } from './routes/terminal.ts';
 
 const ROUTES = [
   sandboxRoutes,
@@ -56,7 +56,7 @@ const ROUTES = [
   checkpointRoutes,
   eventRoutes,
   operationRoutes,
-  catalogueRoutes,
+  runtimeRoutes,
   templateRoutes,
   sessionRoutes,
   turnRoutes,
@@ -80,17 +80,17 @@ export interface App {
   stop(): Promise<void>;
 }
 
-export async function buildApp(given: AppParts): Promise<App> {
+export async function buildApp(given: AppContext): Promise<App> {
   const stopping = new AbortController();
   const leaving = new AbortController();
   const { db, clock, settings } = given;
-  const parts: RouteParts = {
+  const parts: RouteContext = {
     ...given,
     replays: new Replays({ db, clock, keptMs: settings.replayMs }),
     keyWatch: new KeyWatch({ db, clock, everyMs: settings.keyCheckMs }),
     streamLimit: new StreamLimit(settings.streamsPerKey),
     stopping: stopping.signal,
-    leaving: leaving.signal,
+    forcedStop: leaving.signal,
   };
   const server = createServer(parts);
   const connections = watchConnections(server.server as FrontServer);
@@ -123,7 +123,7 @@ export async function buildApp(given: AppParts): Promise<App> {
   };
 }
 
-function createServer(parts: RouteParts): RoutesApp {
+function createServer(parts: RouteContext): RoutesApp {
   const { ids, gateway, tls } = parts;
   const server = fastify({
     // Ours are the only ids: one that a caller chose could be anybody's, or anything.

@@ -8,7 +8,7 @@ import { z } from 'zod';
 import { buildConfigFields, planChoice } from './builds/build-config.ts';
 import { allowedHostsSchema } from './http/host-names.ts';
 import { isLoopbackHost } from './http/loopback.ts';
-import { keyOnPurpose } from './keys/first-key.ts';
+import { parseConfiguredKey } from './keys/first-key.ts';
 import {
   type ConfiguredSettings,
   configureSettings,
@@ -147,36 +147,36 @@ export async function readConfig(
     dataDir: resolve(directory, dataDir),
     configured: configureSettings([
       ...settingsFromFile(settingsInFile, FILE),
-      ...byOtherName(inFile, 'file'),
+      ...fromDedicatedFlags(inFile, 'file'),
       ...settingsFromEnvironment(env),
-      ...byOtherName(inEnvironment, 'environment'),
+      ...fromDedicatedFlags(inEnvironment, 'environment'),
       ...set.map(settingFromFlag),
-      ...byOtherName(inFlags, 'flag'),
+      ...fromDedicatedFlags(inFlags, 'flag'),
     ]),
-    ...(apiKey === undefined ? {} : { apiKey: keyOnPurpose(apiKey) }),
+    ...(apiKey === undefined ? {} : { apiKey: parseConfiguredKey(apiKey) }),
     ...(openaiKey === undefined ? {} : { openaiKey }),
     ...runnerEnvironment(env),
   };
-  refuseOpenDoor(config);
+  refusePublicHostWithoutKey(config);
   refuseUnknownPlans(config);
   return config;
 }
 
 /** Settings that also have a flag of their own. */
-const OTHER_NAMES = {
+const DEDICATED_FLAGS = {
   buildWorkers: { name: 'builds.workers', suffix: '' },
   buildWaiting: { name: 'builds.maxWaiting', suffix: '' },
   runnerSeconds: { name: 'builds.runnerMs', suffix: 's' },
 } as const satisfies Partial<Record<Setting, unknown>>;
 
-function byOtherName(
+function fromDedicatedFlags(
   given: Readonly<Record<string, unknown>>,
   source: GivenSetting['source'],
 ): GivenSetting[] {
-  return (Object.keys(OTHER_NAMES) as (keyof typeof OTHER_NAMES)[])
+  return (Object.keys(DEDICATED_FLAGS) as (keyof typeof DEDICATED_FLAGS)[])
     .filter((setting) => given[setting] !== undefined)
     .map((setting) => {
-      const { name, suffix } = OTHER_NAMES[setting];
+      const { name, suffix } = DEDICATED_FLAGS[setting];
       return { name, value: `${given[setting]}${suffix}`, source, where: nameOf(setting) };
     });
 }
@@ -205,7 +205,7 @@ function refuseUnknownPlans(config: ServerConfig): void {
 }
 
 /** Whoever is not on this machine must not come in by a key that nobody chose. */
-function refuseOpenDoor({ host, apiKey }: ServerConfig): void {
+function refusePublicHostWithoutKey({ host, apiKey }: ServerConfig): void {
   if (isLoopbackHost(host) || apiKey !== undefined) return;
   throw new TorporError(
     'invalid_request',

@@ -42,7 +42,7 @@ export async function destroyDataDirectory(dataDir: string, options: DestroyOpti
 /** The real path, if every server leaves there what is there. */
 export async function requireDataDirectory(dataDir: string): Promise<string> {
   const home = await readFile(join(dataDir, 'home'), 'utf8').catch(() => '');
-  const hasLock = await isThere(join(dataDir, 'lock.db'));
+  const hasLock = await exists(join(dataDir, 'lock.db'));
   if (/^[0-9a-f]{32}\s*$/.test(home) && hasLock) return realpath(dataDir);
   throw new TorporError('invalid_request', `${dataDir} is not a data directory of Torpor.`, {
     hint: 'Name the directory that the server was started with (--data-dir).',
@@ -52,12 +52,12 @@ export async function requireDataDirectory(dataDir: string): Promise<string> {
 
 async function refuseWhileRunning(place: string, { database, force }: DestroyOptions): Promise<void> {
   const containers = await runningContainers(place);
-  if (containers.length > 0) throw running(containers, 'a process on this machine');
+  if (containers.length > 0) throw stillRunning(containers, 'a process on this machine');
   const recorded = force ? [] : await recordedAsRunning(place, database);
-  if (recorded.length > 0) throw running(recorded, 'the state of a running sandbox in the database');
+  if (recorded.length > 0) throw stillRunning(recorded, 'the state of a running sandbox in the database');
 }
 
-function running(names: readonly string[], why: string): TorporError {
+function stillRunning(names: readonly string[], why: string): TorporError {
   const shown = names.slice(0, 10).join(', ');
   return new TorporError('in_use', `${names.length} sandboxes have ${why}: ${shown}.`, {
     hint: 'Start the server with this data directory and run `torpor down`, which puts everything to sleep.',
@@ -67,7 +67,7 @@ function running(names: readonly string[], why: string): TorporError {
 
 async function recordedAsRunning(place: string, database: string | undefined): Promise<string[]> {
   const path = join(place, 'torpor.db');
-  if (database === undefined && !(await isThere(path))) return [];
+  if (database === undefined && !(await exists(path))) return [];
   const db = database === undefined ? await openSqlite({ path }) : await openPostgres({ url: database });
   try {
     return await sandboxesNotAtRest(db);
@@ -98,7 +98,7 @@ async function remove(paths: readonly string[]): Promise<void> {
   if (paths.length > 0) await run('rm', ['-rf', '--one-file-system', '--', ...paths]);
 }
 
-function isThere(path: string): Promise<boolean> {
+function exists(path: string): Promise<boolean> {
   return access(path).then(
     () => true,
     () => false,

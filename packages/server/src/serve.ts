@@ -8,7 +8,7 @@ import { type RunningServer, type StartOptions, startServer } from './start.ts';
 /** What a process is to the server that runs in it. */
 export interface Host {
   print(line: string): void;
-  complain(line: string): void;
+  printError(line: string): void;
   /** Calls back at each request to stop. */
   onStop(callback: () => void): void;
   /** Calls back when something was thrown that nobody waited for. */
@@ -19,7 +19,7 @@ export interface Host {
 
 const processHost: Host = {
   print: (line) => void process.stdout.write(`${line}\n`),
-  complain: (line) => void process.stderr.write(`${line}\n`),
+  printError: (line) => void process.stderr.write(`${line}\n`),
   onStop: (callback) => {
     for (const signal of ['SIGTERM', 'SIGINT'] as const) process.on(signal, callback);
   },
@@ -48,7 +48,7 @@ export async function serve(
       faults: faultsFrom(env, host.killSelf),
       ...(choose === undefined ? {} : { choose }),
     });
-    announce(server, host);
+    printStartPage(server, host);
     await asked;
     log.info({ event: 'stop' }, 'stopping');
     await server.stop();
@@ -56,8 +56,8 @@ export async function serve(
     return 0;
   } catch (thrown) {
     const error = TorporError.from(thrown);
-    host.complain(`torpor: ${error.code === 'internal' ? String(thrown) : error.message}`);
-    host.complain(`        ${error.hint}`);
+    host.printError(`torpor: ${error.code === 'internal' ? String(thrown) : error.message}`);
+    host.printError(`        ${error.hint}`);
     return factsOf(error.code).exit;
   }
 }
@@ -78,7 +78,7 @@ const KEEPS = { memory: 'memory+files', files: 'files', none: 'nothing' } as con
 /** The first of a runtime's limits matter to everybody. */
 const LIMITS_SHOWN = 3;
 
-function announce({ url, domain, authorityFile, key, runtime, config }: RunningServer, host: Host): void {
+function printStartPage({ url, domain, authorityFile, key, runtime, config }: RunningServer, host: Host): void {
   const { limits, name, capabilities } = runtime;
   if (limits.length > 0) host.print(`note: ${limits.slice(0, LIMITS_SHOWN).join(' ')}`);
   if (key.made !== null) host.print(`api key, shown this once and kept in ${key.file}: ${key.made}`);

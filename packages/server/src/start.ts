@@ -14,7 +14,7 @@ import { leaveAddress } from './address-file.ts';
 import { type App, buildApp } from './app.ts';
 import { EngineSandboxes } from './builds/engine-sandboxes.ts';
 import { openBuilds } from './builds/open-builds.ts';
-import { OwnDoor } from './builds/own-door.ts';
+import { PreviewClient } from './builds/preview-client.ts';
 import type { ServerConfig } from './config.ts';
 import { HostNames } from './http/host-names.ts';
 import { ensureFirstKey, type FirstKey } from './keys/first-key.ts';
@@ -27,7 +27,7 @@ import { reportTo } from './observe/report.ts';
 import { openGateway } from './preview/open-gateway.ts';
 import { type ChosenRuntime, chooseRuntime } from './runtime-choice.ts';
 import { agentProcesses } from './sandbox/agent-processes.ts';
-import { agentInside } from './sessions/agent-inside.ts';
+import { agentTurnPort } from './sessions/agent-turn-port.ts';
 import { openUploads } from './uploads.ts';
 
 export interface RunningServer {
@@ -108,7 +108,7 @@ export async function startServer(config: ServerConfig, options: StartOptions): 
     db,
     clock: systemClock,
     ids: randomIds,
-    inside: agentInside(engine),
+    inside: agentTurnPort(engine),
     settings: settings.sessions,
     report,
     pass: (point) => options.faults.pass(point),
@@ -117,11 +117,11 @@ export async function startServer(config: ServerConfig, options: StartOptions): 
   await sessions.start();
   const key = await ensureFirstKey({ db, clock: systemClock, randomBytes }, dataDir, config.apiKey);
   const certificate = config.tls ? await certificateFor(config) : undefined;
-  const door = new OwnDoor();
+  const door = new PreviewClient();
   const sandboxes = new EngineSandboxes({
     engine,
     gateway,
-    door,
+    previews: door,
     clock: systemClock,
     ids: randomIds,
     settings: settings.runtimes,
@@ -154,7 +154,7 @@ export async function startServer(config: ServerConfig, options: StartOptions): 
   const url = await listen(app, config);
   const domain = config.domain ?? (url.port === '' ? DEFAULT_DOMAIN : `${DEFAULT_DOMAIN}:${url.port}`);
   gateway.settle({ domain, scheme: config.tls ? 'https' : 'http' });
-  door.settle(url);
+  door.listenAt(url);
   await builds.start();
   begun.defer(await leaveAddress(dataDir, url.origin));
   const running = begun.move();

@@ -22,14 +22,14 @@ interface UploadLimit {
   tooLarge(): TorporError;
 }
 
-const KEEPING: Readonly<Record<string, ErrorCode>> = {
+const STORAGE_ERRORS: Readonly<Record<string, ErrorCode>> = {
   ENOSPC: 'storage_full',
   EDQUOT: 'storage_full',
   EROFS: 'storage_readonly',
 };
 
 /** How Node says that the other side has gone. */
-const BROKEN_OFF: readonly unknown[] = ['ECONNRESET', 'EPIPE', 'ERR_STREAM_PREMATURE_CLOSE'];
+const DISCONNECTED: readonly unknown[] = ['ECONNRESET', 'EPIPE', 'ERR_STREAM_PREMATURE_CLOSE'];
 
 /** `directory` is nobody else's: what a server that died has left in it goes. */
 export async function openUploads(directory: string): Promise<Uploads> {
@@ -54,19 +54,19 @@ export async function openUploads(directory: string): Promise<Uploads> {
         await pipeline(bounded, createWriteStream(path, { flags: 'wx', mode: 0o600 }), { signal });
       } catch (thrown) {
         await remove();
-        throw typed(thrown);
+        throw toTorporError(thrown);
       }
       return { path, sha256: hash.digest('hex'), remove };
     },
   };
 }
 
-function typed(thrown: unknown): unknown {
+function toTorporError(thrown: unknown): unknown {
   const errno = (thrown as NodeJS.ErrnoException | null)?.code;
-  const code = KEEPING[String(errno)];
+  const code = STORAGE_ERRORS[String(errno)];
   if (code !== undefined)
     return new TorporError(code, 'What was sent cannot be kept while it is used.', { cause: thrown });
-  if (BROKEN_OFF.includes(errno))
+  if (DISCONNECTED.includes(errno))
     return new TorporError('invalid_request', 'What was sent broke off before its end.', { cause: thrown });
   return thrown;
 }

@@ -1,9 +1,9 @@
 /** A gateway for a test of the server: on its engine and keys, under a domain that nobody asks DNS for. */
 import { DEFAULT_GATEWAY_SETTINGS, type Gateway } from '@torpor/gateway';
-import type { AppParts } from '../src/parts.ts';
+import type { AppContext } from '../src/route-context.ts';
 import { openGateway } from '../src/preview/open-gateway.ts';
 
-export function testGateway(parts: AppParts): Gateway {
+export function testGateway(parts: AppContext): Gateway {
   const gateway = openGateway({
     ...parts,
     engine: () => parts.engine,

@@ -22,9 +22,9 @@ import { Metrics } from '../src/observe/metrics.ts';
 import { OperationTrace } from '../src/observe/operation-trace.ts';
 import { reportTo } from '../src/observe/report.ts';
 import { createOrg } from '../src/orgs/manage.ts';
-import type { AppParts } from '../src/parts.ts';
+import type { AppContext } from '../src/route-context.ts';
 import { agentProcesses } from '../src/sandbox/agent-processes.ts';
-import { agentInside } from '../src/sessions/agent-inside.ts';
+import { agentTurnPort } from '../src/sessions/agent-turn-port.ts';
 import { configureSettings } from '../src/settings/configured.ts';
 import { DEFAULT_SERVER_SETTINGS, type ServerSettings } from '../src/settings.ts';
 import { openUploads } from '../src/uploads.ts';
@@ -39,12 +39,12 @@ export interface TestServerOptions {
   readonly wrap?: (parts: EngineParts, runtime: AgentRuntime) => Partial<EngineParts>;
   /** Whether turns that have to wait are tried again, and dead sessions heal, by themselves. */
   readonly sessionRounds?: boolean;
-  readonly wrapApp?: (parts: AppParts) => Partial<AppParts>;
+  readonly wrapApp?: (parts: AppContext) => Partial<AppContext>;
 }
 
 export interface TestServer {
   readonly app: App;
-  readonly parts: AppParts;
+  readonly parts: AppContext;
   readonly world: World;
   readonly runtime: AgentRuntime;
   readonly uploadsDir: string;
@@ -98,13 +98,13 @@ export async function testServer(options: TestServerOptions = {}): Promise<TestS
     db: world.db,
     clock: systemClock,
     ids: randomIds,
-    inside: agentInside(world.engine),
+    inside: agentTurnPort(world.engine),
     settings: DEFAULT_SESSION_SETTINGS,
     report: reportTo(logger, metrics),
     pass: () => {},
   });
   await sessions.start({ rounds: options.sessionRounds ?? false });
-  const plain: AppParts = {
+  const plain: AppContext = {
     engine: world.engine,
     sessions,
     db: world.db,

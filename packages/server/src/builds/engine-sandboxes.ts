@@ -23,36 +23,36 @@ import {
   TorporError,
 } from '@torpor/protocol';
 import { declaredPort, type RuntimeSettings, startServices } from '@torpor/runtime-shared';
-import { fromAgent } from '../sandbox/agent-failure.ts';
-import { connect } from '../sandbox/awake.ts';
+import { fromAgentError } from '../sandbox/agent-failure.ts';
+import { connectToAgent } from '../sandbox/sandbox-connection.ts';
 import { runCommand } from '../sandbox/command.ts';
-import { TextPieces } from '../sandbox/output.ts';
-import type { OwnDoor } from './own-door.ts';
+import { OutputDecoder } from '../sandbox/output.ts';
+import type { PreviewClient } from './preview-client.ts';
 
-export interface EngineSandboxesParts {
+export interface EngineSandboxesContext {
   readonly engine: Engine;
   readonly gateway: Pick<Gateway, 'urlOf'>;
-  readonly door: OwnDoor;
+  readonly previews: PreviewClient;
   readonly clock: Clock;
   readonly ids: Pick<Ids, 'next'>;
   readonly settings: RuntimeSettings;
 }
 
 /** By which the sandboxes of a job are found again. */
-const JOB_KEY = 'torpor.build';
+const JOB_METADATA_KEY = 'torpor.build';
 const ALIVE = ['creating', 'running', 'pausing', 'paused', 'resuming'] as const;
 const MAX_SANDBOXES = 100;
-const WRITTEN_AT_ONCE = 8;
+const MAX_PARALLEL_WRITES = 8;
 /** Deeper than any path that a check lets through. */
 const MAX_DEPTH = 32;
 /** What another operation may take before ours has its turn. */
-const TURN_MS = 60_000;
-const LOOK_AGAIN_MS = 100;
+const MAX_WAIT_MS = 60_000;
+const RETRY_MS = 100;
 
 export class EngineSandboxes implements BuildSandboxes {
-  private readonly parts: EngineSandboxesParts;
+  private readonly parts: EngineSandboxesContext;
 
-  constructor(parts: EngineSandboxesParts) {
+  constructor(parts: EngineSandboxesContext) {
     this.parts = parts;
   }
 
@@ -69,16 +69,16 @@ export class EngineSandboxes implements BuildSandboxes {
   async create({ org, jobId, lifetimeSeconds, from }: NewSandbox, signal: AbortSignal): Promise<SandboxId> {
     signal.throwIfAborted();
     const { engine } = this.parts;
-    const wanted = { metadata: { [JOB_KEY]: jobId }, timeoutSeconds: lifetimeSeconds };
+    const wanted = { metadata: { [JOB_METADATA_KEY]: jobId }, timeoutSeconds: lifetimeSeconds };
     const id =
       from === undefined
         ? (await engine.create({ org }, wanted)).id
-        : await this.forkAsleep(org, from, { ...wanted, services: [] }, signal);
-    return this.unlessLeft(org, id, signal);
+        : await this.forkPaused(org, from, { ...wanted, services: [] }, signal);
+    return this.killIfAborted(org, id, signal);
   }
 
   async ofJob(org: string, jobId: JobId): Promise<SandboxId[]> {
-    const filter = { org, states: ALIVE, metadata: { [JOB_KEY]: jobId } };
+    const filter = { org, states: ALIVE, metadata: { [JOB_METADATA_KEY]: jobId } };
     return (await this.parts.engine.list(filter, '', MAX_SANDBOXES)).items.map(({ id }) => id);
   }
 
@@ -89,11 +89,11 @@ export class EngineSandboxes implements BuildSandboxes {
     files: readonly GeneratedFile[],
     signal: AbortSignal,
   ): Promise<void> {
-    await this.inside(org, id, async (agent) => {
-      for (let at = 0; at < files.length; at += WRITTEN_AT_ONCE) {
+    await this.withAgent(org, id, async (agent) => {
+      for (let at = 0; at < files.length; at += MAX_PARALLEL_WRITES) {
         await Promise.all(
           files
-            .slice(at, at + WRITTEN_AT_ONCE)
+            .slice(at, at + MAX_PARALLEL_WRITES)
             .map(({ path, content }) => agent.files.write(`${directory}/${path}`, content, { signal })),
         );
       }
@@ -101,7 +101,7 @@ export class EngineSandboxes implements BuildSandboxes {
     const programs = files.filter(({ executable }) => executable).map(({ path }) => shellWord(path));
     if (programs.length === 0) return;
     const command = `chmod +x -- ${programs.join(' ')}`;
-    await this.run(org, id, { command, cwd: directory, timeoutMs: TURN_MS, output: () => {} }, signal);
+    await this.run(org, id, { command, cwd: directory, timeoutMs: MAX_WAIT_MS, output: () => {} }, signal);
   }
 
   async remove(
@@ -111,12 +111,12 @@ export class EngineSandboxes implements BuildSandboxes {
     paths: readonly string[],
     signal: AbortSignal,
   ): Promise<void> {
-    await this.inside(org, id, async (agent) => {
+    await this.withAgent(org, id, async (agent) => {
       for (const path of paths) {
         await agent.filesystem
           .remove({ path: `${directory}/${path}` }, { signal })
           .catch((thrown: unknown) => {
-            if (fromAgent(thrown, id).code !== 'not_found') throw thrown;
+            if (fromAgentError(thrown, id).code !== 'not_found') throw thrown;
           });
       }
     });
@@ -129,10 +129,10 @@ export class EngineSandboxes implements BuildSandboxes {
     limits: { readonly count: number; readonly totalBytes: number },
     signal: AbortSignal,
   ): Promise<GeneratedFile[]> {
-    return this.inside(org, id, async (agent) => {
+    return this.withAgent(org, id, async (agent) => {
       const { entries } = await agent.filesystem.listDir({ path: directory, depth: MAX_DEPTH }, { signal });
       const { entry: root } = await agent.filesystem.stat({ path: directory }, { signal });
-      const plain = entries.filter(({ type, path }) => type === FileType.FILE && !isOfATool(path));
+      const plain = entries.filter(({ type, path }) => type === FileType.FILE && !isToolDirectory(path));
       const total = plain.reduce((sum, { size }) => sum + Number(size), 0);
       if (plain.length > limits.count || total > limits.totalBytes) {
         throw new TorporError('invalid_request', 'The runner made more than is allowed.');
@@ -163,13 +163,13 @@ export class EngineSandboxes implements BuildSandboxes {
     order: CommandOrder,
     signal: AbortSignal,
   ): Promise<{ exitCode: number }> {
-    return this.inside(org, id, async (agent) => {
+    return this.withAgent(org, id, async (agent) => {
       const { output, ...command } = order;
-      const text = new TextPieces();
+      const text = new OutputDecoder();
       const tag = this.parts.ids.next('req');
       for await (const event of runCommand(agent, this.parts.clock, { ...command, tag }, signal)) {
         if (event.is === 'stdout' || event.is === 'stderr')
-          output(event.is, text.piece(event.is, event.bytes));
+          output(event.is, text.decode(event.is, event.bytes));
         if (event.is === 'end') return { exitCode: event.exitCode };
       }
       throw new TorporError('unreachable', 'The command ended without a word.', { sandboxId: id });
@@ -185,19 +185,19 @@ export class EngineSandboxes implements BuildSandboxes {
     const { engine } = this.parts;
     const { pause, fork } = await this.capabilities(workbench);
     if (pause === 'none' || !fork) {
-      await this.serveFrom(org, workbench, service, signal);
+      await this.serveInPlace(org, workbench, service, signal);
       await this.setLifetime(org, workbench, lifetimeSeconds, signal);
       return workbench;
     }
     // Files only: whatever still runs in the workbench is not part of what was built.
     await engine.pause({ org, signal }, workbench, { mode: 'files' });
-    if (await this.isUsedUpByStart(workbench)) await this.connect(org, workbench, signal);
+    if (await this.isConsumedByStart(workbench)) await this.connect(org, workbench, signal);
     const preview = await this.fork(org, workbench, {
-      metadata: { [JOB_KEY]: jobId },
+      metadata: { [JOB_METADATA_KEY]: jobId },
       timeoutSeconds: lifetimeSeconds,
       services: [service],
     });
-    await this.unlessLeft(org, preview, signal);
+    await this.killIfAborted(org, preview, signal);
     await engine.kill({ org }, workbench);
     return preview;
   }
@@ -211,21 +211,21 @@ export class EngineSandboxes implements BuildSandboxes {
   }
 
   async processes(org: string, id: SandboxId, signal: AbortSignal): Promise<number[]> {
-    return this.inside(org, id, async (agent) => {
+    return this.withAgent(org, id, async (agent) => {
       const { processes } = await agent.process.list({}, { signal });
       return processes.map(({ pid }) => pid);
     });
   }
 
   async endProcess(org: string, id: SandboxId, pid: number, signal: AbortSignal): Promise<void> {
-    await this.inside(org, id, async (agent) => {
+    await this.withAgent(org, id, async (agent) => {
       const process = { selector: { case: 'pid', value: pid } } as const;
       await agent.process.sendSignal({ process, signal: Signal.SIGKILL }, { signal });
     });
   }
 
   /** The workbench itself becomes the preview. What still runs in it is no part of what was built. */
-  private async serveFrom(org: string, id: SandboxId, service: Service, signal: AbortSignal): Promise<void> {
+  private async serveInPlace(org: string, id: SandboxId, service: Service, signal: AbortSignal): Promise<void> {
     await this.parts.engine.setServices(org, id, [service]);
     for (const pid of await this.processes(org, id, signal)) {
       // It may have ended meanwhile.
@@ -247,7 +247,7 @@ export class EngineSandboxes implements BuildSandboxes {
   private async startInPlace(org: string, id: SandboxId, signal: AbortSignal): Promise<void> {
     const { engine, clock, settings } = this.parts;
     const { services } = await engine.get(org, id);
-    await this.inside(org, id, (agent) => {
+    await this.withAgent(org, id, (agent) => {
       const dial = (port: number) => engine.dial(org, id, port);
       return startServices({ agent, clock, portFor: declaredPort, dial, settings }, services, signal);
     });
@@ -280,7 +280,7 @@ export class EngineSandboxes implements BuildSandboxes {
   visit(
     ...[id, port, order, signal]: Parameters<BuildSandboxes['visit']>
   ): ReturnType<BuildSandboxes['visit']> {
-    return this.parts.door.visit(new URL(this.urlOf(id, port)).host, order, signal);
+    return this.parts.previews.request(new URL(this.urlOf(id, port)).host, order, signal);
   }
 
   /**
@@ -303,14 +303,14 @@ export class EngineSandboxes implements BuildSandboxes {
   }
 
   /** One that sleeps and is used up by its next start is forked awake, and sleeps again. */
-  private async forkAsleep(
+  private async forkPaused(
     org: string,
     from: SandboxId,
     request: ForkRequest,
     signal: AbortSignal,
   ): Promise<SandboxId> {
     const { state } = await this.parts.engine.get(org, from);
-    if (state !== 'paused' || !(await this.isUsedUpByStart(from))) return this.fork(org, from, request);
+    if (state !== 'paused' || !(await this.isConsumedByStart(from))) return this.fork(org, from, request);
     await this.connect(org, from, signal);
     try {
       return await this.fork(org, from, request);
@@ -321,7 +321,7 @@ export class EngineSandboxes implements BuildSandboxes {
   }
 
   /** Whether the checkpoint that a pause leaves is not there for a fork. */
-  private async isUsedUpByStart(id: SandboxId): Promise<boolean> {
+  private async isConsumedByStart(id: SandboxId): Promise<boolean> {
     const { engine } = this.parts;
     const runtime = (await engine.find(id))?.sandbox.runtime;
     return engine.runtimes().some(({ name, capabilities }) => name === runtime && !capabilities.replayable);
@@ -335,17 +335,17 @@ export class EngineSandboxes implements BuildSandboxes {
   }
 
   /** Nobody waits for it any more: then it must not be left behind. */
-  private async unlessLeft(org: string, id: SandboxId, signal: AbortSignal): Promise<SandboxId> {
+  private async killIfAborted(org: string, id: SandboxId, signal: AbortSignal): Promise<SandboxId> {
     if (!signal.aborted) return id;
     await this.kill(org, id);
     throw signal.reason;
   }
 
   /** Work with the agent, which holds the sandbox awake. */
-  private async inside<T>(org: string, id: SandboxId, work: (agent: AgentClient) => Promise<T>): Promise<T> {
+  private async withAgent<T>(org: string, id: SandboxId, work: (agent: AgentClient) => Promise<T>): Promise<T> {
     const { engine } = this.parts;
     const letGo = engine.leases.hold(id);
-    const agent = connect(
+    const agent = connectToAgent(
       await engine.agent(org, id).catch((thrown: unknown) => {
         letGo();
         throw thrown;
@@ -354,7 +354,7 @@ export class EngineSandboxes implements BuildSandboxes {
     try {
       return await work(agent);
     } catch (thrown) {
-      throw fromAgent(thrown, id);
+      throw fromAgentError(thrown, id);
     } finally {
       agent.close();
       letGo();
@@ -364,7 +364,7 @@ export class EngineSandboxes implements BuildSandboxes {
   /** Another operation may be under way; then ours comes after it. */
   private async inTurn<T>(signal: AbortSignal, work: () => Promise<T>): Promise<T> {
     const { clock } = this.parts;
-    const until = clock.monotonic() + TURN_MS;
+    const until = clock.monotonic() + MAX_WAIT_MS;
     for (;;) {
       try {
         return await work();
@@ -372,12 +372,12 @@ export class EngineSandboxes implements BuildSandboxes {
         const busy = thrown instanceof TorporError && thrown.code === 'transitioning';
         if (!busy || clock.monotonic() > until) throw thrown;
       }
-      await clock.sleep(LOOK_AGAIN_MS, signal);
+      await clock.sleep(RETRY_MS, signal);
     }
   }
 }
 
-function isOfATool(path: string): boolean {
+function isToolDirectory(path: string): boolean {
   return path.split('/').some((part) => part === 'node_modules' || part === '.git');
 }
 

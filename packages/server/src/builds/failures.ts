@@ -4,17 +4,17 @@ import { NotReady, PartExpired, ResumeFailed } from '@torpor/builds';
 import { type ErrorCode, factsOf, type RequestId, TorporError } from '@torpor/protocol';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { answerOf } from '../http/error-answer.ts';
-import type { RouteParts } from '../parts.ts';
+import type { RouteContext } from '../route-context.ts';
 
 /** A refusal that this face has a status of its own for. */
-export class WrongMoment extends TorporError {
+export class NotAwaitingConfirmation extends TorporError {
   constructor(message: string) {
     super('invalid_request', message);
   }
 }
 
 export function answerBuildFailure(
-  { log, metrics }: Pick<RouteParts, 'log' | 'metrics'>,
+  { log, metrics }: Pick<RouteContext, 'log' | 'metrics'>,
   thrown: unknown,
   request: FastifyRequest,
   reply: FastifyReply,
@@ -25,7 +25,7 @@ export function answerBuildFailure(
   const { code, retryable } = error;
   metrics.failures.inc({ code, retryable: String(retryable) });
   // A URL that Fastify cannot read fails before the first hook has run.
-  if (request.facts) request.facts.errorCode = code;
+  if (request.logFields) request.logFields.errorCode = code;
   const level = status < 500 ? 'info' : code === 'internal' ? 'error' : 'warn';
   log[level]({ event: 'build.request.failed', requestId: request.id, debugId, error: thrown }, error.message);
   reply.headers({
@@ -38,14 +38,14 @@ export function answerBuildFailure(
 }
 
 /** Whether a request is one to this face, be there a route for it or not. */
-export function isOfBuilds(url: string): boolean {
+export function isBuildRequest(url: string): boolean {
   return /^\/api\/(generation|jobs)(?:[/?]|$)/.test(url);
 }
 
 function statusOf(error: TorporError, usual: number): number {
   if (error instanceof ResumeFailed) return 503;
   if (error instanceof NotReady) return 422;
-  if (error instanceof WrongMoment) return 400;
+  if (error instanceof NotAwaitingConfirmation) return 400;
   // Too large, the wrong type, the wrong method: those say more than this face's own.
   return usual === factsOf(error.code).http ? statusOfCode(error.code) : usual;
 }

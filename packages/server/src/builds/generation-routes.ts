@@ -14,14 +14,14 @@ import { z } from 'zod';
 import { FILE_HEADERS } from '../http/file-headers.ts';
 import { json } from '../http/route-schema.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
-import type { RouteParts } from '../parts.ts';
-import { buildErrors, jobParams, once, ownerOf, startErrors } from './face.ts';
+import type { RouteContext } from '../route-context.ts';
+import { buildErrors, jobParams, onceUnderKey, ownerOf, startErrors } from './route-schema.ts';
 
 const tags = ['builds'];
 const filesQuery = z.strictObject({ path: z.string().min(1).max(512).optional() });
 const bytes = { 'application/octet-stream': { schema: z.string().meta({ format: 'binary' }) } };
 
-export function generationRoutes(face: RoutesApp, parts: RouteParts, builds: Builds): void {
+export function generationRoutes(face: RoutesApp, parts: RouteContext, builds: Builds): void {
   face.post(
     '/api/generation/start',
     {
@@ -39,7 +39,7 @@ export function generationRoutes(face: RoutesApp, parts: RouteParts, builds: Bui
     },
     async (request, reply) => {
       const { body } = request;
-      return reply.code(201).send(await once(parts, request, () => builds.begin(ownerOf(request), body)));
+      return reply.code(201).send(await onceUnderKey(parts, request, () => builds.begin(ownerOf(request), body)));
     },
   );
 
@@ -54,7 +54,7 @@ export function generationRoutes(face: RoutesApp, parts: RouteParts, builds: Bui
         response: { 200: json('As it is now.', buildStatusSchema), ...buildErrors('not_found') },
       },
     },
-    (request) => request.bound.run(() => builds.status(ownerOf(request), request.params.id)),
+    (request) => request.deadline.run(() => builds.status(ownerOf(request), request.params.id)),
   );
 
   face.post(
@@ -72,7 +72,7 @@ export function generationRoutes(face: RoutesApp, parts: RouteParts, builds: Bui
         },
       },
     },
-    (request) => once(parts, request, () => builds.cancel(ownerOf(request), request.params.id)),
+    (request) => onceUnderKey(parts, request, () => builds.cancel(ownerOf(request), request.params.id)),
   );
 
   face.post(
@@ -91,7 +91,7 @@ export function generationRoutes(face: RoutesApp, parts: RouteParts, builds: Bui
     },
     async (request, reply) => {
       const { id } = request.params;
-      return reply.code(201).send(await once(parts, request, () => builds.rebuild(ownerOf(request), id)));
+      return reply.code(201).send(await onceUnderKey(parts, request, () => builds.rebuild(ownerOf(request), id)));
     },
   );
 
@@ -112,7 +112,7 @@ export function generationRoutes(face: RoutesApp, parts: RouteParts, builds: Bui
         },
       },
     },
-    (request) => request.bound.run(() => builds.docs(ownerOf(request), request.params.id)),
+    (request) => request.deadline.run(() => builds.docs(ownerOf(request), request.params.id)),
   );
 
   face.get(
@@ -137,7 +137,7 @@ export function generationRoutes(face: RoutesApp, parts: RouteParts, builds: Bui
       },
     },
     async (request, reply) => {
-      const files = await request.bound.run(() => builds.files(ownerOf(request), request.params.id));
+      const files = await request.deadline.run(() => builds.files(ownerOf(request), request.params.id));
       const { path } = request.query;
       if (path === undefined) {
         const items = files.map(({ path, content, executable }) => ({

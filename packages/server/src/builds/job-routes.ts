@@ -11,9 +11,9 @@ import {
 import { z } from 'zod';
 import { json } from '../http/route-schema.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
-import type { RouteParts } from '../parts.ts';
-import { buildErrors, jobParams, once, ownerOf, refusal, startErrors } from './face.ts';
-import { WrongMoment } from './failures.ts';
+import type { RouteContext } from '../route-context.ts';
+import { buildErrors, jobParams, onceUnderKey, ownerOf, refusal, startErrors } from './route-schema.ts';
+import { NotAwaitingConfirmation } from './failures.ts';
 import { streamEvents, streamLogs } from './streams.ts';
 
 const tags = ['builds'];
@@ -29,7 +29,7 @@ const logQuery = z.strictObject({
   before_id: z.coerce.number().int().min(1).max(Number.MAX_SAFE_INTEGER).optional(),
 });
 
-export function jobRoutes(face: RoutesApp, parts: RouteParts, builds: Builds): void {
+export function jobRoutes(face: RoutesApp, parts: RouteContext, builds: Builds): void {
   face.post(
     '/api/jobs',
     {
@@ -46,7 +46,7 @@ export function jobRoutes(face: RoutesApp, parts: RouteParts, builds: Builds): v
     },
     async (request, reply) => {
       const { body } = request;
-      return reply.code(201).send(await once(parts, request, () => builds.enqueue(ownerOf(request), body)));
+      return reply.code(201).send(await onceUnderKey(parts, request, () => builds.enqueue(ownerOf(request), body)));
     },
   );
 
@@ -63,7 +63,7 @@ export function jobRoutes(face: RoutesApp, parts: RouteParts, builds: Builds): v
     },
     (request) => {
       const { limit, cursor = String(Number.MAX_SAFE_INTEGER) } = request.query;
-      return request.bound.run(() => builds.list(ownerOf(request), Number(cursor), limit));
+      return request.deadline.run(() => builds.list(ownerOf(request), Number(cursor), limit));
     },
   );
 
@@ -78,7 +78,7 @@ export function jobRoutes(face: RoutesApp, parts: RouteParts, builds: Builds): v
         response: { 200: json('As it is now.', jobViewSchema), ...buildErrors('not_found') },
       },
     },
-    (request) => request.bound.run(() => builds.job(ownerOf(request), request.params.id)),
+    (request) => request.deadline.run(() => builds.job(ownerOf(request), request.params.id)),
   );
 
   face.get(
@@ -99,7 +99,7 @@ export function jobRoutes(face: RoutesApp, parts: RouteParts, builds: Builds): v
     (request) => {
       const { limit, before_id: beforeId } = request.query;
       const page = { limit, beforeId };
-      return request.bound.run(() => builds.logPage(ownerOf(request), request.params.id, page));
+      return request.deadline.run(() => builds.logPage(ownerOf(request), request.params.id, page));
     },
   );
 
@@ -119,10 +119,10 @@ export function jobRoutes(face: RoutesApp, parts: RouteParts, builds: Builds): v
       },
     },
     (request) =>
-      request.bound.run(() =>
+      request.deadline.run(() =>
         builds.confirm(ownerOf(request), request.params.id).catch((thrown: unknown) => {
           const refused = thrown instanceof TorporError && thrown.code === 'invalid_request';
-          throw refused ? new WrongMoment(thrown.message) : thrown;
+          throw refused ? new NotAwaitingConfirmation(thrown.message) : thrown;
         }),
       ),
   );
@@ -130,7 +130,7 @@ export function jobRoutes(face: RoutesApp, parts: RouteParts, builds: Builds): v
   streamRoutes(face, parts);
 }
 
-function streamRoutes(face: RoutesApp, parts: RouteParts): void {
+function streamRoutes(face: RoutesApp, parts: RouteContext): void {
   const stream = (operationId: string, summary: string, description: string) => ({
     exposeHeadRoute: false,
     schema: {

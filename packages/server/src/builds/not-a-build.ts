@@ -1,11 +1,11 @@
 /** Builds and tracked jobs have ids of one kind: whoever asks the builds API for the other kind is told so. */
 import { isId, TorporError } from '@torpor/protocol';
 import type { FastifyRequest } from 'fastify';
-import type { RouteParts } from '../parts.ts';
+import type { RouteContext } from '../route-context.ts';
 
 /** The failure itself, or for the id of a tracked job one that says what it is. */
 export async function explainNotABuild(
-  { engine }: Pick<RouteParts, 'engine'>,
+  { engine }: Pick<RouteContext, 'engine'>,
   thrown: unknown,
   request: FastifyRequest,
 ): Promise<unknown> {

@@ -16,7 +16,7 @@ import type { RunnerName } from '@torpor/protocol';
 import type { ServerConfig } from '../config.ts';
 import { type BuildConfig, buildSettingsOf } from './build-config.ts';
 
-export interface OpenBuildsParts {
+export interface OpenBuildsContext {
   readonly db: Database;
   readonly clock: Clock;
   readonly ids: Ids;
@@ -44,7 +44,7 @@ type RunnerConfig = BuildConfig &
 
 const RETRIES = 2;
 
-export function openBuilds(parts: OpenBuildsParts, config: RunnerConfig): Builds {
+export function openBuilds(parts: OpenBuildsContext, config: RunnerConfig): Builds {
   const settings = buildSettingsOf(config);
   const { openaiKey, runnerEnv = {} } = config;
   const context: BuildContext = {

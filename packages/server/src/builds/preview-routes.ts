@@ -9,7 +9,7 @@ import {
 } from '@torpor/protocol';
 import { json } from '../http/route-schema.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
-import { buildErrors, jobParams, ownerOf, refusal } from './face.ts';
+import { buildErrors, jobParams, ownerOf, refusal } from './route-schema.ts';
 
 const tags = ['builds'];
 const config = { bound: 'lifecycle' } as const;
@@ -35,7 +35,7 @@ export function previewRoutes(face: RoutesApp, builds: Builds): void {
       },
     },
     (request) =>
-      request.bound
+      request.deadline
         .run(() => builds.resume(ownerOf(request), request.params.id))
         .catch((thrown: unknown) => {
           // The waking goes on, and whoever asks next joins it; it is no proof of anything.
@@ -61,7 +61,7 @@ export function previewRoutes(face: RoutesApp, builds: Builds): void {
         },
       },
     },
-    (request) => request.bound.run(() => builds.snapshot(ownerOf(request), request.params.id)),
+    (request) => request.deadline.run(() => builds.snapshot(ownerOf(request), request.params.id)),
   );
 
   face.get(
@@ -77,7 +77,7 @@ export function previewRoutes(face: RoutesApp, builds: Builds): void {
         response: { 200: json('What its headers say.', previewCheckSchema), ...buildErrors('not_found') },
       },
     },
-    (request) => request.bound.run(() => builds.previewCheck(ownerOf(request), request.params.id)),
+    (request) => request.deadline.run(() => builds.previewCheck(ownerOf(request), request.params.id)),
   );
 
   face.post(
@@ -96,7 +96,7 @@ export function previewRoutes(face: RoutesApp, builds: Builds): void {
       },
     },
     async (request) => {
-      const first = await request.bound.run(() => builds.previewViewed(ownerOf(request), request.params.id));
+      const first = await request.deadline.run(() => builds.previewViewed(ownerOf(request), request.params.id));
       return { gate_id: null, status: first ? ('gate_created' as const) : ('gate_already_created' as const) };
     },
   );

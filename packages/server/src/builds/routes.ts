@@ -1,11 +1,11 @@
 /** `/api/generation/*` and `/api/jobs/*`: what programs outside rely on, word for word. */
 import type { RoutesApp } from '../http/routes-app.ts';
-import type { RouteParts } from '../parts.ts';
+import type { RouteContext } from '../route-context.ts';
 import { generationRoutes } from './generation-routes.ts';
 import { jobRoutes } from './job-routes.ts';
 import { previewRoutes } from './preview-routes.ts';
 
-export function buildRoutes(app: RoutesApp, parts: RouteParts): void {
+export function buildRoutes(app: RoutesApp, parts: RouteContext): void {
   const { builds } = parts;
   if (builds === undefined) return;
   generationRoutes(app, parts, builds);

@@ -2,9 +2,9 @@
 import { isBuildOver } from '@torpor/protocol';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { type Frame, sendEvents } from '../http/sse.ts';
-import type { RouteParts } from '../parts.ts';
+import type { RouteContext } from '../route-context.ts';
 
-type Owned = { readonly org: string; readonly user: string };
+type Owner = { readonly org: string; readonly user: string };
 
 /**
  * Whoever comes when nothing more is to be waited for gets the last step and is let go; a reader that was cut off says
@@ -12,18 +12,18 @@ type Owned = { readonly org: string; readonly user: string };
  * happened or failed.
  */
 export async function streamEvents(
-  parts: RouteParts,
+  parts: RouteContext,
   request: FastifyRequest,
   reply: FastifyReply,
-  owner: Owned,
+  owner: Owner,
   id: string,
   form: 'status' | 'typed',
 ): Promise<FastifyReply> {
   const { builds } = parts;
   if (builds === undefined) throw new Error('There are no builds.');
-  const signal = untilLeft(parts, request);
-  const current = await request.bound.run(() => builds.lastStep(owner, id));
-  const heard = lastHeard(request);
+  const signal = streamSignal(parts, request);
+  const current = await request.deadline.run(() => builds.lastStep(owner, id));
+  const heard = lastEventId(request);
   const onlyLast = form === 'status' || (heard === undefined && isBuildOver(current.event.status));
   const after = onlyLast ? current.seq - 1 : (heard ?? 0);
   const until = form === 'status' || (onlyLast && current.settled) ? 'over' : 'settled';
@@ -38,22 +38,22 @@ export async function streamEvents(
 }
 
 /** What a reader that was cut off says it has last. */
-function lastHeard(request: FastifyRequest): number | undefined {
+function lastEventId(request: FastifyRequest): number | undefined {
   const said = /^\d{1,9}$/.exec(String(request.headers['last-event-id'] ?? ''))?.[0];
   return said === undefined ? undefined : Number(said);
 }
 
 export async function streamLogs(
-  parts: RouteParts,
+  parts: RouteContext,
   request: FastifyRequest,
   reply: FastifyReply,
-  owner: Owned,
+  owner: Owner,
   id: string,
 ): Promise<FastifyReply> {
   const { builds } = parts;
   if (builds === undefined) throw new Error('There are no builds.');
-  const signal = untilLeft(parts, request);
-  const items = await request.bound.run(() => builds.followLogs(owner, id, signal, lastHeard(request)));
+  const signal = streamSignal(parts, request);
+  const items = await request.deadline.run(() => builds.followLogs(owner, id, signal, lastEventId(request)));
   const frames = async function* (): AsyncGenerator<Frame> {
     for await (const item of items) {
       yield item.is === 'line'
@@ -64,12 +64,12 @@ export async function streamLogs(
   return send(parts, request, reply, frames(), parts.settings.buildLogsBeatMs);
 }
 
-function untilLeft({ stopping }: RouteParts, request: FastifyRequest): AbortSignal {
-  return AbortSignal.any([request.bound.signal, stopping]);
+function streamSignal({ stopping }: RouteContext, request: FastifyRequest): AbortSignal {
+  return AbortSignal.any([request.deadline.signal, stopping]);
 }
 
 function send(
-  parts: RouteParts,
+  parts: RouteContext,
   request: FastifyRequest,
   reply: FastifyReply,
   frames: AsyncGenerator<Frame>,
@@ -77,5 +77,5 @@ function send(
 ) {
   reply.header('cache-control', 'no-cache');
   const beat = { everyMs, frame: { event: 'heartbeat', data: {} } };
-  return sendEvents(parts, request, reply, frames, { resumable: true, beat });
+  return sendEvents(parts, request, reply, frames, { resumable: true, heartbeat: beat });
 }

@@ -2,8 +2,8 @@
 import { type ErrorCode, TorporError } from '@torpor/protocol';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { toTorporError } from '../http/error-answer.ts';
-import { noteFailure } from '../http/failures.ts';
-import type { RouteParts } from '../parts.ts';
+import { recordFailure } from '../http/failures.ts';
+import type { RouteContext } from '../route-context.ts';
 
 /**
  * A killed sandbox is not found, as it is with E2B. A lost one, and a checkpoint that cannot be used, never are:
@@ -54,14 +54,14 @@ export function e2bError(error: TorporError): E2bError {
 }
 
 export function answerE2bFailure(
-  parts: Pick<RouteParts, 'log' | 'metrics'>,
+  parts: Pick<RouteContext, 'log' | 'metrics'>,
   thrown: unknown,
   request: FastifyRequest,
   reply: FastifyReply,
 ): FastifyReply {
   const error = toTorporError(thrown);
   const body = e2bError(error);
-  noteFailure(parts, thrown, error, body.code, request);
+  recordFailure(parts, thrown, error, body.code, request);
   const { retryAfterMs } = error.toBody();
   // Clients that wait as long as they are told to need whole seconds.
   if (retryAfterMs !== undefined) reply.header('retry-after', Math.max(1, Math.ceil(retryAfterMs / 1_000)));

@@ -28,7 +28,7 @@ export const snapshotsQuery = z.object({
 });
 
 /** Their clients encode keys and values, and then the whole once more. */
-export function metadataIn(text: string | undefined): Record<string, string> {
+export function parseMetadataFilter(text: string | undefined): Record<string, string> {
   const pairs = [...new URLSearchParams(text ?? '')];
   try {
     return Object.fromEntries(pairs.map((pair) => pair.map((part) => decodeURIComponent(part))));
@@ -37,16 +37,16 @@ export function metadataIn(text: string | undefined): Record<string, string> {
   }
 }
 
-interface Place {
+interface PageToken {
   readonly at: number;
   readonly id: string;
 }
 
-export function tokenOf({ at, id }: Place): string {
+export function formatToken({ at, id }: PageToken): string {
   return Buffer.from(`${at}__${id}`).toString('base64url');
 }
 
-export function placeOf(token: string | undefined): Place | undefined {
+export function parseToken(token: string | undefined): PageToken | undefined {
   if (!token) return undefined;
   const [, at, id = ''] =
     /^(\d{1,15})__([a-z]+_[a-z0-9]{20})$/.exec(Buffer.from(token, 'base64url').toString()) ?? [];

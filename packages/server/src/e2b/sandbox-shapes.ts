@@ -19,14 +19,14 @@ const CLIENT_ID = 'torpor';
 const NEVER = '9999-12-31T23:59:59.999Z';
 const MIB = 1024 * 1024;
 /** What runtimes give to those who do not say; a bound, not a promise. */
-const USUAL = { memoryMb: 4_096, diskMb: 10_240 };
+const DEFAULT_LIMITS = { memoryMb: 4_096, diskMb: 10_240 };
 
 /** What a sandbox may take, in whole numbers. */
 export function limitsOf({ cpus, memoryMb, diskMb }: Resources) {
   return {
     cpuCount: Math.max(1, Math.ceil(cpus ?? availableParallelism())),
-    memoryMB: memoryMb ?? Math.min(USUAL.memoryMb, Math.floor(totalmem() / MIB / 2)),
-    diskSizeMB: diskMb ?? USUAL.diskMb,
+    memoryMB: memoryMb ?? Math.min(DEFAULT_LIMITS.memoryMb, Math.floor(totalmem() / MIB / 2)),
+    diskSizeMB: diskMb ?? DEFAULT_LIMITS.diskMb,
   };
 }
 
@@ -57,7 +57,7 @@ export function shownState(sandbox: SandboxView): 'running' | 'paused' {
 }
 
 /** Asleep to stay so. Throws for what is gone, and `transitioning` for what only passes through its sleep. */
-export function isAsleep(sandbox: SandboxView): boolean {
+export function isPaused(sandbox: SandboxView): boolean {
   const { id: sandboxId, state, operationId } = sandbox;
   shownState(sandbox);
   if (state !== 'paused') return false;
@@ -65,13 +65,13 @@ export function isAsleep(sandbox: SandboxView): boolean {
   throw new TorporError('transitioning', 'The sandbox is busy.', { sandboxId, operationId });
 }
 
-export type ShapeParts = { readonly gateway?: Pick<Gateway, 'tokens' | 'domain'> };
+export type ShapeContext = { readonly gateway?: Pick<Gateway, 'tokens' | 'domain'> };
 
 /** What it takes to talk to a sandbox: the answer to create, connect and fork. */
-export function sandboxShape({ gateway }: ShapeParts, sandbox: SandboxView) {
+export function sandboxShape({ gateway }: ShapeContext, sandbox: SandboxView) {
   const { id, preview } = sandbox;
   return {
-    ...named(sandbox),
+    ...templateFields(sandbox),
     sandboxID: bareSandboxId(id),
     clientID: CLIENT_ID,
     envdVersion: ENVD_VERSION,
@@ -89,7 +89,7 @@ export function listedShape(sandbox: SandboxView) {
   const { id, startedAt, createdAt, metadata, resources } = sandbox;
   const state = shownState(sandbox);
   return {
-    ...named(sandbox),
+    ...templateFields(sandbox),
     sandboxID: bareSandboxId(id),
     clientID: CLIENT_ID,
     startedAt: new Date(startedAt ?? createdAt).toISOString(),
@@ -102,7 +102,7 @@ export function listedShape(sandbox: SandboxView) {
   };
 }
 
-export function detailShape(parts: ShapeParts, sandbox: SandboxView) {
+export function detailShape(parts: ShapeContext, sandbox: SandboxView) {
   const { envdAccessToken, domain } = sandboxShape(parts, sandbox);
   const { network, autoResume, onTimeout, preview } = sandbox;
   const egress = egressOf(network);
@@ -122,7 +122,7 @@ function endOf({ endsAt, observedAt }: SandboxView, state: 'running' | 'paused')
 }
 
 /** One that was made from a checkpoint without a name has only that to be named by. */
-function named({ template, baseId, checkpointId }: SandboxView) {
+function templateFields({ template, baseId, checkpointId }: SandboxView) {
   return template === null
     ? { templateID: baseId ?? checkpointId ?? 'base' }
     : { templateID: template, alias: template };

@@ -4,14 +4,14 @@ import type { FastifyRequest } from 'fastify';
 import type { z } from 'zod';
 import { lifecycle } from '../http/lifecycle.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
-import type { RouteParts } from '../parts.ts';
+import type { RouteContext } from '../route-context.ts';
 import { type ApiVersion, createRequestOf, createSchema, type E2bCreate } from './create-request.ts';
-import { metadataIn, placeOf, sandboxesQuery, tokenOf } from './list-query.ts';
-import { originOf } from './origin.ts';
-import { idParams } from './route-words.ts';
+import { parseMetadataFilter, parseToken, sandboxesQuery, formatToken } from './list-query.ts';
+import { createSource } from './template-reference.ts';
+import { idParams } from './route-params.ts';
 import { detailShape, listedShape, SHOWN_STATES, sandboxShape, shownState } from './sandbox-shapes.ts';
 
-export function e2bSandboxRoutes(app: RoutesApp, parts: RouteParts): void {
+export function e2bSandboxRoutes(app: RoutesApp, parts: RouteContext): void {
   const { engine } = parts;
   const config = { bound: 'lifecycle' } as const;
 
@@ -21,10 +21,10 @@ export function e2bSandboxRoutes(app: RoutesApp, parts: RouteParts): void {
     const sandbox = await lifecycle(parts, request, undefined, async (caller) =>
       engine.create(
         { ...caller, dialect: 'e2b' },
-        { ...wanted, ...(await originOf(engine, org, body.templateID)) },
+        { ...wanted, ...(await createSource(engine, org, body.templateID)) },
       ),
     );
-    request.facts.sandboxId = sandbox.id;
+    request.logFields.sandboxId = sandbox.id;
     return sandboxShape(parts, sandbox);
   };
   for (const [path, version] of [
@@ -39,14 +39,14 @@ export function e2bSandboxRoutes(app: RoutesApp, parts: RouteParts): void {
   const list = async (request: FastifyRequest, query: z.infer<typeof sandboxesQuery>) => {
     const { metadata, state = ['running', 'paused'], order, startedAfter, template, limit } = query;
     const { org } = request.identity;
-    const last = placeOf(query.nextToken);
-    const found = await request.bound.run(() =>
+    const last = parseToken(query.nextToken);
+    const found = await request.deadline.run(() =>
       engine.listByStart(
         {
           org,
           states: SHOWN_STATES,
           awake: new Set(state).size === 1 ? state[0] === 'running' : undefined,
-          metadata: metadataIn(metadata),
+          metadata: parseMetadataFilter(metadata),
         },
         {
           order: order === 'asc' ? 'oldest first' : 'newest first',
@@ -58,7 +58,7 @@ export function e2bSandboxRoutes(app: RoutesApp, parts: RouteParts): void {
       ),
     );
     const { items, nextCursor } = pageOf(found, limit, ({ startedAt, id }) =>
-      tokenOf({ at: startedAt ?? 0, id }),
+      formatToken({ at: startedAt ?? 0, id }),
     );
     return { items: items.map(listedShape), next: nextCursor ?? undefined };
   };
@@ -85,8 +85,8 @@ export function e2bSandboxRoutes(app: RoutesApp, parts: RouteParts): void {
 
   app.get('/sandboxes/:id', { schema: { hide: true, params: idParams } }, async (request) => {
     const { id } = request.params;
-    request.facts.sandboxId = id;
-    return request.bound.run(async () => detailShape(parts, await engine.get(request.identity.org, id)));
+    request.logFields.sandboxId = id;
+    return request.deadline.run(async () => detailShape(parts, await engine.get(request.identity.org, id)));
   });
 
   app.delete(
@@ -95,7 +95,7 @@ export function e2bSandboxRoutes(app: RoutesApp, parts: RouteParts): void {
     async (request, reply) => {
       const { id } = request.params;
       // A second kill finds nothing, as it does with E2B.
-      shownState(await request.bound.run(() => engine.get(request.identity.org, id)));
+      shownState(await request.deadline.run(() => engine.get(request.identity.org, id)));
       await lifecycle(parts, request, id, (caller) => engine.kill(caller, id));
       return reply.code(204).send();
     },

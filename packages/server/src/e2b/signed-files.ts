@@ -7,14 +7,14 @@ import type { ClientResponse } from '@torpor/gateway';
 import { type SandboxId, TorporError } from '@torpor/protocol';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { RoutesApp } from '../http/routes-app.ts';
-import type { RouteParts } from '../parts.ts';
+import type { RouteContext } from '../route-context.ts';
 
 const AGENT_PORT = 49_983;
 const SIGNATURE = /^v1_[A-Za-z0-9+/]{43}$/;
 const PAGE = 500;
 const ALIVE = ['running', 'pausing', 'paused', 'resuming'] as const;
 
-export function e2bSignedFileRoutes(app: RoutesApp, parts: RouteParts): void {
+export function e2bSignedFileRoutes(app: RoutesApp, parts: RouteContext): void {
   const { gateway } = parts;
   if (gateway === undefined) return;
   let last: Promise<unknown> = Promise.resolve();
@@ -30,16 +30,16 @@ export function e2bSignedFileRoutes(app: RoutesApp, parts: RouteParts): void {
     const signature = query.get('signature') ?? '';
     if (signature === '') throw refused('missing signature query parameter');
     if (!SIGNATURE.test(signature)) throw refused('invalid signature');
-    const sandboxId = await request.bound.run((signal) =>
+    const sandboxId = await request.deadline.run((signal) =>
       inLine(async () => {
         // Whoever has gone while they waited is not searched for.
         signal.throwIfAborted();
-        return signerOf(parts, request.method, query);
+        return findSigner(parts, request.method, query);
       }),
     );
     if (sandboxId === undefined) throw refused('invalid signature');
-    request.facts.sandboxId = sandboxId;
-    request.bound.release();
+    request.logFields.sandboxId = sandboxId;
+    request.deadline.release();
     // The body is for the sandbox, and nobody here has read of it.
     reply.hijack();
     gateway.pass(sandboxId, AGENT_PORT, request.raw, reply.raw as ClientResponse);
@@ -61,8 +61,8 @@ function refused(why: string): TorporError {
 }
 
 /** Every living sandbox is tried. Their tokens are not kept anywhere: they are made from their ids. */
-async function signerOf(
-  { engine, gateway }: RouteParts,
+async function findSigner(
+  { engine, gateway }: RouteContext,
   method: string,
   query: URLSearchParams,
 ): Promise<SandboxId | undefined> {

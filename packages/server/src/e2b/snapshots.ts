@@ -6,14 +6,14 @@ import { pageOf, parseSandboxId, TorporError } from '@torpor/protocol';
 import { z } from 'zod';
 import { lifecycle } from '../http/lifecycle.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
-import type { RouteParts } from '../parts.ts';
+import type { RouteContext } from '../route-context.ts';
 import { notFound } from './failures.ts';
-import { placeOf, snapshotsQuery, tokenOf } from './list-query.ts';
-import { namedBy, newName } from './origin.ts';
-import { inTurn } from './patience.ts';
-import { idParams, templateParams } from './route-words.ts';
+import { parseToken, snapshotsQuery, formatToken } from './list-query.ts';
+import { parseTemplateReference, parseSnapshotName } from './template-reference.ts';
+import { waitForTransition } from '../sandbox/wait-for-transition.ts';
+import { idParams, templateParams } from './route-params.ts';
 
-export function e2bSnapshotRoutes(app: RoutesApp, parts: RouteParts): void {
+export function e2bSnapshotRoutes(app: RoutesApp, parts: RouteContext): void {
   const { engine } = parts;
   const config = { bound: 'lifecycle' } as const;
 
@@ -30,9 +30,9 @@ export function e2bSnapshotRoutes(app: RoutesApp, parts: RouteParts): void {
     async (request, reply) => {
       const { id } = request.params;
       const { org } = request.identity;
-      const name = request.body.name ? newName(request.body.name, org) : undefined;
+      const name = request.body.name ? parseSnapshotName(request.body.name, org) : undefined;
       const snapshot = await lifecycle(parts, request, id, async (caller) => {
-        const checkpoint = await inTurn(parts, request, () => engine.snapshot(caller, id));
+        const checkpoint = await waitForTransition(parts, request, () => engine.snapshot(caller, id));
         if (name === undefined) return checkpoint;
         try {
           // The same name again means the newest.
@@ -53,16 +53,16 @@ export function e2bSnapshotRoutes(app: RoutesApp, parts: RouteParts): void {
     const { org } = request.identity;
     const sandboxId = sandboxID === undefined ? undefined : parseSandboxId(sandboxID);
     if (sandboxID !== undefined && sandboxId === undefined) return reply.send([]);
-    const last = placeOf(nextToken);
-    const found = await request.bound.run(() =>
+    const last = parseToken(nextToken);
+    const found = await request.deadline.run(() =>
       engine.keptCheckpoints(org, {
         sandboxId,
-        template: name === undefined ? undefined : templateNamed(name, org),
+        template: name === undefined ? undefined : templateNameOf(name, org),
         after: last === undefined ? undefined : { createdAt: last.at, id: last.id },
         limit: limit + 1,
       }),
     );
-    const { items, nextCursor } = pageOf(found, limit, ({ createdAt, id }) => tokenOf({ at: createdAt, id }));
+    const { items, nextCursor } = pageOf(found, limit, ({ createdAt, id }) => formatToken({ at: createdAt, id }));
     if (nextCursor !== null) reply.header('x-next-token', nextCursor);
     return reply.send(items.map((kept) => snapshotShape(org, kept)));
   });
@@ -72,8 +72,8 @@ export function e2bSnapshotRoutes(app: RoutesApp, parts: RouteParts): void {
     { config, schema: { hide: true, params: templateParams } },
     async (request, reply) => {
       const { org } = request.identity;
-      const named = namedBy(request.params.id, org);
-      await request.bound.run(async () => {
+      const named = parseTemplateReference(request.params.id, org);
+      await request.deadline.run(async () => {
         if (named.is === 'checkpoint') {
           if (!(await engine.letGoOfCheckpoint(org, named.id))) throw notFound(`The snapshot ${named.id}`);
           return;
@@ -95,7 +95,7 @@ function snapshotShape(org: string, { id, templates }: { id: string; templates: 
   return { snapshotID: names[0] === undefined ? id : `${names[0]}:default`, names };
 }
 
-function templateNamed(text: string, org: string): string {
-  const named = namedBy(text, org);
+function templateNameOf(text: string, org: string): string {
+  const named = parseTemplateReference(text, org);
   return named.is === 'template' ? named.name : named.id;
 }

@@ -3,18 +3,18 @@ import { ENVD_VERSION } from '@torpor/envd';
 import type { TemplateView } from '@torpor/protocol';
 import type { FastifyRequest } from 'fastify';
 import type { RoutesApp } from '../http/routes-app.ts';
-import type { RouteParts } from '../parts.ts';
+import type { RouteContext } from '../route-context.ts';
 import { notFound } from './failures.ts';
-import { namedBy } from './origin.ts';
-import { templateParams } from './route-words.ts';
+import { parseTemplateReference } from './template-reference.ts';
+import { templateParams } from './route-params.ts';
 import { limitsOf } from './sandbox-shapes.ts';
 
-export function e2bTemplateRoutes(app: RoutesApp, parts: RouteParts): void {
+export function e2bTemplateRoutes(app: RoutesApp, parts: RouteContext): void {
   const { engine } = parts;
 
   for (const path of ['/templates', '/v2/templates']) {
     app.get(path, { schema: { hide: true } }, async (request) => {
-      const all = await request.bound.run(() => engine.templates(request.identity.org));
+      const all = await request.deadline.run(() => engine.templates(request.identity.org));
       const [usual] = engine.runtimes().filter((runtime) => runtime.default);
       // A built-in one is there for each runtime, and would be listed once for each.
       const shown = all.filter(({ builtIn, runtime }) => !builtIn || runtime === usual?.name);
@@ -38,9 +38,9 @@ export function e2bTemplateRoutes(app: RoutesApp, parts: RouteParts): void {
   });
 
   const find = (request: FastifyRequest<{ Params: { id: string } }>): Promise<TemplateView> =>
-    request.bound.run(async () => {
+    request.deadline.run(async () => {
       const { org } = request.identity;
-      const named = namedBy(request.params.id, org);
+      const named = parseTemplateReference(request.params.id, org);
       if (named.is === 'template') return engine.template(org, named.name);
       const kept = await engine.keptCheckpoint(org, named.id);
       const [name] = kept?.templates ?? [];

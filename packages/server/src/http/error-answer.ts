@@ -16,7 +16,7 @@ interface FrameworkError {
   readonly validationContext?: string;
 }
 
-const PLACES: Readonly<Record<string, string>> = {
+const PART_NAMES: Readonly<Record<string, string>> = {
   body: 'body',
   querystring: 'query',
   params: 'path',
@@ -45,7 +45,7 @@ export function answerOf(thrown: unknown, requestId: RequestId, sandboxId?: stri
 }
 
 /** Statuses that say more than the code's own: too large, the wrong type, the wrong method. */
-const FINER: ReadonlySet<number> = new Set([405, 408, 413, 414, 415, 431]);
+const SPECIFIC_STATUSES: ReadonlySet<number> = new Set([405, 408, 413, 414, 415, 431]);
 
 export class HttpRefusal extends TorporError {
   readonly statusCode: number;
@@ -58,7 +58,7 @@ export class HttpRefusal extends TorporError {
 
 function statusOf(thrown: unknown, error: TorporError): number {
   const { statusCode } = (thrown ?? {}) as { statusCode?: unknown };
-  const finer = error.code === 'invalid_request' && typeof statusCode === 'number' && FINER.has(statusCode);
+  const finer = error.code === 'invalid_request' && typeof statusCode === 'number' && SPECIFIC_STATUSES.has(statusCode);
   return finer ? (statusCode as number) : factsOf(error.code).http;
 }
 
@@ -85,7 +85,7 @@ function invalid(validation: NonNullable<FrameworkError['validation']>, context:
   const where = first?.path ? ` at "${first.path}"` : '';
   return new TorporError(
     'invalid_request',
-    `The ${PLACES[context] ?? context} is not valid${where}: ${first?.message}.`,
-    { details: { in: PLACES[context] ?? context, fields } },
+    `The ${PART_NAMES[context] ?? context} is not valid${where}: ${first?.message}.`,
+    { details: { in: PART_NAMES[context] ?? context, fields } },
   );
 }

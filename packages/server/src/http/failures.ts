@@ -2,16 +2,16 @@
 import type { Socket } from 'node:net';
 import { type RequestId, TorporError } from '@torpor/protocol';
 import type { FastifyError, FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
-import { answerBuildFailure, isOfBuilds } from '../builds/failures.ts';
+import { answerBuildFailure, isBuildRequest } from '../builds/failures.ts';
 import { explainNotABuild } from '../builds/not-a-build.ts';
-import type { RouteParts } from '../parts.ts';
+import type { RouteContext } from '../route-context.ts';
 import { answerOf, HttpRefusal } from './error-answer.ts';
 import { methodsOf } from './known-routes.ts';
 
-export function addFailureHandlers(app: FastifyInstance, parts: RouteParts): void {
+export function addFailureHandlers(app: FastifyInstance, parts: RouteContext): void {
   const known = methodsOf(app);
   app.setErrorHandler(async (thrown: FastifyError, request, reply) => {
-    const failure = isOfBuilds(request.url) ? await explainNotABuild(parts, thrown, request) : thrown;
+    const failure = isBuildRequest(request.url) ? await explainNotABuild(parts, thrown, request) : thrown;
     return answerFailure(parts, failure, request, reply);
   });
   app.setNotFoundHandler((request, reply) => {
@@ -28,19 +28,19 @@ export function addFailureHandlers(app: FastifyInstance, parts: RouteParts): voi
 }
 
 export function answerFailure(
-  parts: Pick<RouteParts, 'log' | 'metrics'>,
+  parts: Pick<RouteContext, 'log' | 'metrics'>,
   thrown: unknown,
   request: FastifyRequest,
   reply: FastifyReply,
 ): FastifyReply {
   // Also for what no route has seen: a path that there is not, or that cannot be read.
-  if (isOfBuilds(request.url)) return answerBuildFailure(parts, thrown, request, reply);
+  if (isBuildRequest(request.url)) return answerBuildFailure(parts, thrown, request, reply);
   const { status, headers, body, error } = answerOf(
     thrown,
     request.id as RequestId,
-    request.facts?.sandboxId,
+    request.logFields?.sandboxId,
   );
-  noteFailure(parts, thrown, error, status, request);
+  recordFailure(parts, thrown, error, status, request);
   reply.headers({
     ...headers,
     'x-request-id': request.id,
@@ -52,8 +52,8 @@ export function answerFailure(
 }
 
 /** What the log and the figures keep of a failure, whatever shape its answer has. */
-export function noteFailure(
-  parts: Pick<RouteParts, 'log' | 'metrics'>,
+export function recordFailure(
+  parts: Pick<RouteContext, 'log' | 'metrics'>,
   thrown: unknown,
   error: TorporError,
   status: number,
@@ -62,10 +62,10 @@ export function noteFailure(
   const { code, retryable, ...shown } = error.toBody();
   parts.metrics.failures.inc({ code, retryable: String(retryable) });
   // A URL that Fastify cannot read fails before the first hook has run.
-  if (request.facts) {
-    request.facts.errorCode = code;
-    if (shown.sandboxId !== undefined) request.facts.sandboxId ??= shown.sandboxId;
-    if (shown.operationId !== undefined) request.facts.operationId ??= shown.operationId;
+  if (request.logFields) {
+    request.logFields.errorCode = code;
+    if (shown.sandboxId !== undefined) request.logFields.sandboxId ??= shown.sandboxId;
+    if (shown.operationId !== undefined) request.logFields.operationId ??= shown.operationId;
   }
   if (status >= 500) {
     const level = code === 'internal' ? 'error' : 'warn';
@@ -79,7 +79,7 @@ const PARSER_STATUS: Readonly<Record<string, readonly [status: number, message: 
 };
 
 /** For bytes that are not HTTP: there is no request to answer, only a socket. */
-export function answerBrokenRequest(parts: Pick<RouteParts, 'ids' | 'log'>) {
+export function answerBrokenRequest(parts: Pick<RouteContext, 'ids' | 'log'>) {
   return (error: Error & { code?: string }, socket: Socket): void => {
     if (error.code === 'ECONNRESET' || !socket.writable) {
       socket.destroy();

@@ -48,7 +48,7 @@ export class HostNames {
     ];
   }
 
-  knows(headers: IncomingHttpHeaders): boolean {
+  accepts(headers: IncomingHttpHeaders): boolean {
     // HTTP/1.0 may have neither; a browser always sends one.
     const said = [headers[':authority'], headers.host].filter((authority) => authority !== undefined);
     return said.every((authority) => typeof authority === 'string' && this.#isOurs(authority));
@@ -63,7 +63,7 @@ export class HostNames {
   }
 }
 
-export function strangeName(): TorporError {
+export function unknownHostName(): TorporError {
   return new TorporError('forbidden', 'Without a key the server answers only under its own names.', {
     hint: 'Send a key, or start the server with --allowed-hosts and the name that you use.',
   });

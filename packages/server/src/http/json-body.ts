@@ -40,7 +40,7 @@ async function readBounded(
   maxBytes: number,
 ): Promise<Buffer> {
   if (Number(request.headers['content-length'] ?? 0) > maxBytes) throw tooLarge(maxBytes);
-  return request.bound.run(async () => {
+  return request.deadline.run(async () => {
     const chunks: Buffer[] = [];
     let size = 0;
     for await (const chunk of payload) {

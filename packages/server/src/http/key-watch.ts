@@ -4,10 +4,10 @@
  */
 import type { Clock, Queryable } from '@torpor/engine';
 import { TorporError } from '@torpor/protocol';
-import { type Identity, isGood } from '../keys/identity.ts';
+import { type Identity, isValidKey } from '../keys/identity.ts';
 import { findKeyById } from '../keys/key-table.ts';
 
-export interface KeyWatchParts {
+export interface KeyWatchContext {
   readonly db: Queryable;
   readonly clock: Clock;
   readonly everyMs: number;
@@ -15,24 +15,24 @@ export interface KeyWatchParts {
 
 export interface WatchedKey {
   /** Fires with the reason, `unauthenticated`, when the key is good no more. */
-  readonly lost: AbortSignal;
+  readonly revoked: AbortSignal;
   /** The connection is over. */
   release(): void;
 }
 
 type Key = Pick<Identity, 'org' | 'keyId'>;
 
-interface Watching {
+interface WatchedConnections {
   /** A signal for each, so that none holds on to the listeners of another that is long over. */
   readonly connections: Set<AbortController>;
   readonly over: AbortController;
 }
 
 export class KeyWatch {
-  private readonly parts: KeyWatchParts;
-  private readonly watched = new Map<string, Watching>();
+  private readonly parts: KeyWatchContext;
+  private readonly watched = new Map<string, WatchedConnections>();
 
-  constructor(parts: KeyWatchParts) {
+  constructor(parts: KeyWatchContext) {
     this.parts = parts;
   }
 
@@ -42,7 +42,7 @@ export class KeyWatch {
     const connection = new AbortController();
     watching.connections.add(connection);
     return {
-      lost: connection.signal,
+      revoked: connection.signal,
       release: () => {
         watching.connections.delete(connection);
         if (watching.connections.size > 0) return;
@@ -52,8 +52,8 @@ export class KeyWatch {
     };
   }
 
-  private begin(name: string, key: Key): Watching {
-    const watching: Watching = { connections: new Set(), over: new AbortController() };
+  private begin(name: string, key: Key): WatchedConnections {
+    const watching: WatchedConnections = { connections: new Set(), over: new AbortController() };
     this.watched.set(name, watching);
     void this.untilLost(key, watching.over.signal).then(
       () => {
@@ -80,13 +80,13 @@ export class KeyWatch {
     const { db, clock } = this.parts;
     try {
       const key = await findKeyById(db, org, keyId);
-      return key !== undefined && isGood(key, clock.now());
+      return key !== undefined && isValidKey(key, clock.now());
     } catch {
       return true;
     }
   }
 
-  private forget(name: string, watching: Watching): void {
+  private forget(name: string, watching: WatchedConnections): void {
     if (this.watched.get(name) === watching) this.watched.delete(name);
   }
 }

@@ -3,12 +3,12 @@ import type { Caller } from '@torpor/engine';
 import { type OperationId, type SandboxId, TorporError } from '@torpor/protocol';
 import type { FastifyRequest } from 'fastify';
 import { operationOf } from '../observe/operation-trace.ts';
-import type { RouteParts } from '../parts.ts';
+import type { RouteContext } from '../route-context.ts';
 import { callerOf } from './caller.ts';
-import { RequestBound } from './request-bound.ts';
+import { RequestDeadline } from './request-deadline.ts';
 
 export async function lifecycle<T>(
-  parts: RouteParts,
+  parts: RouteContext,
   request: FastifyRequest,
   sandboxId: SandboxId | undefined,
   work: (caller: Caller) => Promise<T>,
@@ -16,22 +16,22 @@ export async function lifecycle<T>(
   const { engine, operations } = parts;
   const { org } = request.identity;
   const made: OperationId[] = [];
-  if (sandboxId !== undefined) request.facts.sandboxId = sandboxId;
+  if (sandboxId !== undefined) request.logFields.sandboxId = sandboxId;
   const late = () => stillUnderWay(parts, request, sandboxId, made);
-  const result = await request.bound.run(
+  const result = await request.deadline.run(
     (signal) => operations.watch(made, () => work(callerOf(request, signal))),
     late,
   );
   const operationId = await shortly(parts, () => operationOf(engine, org, made));
-  if (operationId !== undefined) request.facts.operationId = operationId;
+  if (operationId !== undefined) request.logFields.operationId = operationId;
   return result;
 }
 
 /** A moment for a look at the database, which may be what hangs. */
 const LOOK_MS = 500;
 
-async function shortly<T>({ clock }: RouteParts, look: () => Promise<T>): Promise<T | undefined> {
-  const bound = new RequestBound(clock, LOOK_MS, 0);
+async function shortly<T>({ clock }: RouteContext, look: () => Promise<T>): Promise<T | undefined> {
+  const bound = new RequestDeadline(clock, LOOK_MS, 0);
   return bound
     .run(look)
     .catch(() => undefined)
@@ -39,7 +39,7 @@ async function shortly<T>({ clock }: RouteParts, look: () => Promise<T>): Promis
 }
 
 async function stillUnderWay(
-  parts: RouteParts,
+  parts: RouteContext,
   request: FastifyRequest,
   sandboxId: SandboxId | undefined,
   made: readonly OperationId[],
@@ -53,7 +53,7 @@ async function stillUnderWay(
   });
   return new TorporError(
     'timeout',
-    `There was no answer within ${request.bound.ms} ms; it is still under way.`,
+    `There was no answer within ${request.deadline.ms} ms; it is still under way.`,
     {
       ...(sandboxId === undefined ? {} : { sandboxId }),
       ...(operationId === undefined ? {} : { operationId }),

@@ -24,21 +24,21 @@ interface Scope {
   readonly bodyHash: string;
 }
 
-export interface ReplayParts {
+export interface ReplayContext {
   readonly db: Database;
   readonly clock: Clock;
   readonly keptMs: number;
 }
 
 export class Replays {
-  private readonly parts: ReplayParts;
+  private readonly parts: ReplayContext;
   /** Twins that arrive while the first is at work wait for its answer. */
   private readonly underWay = new Map<
     string,
     { readonly bodyHash: string; readonly answer: Promise<Answer<unknown>> }
   >();
 
-  constructor(parts: ReplayParts) {
+  constructor(parts: ReplayContext) {
     this.parts = parts;
   }
 
@@ -65,7 +65,7 @@ export class Replays {
     const name = JSON.stringify([scope.org, scope.route, scope.key]);
     const twin = this.underWay.get(name);
     if (twin !== undefined) {
-      refuseOther(twin.bodyHash, scope);
+      refuseOtherBody(twin.bodyHash, scope);
       const { body, again } = (await twin.answer) as Answer<T>;
       if (again !== undefined) throw again;
       return body;
@@ -101,7 +101,7 @@ export class Replays {
       [scope.org, scope.route, scope.key, this.parts.clock.now()],
     );
     if (row === undefined) return undefined;
-    refuseOther(row.body_hash, scope);
+    refuseOtherBody(row.body_hash, scope);
     const body: unknown = JSON.parse(row.answer);
     if (row.failed === 1) throw TorporError.fromBody(body as ErrorBody);
     return { body: body as T };
@@ -131,7 +131,7 @@ export class Replays {
   }
 }
 
-function refuseOther(bodyHash: string, scope: Scope): void {
+function refuseOtherBody(bodyHash: string, scope: Scope): void {
   if (bodyHash === scope.bodyHash) return;
   throw new TorporError(
     'idempotency_mismatch',

@@ -1,21 +1,21 @@
 /** What the server knows of a request beside what Fastify does; filled by hooks, read by routes and the log. */
 import type { Identity } from '../keys/identity.ts';
-import type { RequestBound } from './request-bound.ts';
+import type { RequestDeadline } from './request-deadline.ts';
 
 /** What the log line of a request names. */
-interface RequestFacts {
+interface LogFields {
   sandboxId?: string;
   operationId?: string;
   errorCode?: string;
 }
 
 /** How long a route may take; see ServerSettings. */
-export type BoundKind = 'read' | 'checkpoint' | 'lifecycle';
+export type DeadlineKind = 'read' | 'checkpoint' | 'lifecycle';
 
 declare module 'fastify' {
   interface FastifyRequest {
-    bound: RequestBound;
-    facts: RequestFacts;
+    deadline: RequestDeadline;
+    logFields: LogFields;
     startedAt: number;
     /** Of routes that need a key. */
     identity: Identity;
@@ -24,7 +24,7 @@ declare module 'fastify' {
   }
 
   interface FastifyContextConfig {
-    bound?: BoundKind;
+    bound?: DeadlineKind;
     /** `open` needs no key, `signed` has a signature instead, `loopback` needs none from this machine. */
     access?: 'key' | 'signed' | 'open' | 'loopback';
     /** `operator`: an operator key may name another organisation by `orgId`. */

@@ -39,7 +39,7 @@ export const numberText = z
 export const numberedPageQuery = z.strictObject({ limit: limitQuery, cursor: numberText.optional() });
 
 /** For lists that come whole, and never give a cursor. */
-export const wholeQuery = { limit: limitQuery, cursor: cursorLike(/^$/) };
+export const unpagedQuery = { limit: limitQuery, cursor: cursorLike(/^$/) };
 
 function cursorLike(form: RegExp) {
   return z.string().regex(form, 'it is not the nextCursor of a page of this list').optional();

@@ -8,7 +8,7 @@ import type { FastifyReply, FastifyRequest } from 'fastify';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { framesOf } from '../../testing/event-frames.ts';
 import { type TestServer, testServer } from '../../testing/test-server.ts';
-import type { RouteParts } from '../parts.ts';
+import type { RouteContext } from '../route-context.ts';
 import { KeyWatch } from './key-watch.ts';
 import { type Frame, sendEvents } from './sse.ts';
 import { StreamLimit } from './stream-limit.ts';
@@ -63,7 +63,7 @@ function bodyOf(frames: AsyncGenerator<Frame>, clock = new ManualClock(), resuma
     clock,
     keyWatch: new KeyWatch({ db: parts.db, clock, everyMs: 1_000_000 }),
     streamLimit: new StreamLimit(10),
-  } as unknown as RouteParts;
+  } as unknown as RouteContext;
   sendEvents(everything, request as unknown as FastifyRequest, reply as unknown as FastifyReply, frames, {
     resumable,
   });

@@ -4,7 +4,7 @@ import { setImmediate } from 'node:timers/promises';
 import type { Clock } from '@torpor/engine';
 import type { TorporError } from '@torpor/protocol';
 import type { FastifyReply, FastifyRequest } from 'fastify';
-import type { RouteParts } from '../parts.ts';
+import type { RouteContext } from '../route-context.ts';
 
 export interface Frame {
   readonly id?: string;
@@ -25,7 +25,7 @@ function frameText({ id, event, data }: Frame): string {
 }
 
 /** When nothing happens for so long, the stream shows that it is alive. */
-interface Beat {
+interface Heartbeat {
   readonly everyMs: number;
   readonly text: string;
 }
@@ -37,7 +37,7 @@ export interface StreamOptions {
    */
   readonly resumable: boolean;
   /** Instead of the usual comment. */
-  readonly beat?: { readonly everyMs: number; readonly frame: Frame };
+  readonly heartbeat?: { readonly everyMs: number; readonly frame: Frame };
 }
 
 /**
@@ -46,7 +46,7 @@ export interface StreamOptions {
  * it is told to, also when the caller goes away or its key is revoked.
  */
 export function sendEvents(
-  parts: RouteParts,
+  parts: RouteContext,
   request: FastifyRequest,
   reply: FastifyReply,
   frames: AsyncGenerator<Frame>,
@@ -54,29 +54,29 @@ export function sendEvents(
 ): FastifyReply {
   const { metrics, clock, settings, keyWatch, streamLimit } = parts;
   if (options.resumable) streamLimit.take(request, reply);
-  request.bound.release();
+  request.deadline.release();
   metrics.streams.inc();
   const key = keyWatch.watch(request.identity);
   const closed = new AbortController();
   const usualBeat = { everyMs: settings.heartbeatMs, text: ': heartbeat\n\n' };
   const beat =
-    options.beat === undefined
+    options.heartbeat === undefined
       ? usualBeat
-      : { everyMs: options.beat.everyMs, text: frameText(options.beat.frame) };
+      : { everyMs: options.heartbeat.everyMs, text: frameText(options.heartbeat.frame) };
   const endUntaken = (chunks: AsyncGenerator<string>) =>
-    whileTaken(chunks, clock, settings.stallMs, () => {
-      request.facts.errorCode = 'timeout';
+    withReadTimeout(chunks, clock, settings.stallMs, () => {
+      request.logFields.errorCode = 'timeout';
       body.destroy();
     });
-  const batches = inBatches(frames, clock, beat, key.lost, request.id);
+  const batches = inBatches(frames, clock, beat, key.revoked, request.id);
   const body = Readable.from(options.resumable ? endUntaken(batches) : batches, {
     objectMode: false,
     highWaterMark: 1,
   });
-  key.lost.addEventListener('abort', () => {
-    const { reason } = key.lost as { readonly reason: TorporError };
-    request.facts.errorCode = reason.code;
-    request.bound.end(reason);
+  key.revoked.addEventListener('abort', () => {
+    const { reason } = key.revoked as { readonly reason: TorporError };
+    request.logFields.errorCode = reason.code;
+    request.deadline.end(reason);
     // Who does not read is not told either, and must not keep the stream for that.
     clock.sleep(settings.stallMs, closed.signal).then(
       () => body.destroy(),
@@ -103,7 +103,7 @@ const BATCH_CHARACTERS = 32 * 1024;
 async function* inBatches(
   frames: AsyncGenerator<Frame>,
   clock: Clock,
-  beat: Beat,
+  beat: Heartbeat,
   lost: AbortSignal,
   requestId: string,
 ): AsyncGenerator<string> {
@@ -149,7 +149,7 @@ async function* inBatches(
 }
 
 /** Calls back when a chunk waits for longer than `stallMs` until the next one is asked for. */
-async function* whileTaken(
+async function* withReadTimeout(
   chunks: AsyncGenerator<string>,
   clock: Clock,
   stallMs: number,

@@ -1,7 +1,7 @@
 /** How many event streams each API key has open. One key must not use up the memory of the server. */
 import { TorporError } from '@torpor/protocol';
 import type { FastifyReply, FastifyRequest } from 'fastify';
-import { whenOver } from './when-over.ts';
+import { onResponseClosed } from './on-response-closed.ts';
 
 export class StreamLimit {
   readonly #most: number;
@@ -30,7 +30,7 @@ export class StreamLimit {
     }
     this.#open.set(key, open + 1);
     this.#counted.add(request);
-    whenOver(reply, () => this.#leave(key));
+    onResponseClosed(reply, () => this.#leave(key));
   }
 
   #leave(key: string): void {

@@ -4,10 +4,10 @@ import { join } from 'node:path';
 import { DEFAULT_ORG, TorporError } from '@torpor/protocol';
 import { hashKey, makeKey, parseKey } from './api-key.ts';
 import { findKey, insertKey, lockServiceKeys, markRevoked, markValid } from './key-table.ts';
-import { type KeyParts, rowOf } from './manage.ts';
+import { type KeyContext, rowOf } from './manage.ts';
 
 /** The name of the key that was set on purpose; another value at the next start takes its place. */
-const ON_PURPOSE = 'TORPOR_API_KEY';
+const CONFIGURED = 'TORPOR_API_KEY';
 const FIRST = 'first';
 
 export interface FirstKey {
@@ -22,29 +22,29 @@ export function keyFileOf(dataDir: string): string {
 }
 
 export async function ensureFirstKey(
-  parts: KeyParts,
+  parts: KeyContext,
   dataDir: string,
   onPurpose: string | undefined,
 ): Promise<FirstKey> {
   if (onPurpose !== undefined) {
-    await adopt(parts, keyOnPurpose(onPurpose), ON_PURPOSE);
+    await registerKey(parts, parseConfiguredKey(onPurpose), CONFIGURED);
     return { file: null, made: null };
   }
   const file = keyFileOf(dataDir);
   const kept = await readKeyFile(file);
   if (kept !== undefined) {
     // A key that was revoked stays so, whatever the file says.
-    if ((await findKey(parts.db, hashKey(kept))) === undefined) await adopt(parts, kept, FIRST);
+    if ((await findKey(parts.db, hashKey(kept))) === undefined) await registerKey(parts, kept, FIRST);
     return { file, made: null };
   }
   const key = makeKey(parts.randomBytes);
   // The file first: a key in the table that nobody can read would be of no use.
   await writeKeyFile(file, key);
-  await adopt(parts, key, FIRST);
+  await registerKey(parts, key, FIRST);
   return { file, made: key };
 }
 
-export function keyOnPurpose(text: string): string {
+export function parseConfiguredKey(text: string): string {
   const key = parseKey(text);
   if (key !== undefined) return key;
   throw new TorporError('invalid_request', 'TORPOR_API_KEY is not a key: 32 to 128 hexadecimal digits are.', {
@@ -52,7 +52,7 @@ export function keyOnPurpose(text: string): string {
   });
 }
 
-async function adopt({ db, clock }: KeyParts, key: string, name: string): Promise<void> {
+async function registerKey({ db, clock }: KeyContext, key: string, name: string): Promise<void> {
   const now = clock.now();
   const row = rowOf(key, {
     org: DEFAULT_ORG,
@@ -65,7 +65,7 @@ async function adopt({ db, clock }: KeyParts, key: string, name: string): Promis
   await db.transaction(async (tx) => {
     const valid = await lockServiceKeys(tx, DEFAULT_ORG, now);
     for (const other of valid) {
-      if (name === ON_PURPOSE && other.name === name && other.hash !== row.hash) {
+      if (name === CONFIGURED && other.name === name && other.hash !== row.hash) {
         await markRevoked(tx, other.hash, now);
       }
     }

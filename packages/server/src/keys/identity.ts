@@ -17,7 +17,7 @@ export interface Identity {
 }
 
 /** Whom a service key acts for when it names nobody. */
-const NOBODY = 'default';
+const DEFAULT_SUBJECT = 'default';
 
 /** One refusal for all that is wrong with a key, so that it tells nothing about the keys there are. */
 function refused(): TorporError {
@@ -27,12 +27,12 @@ function refused(): TorporError {
 export async function identify(db: Queryable, clock: Clock, headers: IncomingHttpHeaders): Promise<Identity> {
   const hash = hashKey(keyIn(headers));
   const key = await findKey(db, hash);
-  if (key === undefined || !sameHash(key.hash, hash) || !isGood(key, clock.now())) throw refused();
+  if (key === undefined || !sameHash(key.hash, hash) || !isValidKey(key, clock.now())) throw refused();
   const subject = subjectOf(key.subject, headers['torpor-user']);
   return { org: key.org, subject, keyId: key.id, service: key.subject === null, operator: key.operator };
 }
 
-export function isGood({ revokedAt, expiresAt }: KeyRow, now: number): boolean {
+export function isValidKey({ revokedAt, expiresAt }: KeyRow, now: number): boolean {
   return revokedAt === null && (expiresAt === null || expiresAt > now);
 }
 
@@ -47,7 +47,7 @@ function keyIn(headers: IncomingHttpHeaders): string {
 }
 
 function subjectOf(own: string | null, named: string | string[] | undefined): string {
-  if (named === undefined) return own ?? NOBODY;
+  if (named === undefined) return own ?? DEFAULT_SUBJECT;
   const subject = subjectSchema.safeParse(named);
   if (!subject.success) throw new TorporError('invalid_request', 'The header Torpor-User names no user.');
   if (own !== null && own !== subject.data) {

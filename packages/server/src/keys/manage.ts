@@ -12,14 +12,14 @@ import { noSuchOrg } from '../orgs/manage.ts';
 import { hashKey, keyIdOf, makeKey } from './api-key.ts';
 import { findKeyById, insertKey, type KeyRow, listKeys, lockServiceKeys, markRevoked } from './key-table.ts';
 
-export interface KeyParts {
+export interface KeyContext {
   readonly db: Database;
   readonly clock: Clock;
   readonly randomBytes: (n: number) => Uint8Array;
 }
 
 export async function createKey(
-  { db, clock, randomBytes }: KeyParts,
+  { db, clock, randomBytes }: KeyContext,
   org: string,
   request: CreateKeyRequest,
 ): Promise<CreatedKey> {
@@ -44,7 +44,7 @@ export function rowOf(key: string, rest: Omit<KeyView, 'id' | 'revokedAt'>): Key
   return { ...rest, hash, id: keyIdOf(hash), revokedAt: null };
 }
 
-export async function pageOfKeys({ db }: Pick<KeyParts, 'db'>, org: string, after: string, limit: number) {
+export async function pageOfKeys({ db }: Pick<KeyContext, 'db'>, org: string, after: string, limit: number) {
   const { items, nextCursor } = pageOf(await listKeys(db, org, after, limit + 1), limit, ({ id }) => id);
   return { items: items.map(viewKey), nextCursor };
 }
@@ -54,7 +54,7 @@ export async function pageOfKeys({ db }: Pick<KeyParts, 'db'>, org: string, afte
  * stay, because nobody could make another; an operator may take the last one of another organisation.
  */
 export async function revokeKey(
-  { db, clock }: Pick<KeyParts, 'db' | 'clock'>,
+  { db, clock }: Pick<KeyContext, 'db' | 'clock'>,
   org: string,
   id: string,
   byOperator = false,
@@ -70,17 +70,17 @@ export async function revokeKey(
     const others = left.filter(({ hash }) => hash !== key.hash);
     const mayBeLast = byOperator && org !== DEFAULT_ORG;
     if (left.length === 1 && others.length === 0 && !mayBeLast) {
-      throw lastOne('service key of the organisation');
+      throw lastKeyError('service key of the organisation');
     }
     if (key.operator && others.length < left.length && !others.some(({ operator }) => operator)) {
-      throw lastOne('operator key');
+      throw lastKeyError('operator key');
     }
     await markRevoked(tx, key.hash, now);
     return { ...viewKey(key), revokedAt: key.revokedAt ?? now };
   });
 }
 
-function lastOne(what: string): TorporError {
+function lastKeyError(what: string): TorporError {
   return new TorporError('conflict', `This is the last ${what}.`, { hint: 'Create another one first.' });
 }
 

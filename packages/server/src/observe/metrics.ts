@@ -77,7 +77,7 @@ export class Metrics {
   }
 
   /** Requests that wait for a sandbox just now. */
-  watchHeld(held: () => number): void {
+  watchWaitingRequests(held: () => number): void {
     new Gauge({
       name: 'torpor_preview_held',
       help: 'Requests that wait for a sandbox.',

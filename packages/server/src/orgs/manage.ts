@@ -25,7 +25,7 @@ import {
 } from '@torpor/protocol';
 import { countValidKeys } from '../keys/key-table.ts';
 
-export interface OrgParts {
+export interface OrgContext {
   readonly db: Database;
   readonly clock: Clock;
 }
@@ -34,7 +34,7 @@ export function noSuchOrg(id: string): TorporError {
   return new TorporError('not_found', `There is no organisation "${id}".`);
 }
 
-export async function createOrg({ db, clock }: OrgParts, request: CreateOrgRequest): Promise<OrgDetails> {
+export async function createOrg({ db, clock }: OrgContext, request: CreateOrgRequest): Promise<OrgDetails> {
   const { name: id, quotas = {}, deletePausedAfterSeconds = 'default' } = request;
   const org: OrgView = {
     id,
@@ -52,24 +52,24 @@ export async function createOrg({ db, clock }: OrgParts, request: CreateOrgReque
   });
 }
 
-export async function requireOrgExists({ db }: Pick<OrgParts, 'db'>, id: string): Promise<void> {
+export async function requireOrgExists({ db }: Pick<OrgContext, 'db'>, id: string): Promise<void> {
   if ((await findOrg(db, id)) === undefined) throw noSuchOrg(id);
 }
 
-export async function getOrg({ db }: Pick<OrgParts, 'db'>, id: string): Promise<OrgDetails> {
+export async function getOrg({ db }: Pick<OrgContext, 'db'>, id: string): Promise<OrgDetails> {
   const org = await findOrg(db, id);
   if (org === undefined) throw noSuchOrg(id);
   return { ...org, used: await usedBy(db, id) };
 }
 
-export async function pageOfOrgs({ db }: Pick<OrgParts, 'db'>, after: string, limit: number) {
+export async function pageOfOrgs({ db }: Pick<OrgContext, 'db'>, after: string, limit: number) {
   const items = await listOrgs(db, after, limit);
   return { items, nextCursor: items.length < limit ? null : (items.at(-1)?.id ?? null) };
 }
 
 /** A quota below what is used takes nothing away; it refuses what would add to it. */
 export async function changeOrg(
-  { db }: Pick<OrgParts, 'db'>,
+  { db }: Pick<OrgContext, 'db'>,
   id: string,
   request: ChangeOrgRequest,
 ): Promise<OrgDetails> {
@@ -85,7 +85,7 @@ export async function changeOrg(
 }
 
 /** Refuses while anything of the organisation is left that somebody could still use. */
-export async function deleteOrg({ db, clock }: OrgParts, id: string): Promise<OrgView> {
+export async function deleteOrg({ db, clock }: OrgContext, id: string): Promise<OrgView> {
   if (id === DEFAULT_ORG) {
     throw new TorporError('conflict', 'The default organisation has the keys that manage all others.');
   }

@@ -13,9 +13,9 @@ import { identify } from '../keys/identity.ts';
 import { findKey } from '../keys/key-table.ts';
 import type { Log } from '../observe/log.ts';
 import type { Metrics } from '../observe/metrics.ts';
-import { openPortsOf } from '../port-list.ts';
+import { openPortsOf } from '../routes/ports.ts';
 
-export interface OpenGatewayParts {
+export interface OpenGatewayContext {
   /** Asked late: the engine is made with the gateway's doors in its hand. */
   readonly engine: () => Engine;
   readonly db: Database;
@@ -31,7 +31,7 @@ export interface OpenGatewayParts {
 /** For the list of open ports in an error, which nobody waits long for. */
 const OPEN_PORTS_MS = 1_000;
 
-export function openGateway(parts: OpenGatewayParts): Gateway {
+export function openGateway(parts: OpenGatewayContext): Gateway {
   const { engine, clock, ids, randomBytes, secret, metrics, settings } = parts;
   const sandboxes = engineSandboxes(engine, ({ org, id }) =>
     openPortsOf(engine(), org, id, AbortSignal.timeout(OPEN_PORTS_MS)),
@@ -47,11 +47,11 @@ export function openGateway(parts: OpenGatewayParts): Gateway {
     settings,
     observe: observer(parts),
   });
-  metrics.watchHeld(() => gateway.held);
+  metrics.watchWaitingRequests(() => gateway.held);
   return gateway;
 }
 
-function keysOf({ db, clock }: OpenGatewayParts): Keys {
+function keysOf({ db, clock }: OpenGatewayContext): Keys {
   return {
     // One that was revoked is still none of the app's business.
     isKey: async (text) => (await findKey(db, hashKey(parseKey(text) ?? ''))) !== undefined,
@@ -64,7 +64,7 @@ function keysOf({ db, clock }: OpenGatewayParts): Keys {
   };
 }
 
-function observer({ log, metrics }: OpenGatewayParts): GatewayObserver {
+function observer({ log, metrics }: OpenGatewayContext): GatewayObserver {
   return {
     visited: ({ by }) => metrics.previews.inc({ by }),
     refused: (route, error, requestId) => {

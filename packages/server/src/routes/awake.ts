@@ -4,11 +4,11 @@ import { z } from 'zod';
 import { requireOperator } from '../http/org-id.ts';
 import { errors, json, pageQuery, sandboxParams } from '../http/route-schema.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
-import type { RouteParts } from '../parts.ts';
+import type { RouteContext } from '../route-context.ts';
 
 const AWAKE = ['creating', 'running', 'pausing', 'resuming'] as const;
 
-export function awakeRoutes(app: RoutesApp, { engine }: RouteParts): void {
+export function awakeRoutes(app: RoutesApp, { engine }: RouteContext): void {
   const orgOf = async (id: SandboxId) => {
     const found = await engine.find(id);
     if (found !== undefined) return found.org;
@@ -36,7 +36,7 @@ export function awakeRoutes(app: RoutesApp, { engine }: RouteParts): void {
     async (request) => {
       requireOperator(request.identity);
       const { limit, cursor = '' } = request.query;
-      return request.bound.run(async () => {
+      return request.deadline.run(async () => {
         const { items, nextCursor } = await engine.list({ states: AWAKE }, cursor, limit);
         return {
           items: await Promise.all(items.map(async ({ id }) => ({ id, org: await orgOf(id) }))),
@@ -67,7 +67,7 @@ export function awakeRoutes(app: RoutesApp, { engine }: RouteParts): void {
     async (request) => {
       requireOperator(request.identity);
       const { id } = request.params;
-      return request.bound.run(async (signal) => {
+      return request.deadline.run(async (signal) => {
         const { checkpoint } = await engine.pause({ org: await orgOf(id), signal }, id);
         return { checkpointId: checkpoint.id };
       });

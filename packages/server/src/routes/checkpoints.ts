@@ -3,9 +3,9 @@ import { checkpointPageSchema, checkpointViewSchema, idSchema } from '@torpor/pr
 import { z } from 'zod';
 import { checkpointParams, errors, json, limitQuery, sandboxParams } from '../http/route-schema.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
-import type { RouteParts } from '../parts.ts';
+import type { RouteContext } from '../route-context.ts';
 
-export function checkpointRoutes(app: RoutesApp, parts: RouteParts): void {
+export function checkpointRoutes(app: RoutesApp, parts: RouteContext): void {
   const { engine, replays } = parts;
   const tags = ['checkpoints'];
 
@@ -25,8 +25,8 @@ export function checkpointRoutes(app: RoutesApp, parts: RouteParts): void {
     async (request) => {
       const { id } = request.params;
       const { limit, cursor = null } = request.query;
-      request.facts.sandboxId = id;
-      return request.bound.run(() => engine.checkpoints(request.identity.org, id, limit, cursor));
+      request.logFields.sandboxId = id;
+      return request.deadline.run(() => engine.checkpoints(request.identity.org, id, limit, cursor));
     },
   );
 
@@ -42,7 +42,7 @@ export function checkpointRoutes(app: RoutesApp, parts: RouteParts): void {
         response: { 200: json('As it is known.', checkpointViewSchema), ...errors('not_found') },
       },
     },
-    async (request) => request.bound.run(() => engine.checkpoint(request.identity.org, request.params.id)),
+    async (request) => request.deadline.run(() => engine.checkpoint(request.identity.org, request.params.id)),
   );
 
   app.post(
@@ -64,7 +64,7 @@ export function checkpointRoutes(app: RoutesApp, parts: RouteParts): void {
     },
     async (request) => {
       const { id } = request.params;
-      return request.bound.run(() =>
+      return request.deadline.run(() =>
         replays.once(request, id, async () => ({ body: await engine.verify(request.identity.org, id) })),
       );
     },
@@ -87,7 +87,7 @@ export function checkpointRoutes(app: RoutesApp, parts: RouteParts): void {
     },
     async (request, reply) => {
       const { id } = request.params;
-      await request.bound.run(() =>
+      await request.deadline.run(() =>
         replays.once(request, id, async () => {
           await engine.deleteCheckpoint(request.identity.org, id);
           return { body: null };

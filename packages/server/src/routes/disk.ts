@@ -3,9 +3,9 @@ import { diskViewSchema, TorporError } from '@torpor/protocol';
 import { requireOperator } from '../http/org-id.ts';
 import { errors, json } from '../http/route-schema.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
-import type { RouteParts } from '../parts.ts';
+import type { RouteContext } from '../route-context.ts';
 
-export function diskRoutes(app: RoutesApp, { engine }: RouteParts): void {
+export function diskRoutes(app: RoutesApp, { engine }: RouteContext): void {
   app.get(
     '/v1/admin/disk',
     {
@@ -23,7 +23,7 @@ export function diskRoutes(app: RoutesApp, { engine }: RouteParts): void {
     async (request) => {
       requireOperator(request.identity);
       const { reserve = null, ...disk } = engine.disk() ?? unknown();
-      return { ...disk, reserve, events: await request.bound.run(() => engine.diskEvents()) };
+      return { ...disk, reserve, events: await request.deadline.run(() => engine.diskEvents()) };
     },
   );
 }

@@ -6,7 +6,7 @@ import { z } from 'zod';
 import { errors, limitQuery, sandboxParams } from '../http/route-schema.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
 import { type Frame, sendEvents, wantsEvents } from '../http/sse.ts';
-import type { RouteParts } from '../parts.ts';
+import type { RouteContext } from '../route-context.ts';
 
 /** A number that a database holds exactly. */
 const numberSchema = z
@@ -26,7 +26,7 @@ const response = {
   },
 };
 
-export function eventRoutes(app: RoutesApp, parts: RouteParts): void {
+export function eventRoutes(app: RoutesApp, parts: RouteContext): void {
   const { engine } = parts;
   const tags = ['events'];
 
@@ -46,9 +46,9 @@ export function eventRoutes(app: RoutesApp, parts: RouteParts): void {
     },
     async (request, reply) => {
       const { id } = request.params;
-      request.facts.sandboxId = id;
+      request.logFields.sandboxId = id;
       // The ledger of a stranger's sandbox is as absent as the sandbox (R104).
-      await request.bound.run(() => engine.get(request.identity.org, id));
+      await request.deadline.run(() => engine.get(request.identity.org, id));
       const after = startOf(request, request.query.cursor);
       return answer(parts, request, reply, {
         limit: request.query.limit,
@@ -93,17 +93,17 @@ interface Wanted {
   readonly numberOf: (event: EventView) => number;
 }
 
-async function answer(parts: RouteParts, request: FastifyRequest, reply: FastifyReply, wanted: Wanted) {
+async function answer(parts: RouteContext, request: FastifyRequest, reply: FastifyReply, wanted: Wanted) {
   const { engine, stopping } = parts;
   const { limit, cursor, numberOf } = wanted;
   if (!wantsEvents(request)) {
-    const found = await request.bound.run(() => engine.events(cursor, limit + 1));
-    if (found.length === 0) await refuseUnwritten(parts, request, wanted);
+    const found = await request.deadline.run(() => engine.events(cursor, limit + 1));
+    if (found.length === 0) await refuseFutureCursor(parts, request, wanted);
     return pageOf(found, limit, (last) => String(numberOf(last)));
   }
-  await refuseUnwritten(parts, request, wanted);
+  await refuseFutureCursor(parts, request, wanted);
   const follow = async function* (): AsyncGenerator<Frame> {
-    const signal = AbortSignal.any([request.bound.signal, stopping]);
+    const signal = AbortSignal.any([request.deadline.signal, stopping]);
     for await (const event of engine.follow(cursor, signal)) {
       yield { id: String(numberOf(event)), event: event.type, data: event };
     }
@@ -112,9 +112,9 @@ async function answer(parts: RouteParts, request: FastifyRequest, reply: Fastify
 }
 
 /** Whoever has read further than there is follows another ledger, and would wait for what this one never writes. */
-async function refuseUnwritten({ engine }: RouteParts, request: FastifyRequest, { after, cursor }: Wanted) {
+async function refuseFutureCursor({ engine }: RouteContext, request: FastifyRequest, { after, cursor }: Wanted) {
   if (after === 0) return;
-  const newest = await request.bound.run(() => engine.newest(cursor));
+  const newest = await request.deadline.run(() => engine.newest(cursor));
   if (after <= newest) return;
   throw new TorporError('invalid_request', `There is no event ${after} yet: the newest is ${newest}.`, {
     hint: 'Is this another server, or another organisation? Then read from the beginning.',

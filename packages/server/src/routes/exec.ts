@@ -13,18 +13,18 @@ import { z } from 'zod';
 import { errors, sandboxParams } from '../http/route-schema.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
 import { type Frame, sendEvents, wantsEvents } from '../http/sse.ts';
-import { whenOver } from '../http/when-over.ts';
-import type { RouteParts } from '../parts.ts';
-import { type Awake, awakeFor } from '../sandbox/awake.ts';
+import { onResponseClosed } from '../http/on-response-closed.ts';
+import type { RouteContext } from '../route-context.ts';
+import { type SandboxConnection, connectToSandbox } from '../sandbox/sandbox-connection.ts';
 import { startInBackground } from '../sandbox/background.ts';
 import { type Command, runCommand } from '../sandbox/command.ts';
-import { cutOff } from '../sandbox/cut-off.ts';
-import { KeptOutput, TextPieces } from '../sandbox/output.ts';
+import { interruptedCommandError } from '../sandbox/interrupted-command.ts';
+import { BoundedOutput, OutputDecoder } from '../sandbox/output.ts';
 
 /** Of each channel, in the details of a `timeout`. */
 const PARTIAL_BYTES = 64 * 1024;
 
-export function execRoutes(app: RoutesApp, parts: RouteParts): void {
+export function execRoutes(app: RoutesApp, parts: RouteContext): void {
   app.post(
     '/v1/sandboxes/:id/exec',
     {
@@ -66,16 +66,16 @@ export function execRoutes(app: RoutesApp, parts: RouteParts): void {
     async (request, reply) => {
       const { id } = request.params;
       const { body } = request;
-      const inside = await awakeFor(parts, request, id);
+      const inside = await connectToSandbox(parts, request, id);
       try {
         if (body.background === true) return await startInBackground(parts, request, id, inside, body);
         if (wantsEvents(request)) return await stream(parts, request, reply, id, inside, body);
       } catch (thrown) {
-        const error = await cutOff(parts, request.identity.org, id, inside, thrown);
+        const error = await interruptedCommandError(parts, request.identity.org, id, inside, thrown);
         inside.release();
         throw error;
       }
-      return whole(parts, request, id, inside, body).finally(() => inside.release());
+      return runToEnd(parts, request, id, inside, body).finally(() => inside.release());
     },
   );
 }
@@ -87,28 +87,28 @@ function commandOf(request: FastifyRequest, wanted: ExecRequest, usualMs?: numbe
 }
 
 /** The command goes on for as long as somebody waits for it and the server stays. */
-function whileWanted(parts: RouteParts, request: FastifyRequest): AbortSignal {
-  return AbortSignal.any([request.bound.signal, parts.leaving]);
+function commandSignal(parts: RouteContext, request: FastifyRequest): AbortSignal {
+  return AbortSignal.any([request.deadline.signal, parts.forcedStop]);
 }
 
-async function whole(
-  parts: RouteParts,
+async function runToEnd(
+  parts: RouteContext,
   request: FastifyRequest,
   id: SandboxId,
-  inside: Awake,
+  inside: SandboxConnection,
   wanted: ExecRequest,
 ): Promise<ExecReply> {
   const { clock, settings } = parts;
   // From here on the command's own time counts.
-  request.bound.release();
+  request.deadline.release();
   const began = clock.monotonic();
   const out = {
-    stdout: new KeptOutput(settings.maxOutputBytes),
-    stderr: new KeptOutput(settings.maxOutputBytes),
+    stdout: new BoundedOutput(settings.maxOutputBytes),
+    stderr: new BoundedOutput(settings.maxOutputBytes),
   };
   const command = commandOf(request, wanted, settings.execMs);
   try {
-    for await (const event of runCommand(inside.agent, clock, command, whileWanted(parts, request))) {
+    for await (const event of runCommand(inside.agent, clock, command, commandSignal(parts, request))) {
       if (event.is === 'stdout' || event.is === 'stderr') out[event.is].add(event.bytes);
       if (event.is !== 'end') continue;
       return {
@@ -133,47 +133,47 @@ async function whole(
 }
 
 async function failureOf(
-  parts: RouteParts,
+  parts: RouteContext,
   request: FastifyRequest,
   thrown: unknown,
   id: SandboxId,
-  inside: Awake,
+  inside: SandboxConnection,
   soFar: Record<string, unknown>,
 ): Promise<TorporError> {
-  if (parts.leaving.aborted)
+  if (parts.forcedStop.aborted)
     return new TorporError('unreachable', 'The server stops, and the command was killed.');
-  const error = await cutOff(parts, request.identity.org, id, inside, thrown);
+  const error = await interruptedCommandError(parts, request.identity.org, id, inside, thrown);
   return error.code === 'timeout' ? error.with({ details: soFar }) : error;
 }
 
 async function stream(
-  parts: RouteParts,
+  parts: RouteContext,
   request: FastifyRequest,
   reply: FastifyReply,
   id: SandboxId,
-  inside: Awake,
+  inside: SandboxConnection,
   wanted: ExecRequest,
 ): Promise<FastifyReply> {
   const { clock } = parts;
   const began = clock.monotonic();
   const durationMs = () => Math.round(clock.monotonic() - began);
-  const events = runCommand(inside.agent, clock, commandOf(request, wanted), whileWanted(parts, request));
+  const events = runCommand(inside.agent, clock, commandOf(request, wanted), commandSignal(parts, request));
   // Before the head of the answer, so that a command that cannot start is an answer like any other.
-  const first = await request.bound.run(() => events.next());
+  const first = await request.deadline.run(() => events.next());
   const frames = async function* (): AsyncGenerator<Frame> {
-    const text = new TextPieces();
+    const text = new OutputDecoder();
     try {
       if (!first.done && first.value.is === 'start') {
         yield { event: 'start', data: { pid: first.value.pid, autoResumed: inside.autoResumed } };
       }
       for await (const event of events) {
         if (event.is === 'stdout' || event.is === 'stderr') {
-          const data = text.piece(event.is, event.bytes);
+          const data = text.decode(event.is, event.bytes);
           if (data !== '') yield { event: event.is, data: { data } };
         }
         if (event.is !== 'end') continue;
         for (const channel of ['stdout', 'stderr'] as const) {
-          const data = text.rest(channel);
+          const data = text.flush(channel);
           if (data !== '') yield { event: channel, data: { data } };
         }
         yield {
@@ -187,7 +187,7 @@ async function stream(
     }
   };
   // Whether or not a byte was ever read of it: the command ends with its stream, and the sandbox is let go.
-  whenOver(reply, () => {
+  onResponseClosed(reply, () => {
     void events.return(undefined).finally(() => inside.release());
   });
   return sendEvents(parts, request, reply, frames(), { resumable: false });

@@ -13,11 +13,11 @@ import { z } from 'zod';
 import { FILE_HEADERS } from '../http/file-headers.ts';
 import { errors, json, sandboxParams } from '../http/route-schema.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
-import { whileMoving } from '../http/stall.ts';
-import { whenOver } from '../http/when-over.ts';
-import type { RouteParts } from '../parts.ts';
-import { fromAgent } from '../sandbox/agent-failure.ts';
-import { awakeFor, withAgent } from '../sandbox/awake.ts';
+import { withStallTimeout } from '../http/stall-timeout.ts';
+import { onResponseClosed } from '../http/on-response-closed.ts';
+import type { RouteContext } from '../route-context.ts';
+import { fromAgentError } from '../sandbox/agent-failure.ts';
+import { connectToSandbox, withAgent } from '../sandbox/sandbox-connection.ts';
 
 const filesQuery = z.strictObject({
   path: z.string().min(1).max(4_096).meta({ description: "Absolute, or relative to the sandbox's home." }),
@@ -37,7 +37,7 @@ const failures = errors(
 );
 const bytes = { 'application/octet-stream': { schema: z.string().meta({ format: 'binary' }) } };
 
-export function fileRoutes(app: RoutesApp, parts: RouteParts): void {
+export function fileRoutes(app: RoutesApp, parts: RouteContext): void {
   const config = { bound: 'lifecycle' } as const;
   const tags = ['files'];
 
@@ -103,7 +103,7 @@ export function fileRoutes(app: RoutesApp, parts: RouteParts): void {
     async (request, reply) => {
       const { id } = request.params;
       const { path } = request.query;
-      await request.bound.run(() =>
+      await request.deadline.run(() =>
         parts.replays.once(request, `${id} ${path}`, async () => {
           await withAgent(parts, request, id, (agent, signal) =>
             agent.filesystem.remove({ path }, callFor(request.query, signal)),
@@ -121,28 +121,28 @@ function callFor({ user }: FilesQuery, signal: AbortSignal) {
 }
 
 async function read(
-  parts: RouteParts,
+  parts: RouteContext,
   request: FastifyRequest,
   reply: FastifyReply,
   id: SandboxId,
   query: FilesQuery,
 ) {
   const { clock, settings } = parts;
-  const inside = await awakeFor(parts, request, id);
+  const inside = await connectToSandbox(parts, request, id);
   try {
-    const found = await request.bound.run((signal) => open(inside.agent, query, signal));
+    const found = await request.deadline.run((signal) => open(inside.agent, query, signal));
     if (found.file === undefined) {
       inside.release();
       return found.listing;
     }
-    request.bound.release();
-    whenOver(reply, () => inside.release());
+    request.deadline.release();
+    onResponseClosed(reply, () => inside.release());
     const length = found.file.headers['content-length'];
     if (length !== undefined) reply.header('content-length', length);
-    return reply.headers(FILE_HEADERS).send(whileMoving(found.file, clock, settings.stallMs));
+    return reply.headers(FILE_HEADERS).send(withStallTimeout(found.file, clock, settings.stallMs));
   } catch (thrown) {
     inside.release();
-    throw fromAgent(thrown, id);
+    throw fromAgentError(thrown, id);
   }
 }
 
@@ -156,19 +156,19 @@ async function open(agent: AgentClient, query: FilesQuery, signal: AbortSignal) 
   return { listing: { path: entry.path, entries: entries.map(viewEntry) } };
 }
 
-async function write(parts: RouteParts, request: FastifyRequest, id: SandboxId, query: FilesQuery) {
+async function write(parts: RouteContext, request: FastifyRequest, id: SandboxId, query: FilesQuery) {
   const { clock, settings } = parts;
   const { path, user } = query;
-  const inside = await awakeFor(parts, request, id);
-  request.bound.release();
-  const { signal } = request.bound;
+  const inside = await connectToSandbox(parts, request, id);
+  request.deadline.release();
+  const { signal } = request.deadline;
   try {
-    return await inside.agent.files.write(path, whileMoving(request.raw, clock, settings.stallMs), {
+    return await inside.agent.files.write(path, withStallTimeout(request.raw, clock, settings.stallMs), {
       user,
       signal,
     });
   } catch (thrown) {
-    throw fromAgent(thrown, id);
+    throw fromAgentError(thrown, id);
   } finally {
     inside.release();
   }

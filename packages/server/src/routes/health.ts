@@ -3,10 +3,10 @@ import { totalsOfOrgs } from '@torpor/engine';
 import { DISK_LEVELS, healthSchema } from '@torpor/protocol';
 import { z } from 'zod';
 import { requireOperator } from '../http/org-id.ts';
-import { RequestBound } from '../http/request-bound.ts';
+import { RequestDeadline } from '../http/request-deadline.ts';
 import { errors, json } from '../http/route-schema.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
-import type { RouteParts } from '../parts.ts';
+import type { RouteContext } from '../route-context.ts';
 
 /** A probe waits less long than people do. */
 const PROBE_MS = 1_000;
@@ -14,7 +14,7 @@ const PROBE_MS = 1_000;
 /** So many organisations have figures of their own in the metrics. */
 const ORGS_APART = 100;
 
-export function healthRoutes(app: RoutesApp, parts: RouteParts): void {
+export function healthRoutes(app: RoutesApp, parts: RouteContext): void {
   const { engine, db, clock, metrics, version } = parts;
   const began = clock.monotonic();
   const tags = ['server'];
@@ -77,7 +77,7 @@ export function healthRoutes(app: RoutesApp, parts: RouteParts): void {
       if (request.identity) requireOperator(request.identity);
       await countCheckpoints(parts);
       measureDisk(parts);
-      const text = await request.bound.run(() => metrics.registry.metrics());
+      const text = await request.deadline.run(() => metrics.registry.metrics());
       return reply.header('content-type', metrics.registry.contentType).send(text);
     },
   );
@@ -88,13 +88,13 @@ export function healthRoutes(app: RoutesApp, parts: RouteParts): void {
 }
 
 /** A database that does not answer leaves the figures of the last time. */
-async function countCheckpoints({ engine, clock, metrics }: RouteParts): Promise<void> {
+async function countCheckpoints({ engine, clock, metrics }: RouteContext): Promise<void> {
   const counts = await probing(clock, () => engine.checkpointHealthCounts()).catch(() => undefined);
   for (const [health, count] of Object.entries(counts ?? {}))
     metrics.checkpointsUnhealthy.set({ health }, count);
 }
 
-function measureDisk({ engine, metrics }: RouteParts): void {
+function measureDisk({ engine, metrics }: RouteContext): void {
   const disk = engine.disk();
   if (disk === undefined) return;
   metrics.diskFree.set(disk.freeBytes);
@@ -103,7 +103,7 @@ function measureDisk({ engine, metrics }: RouteParts): void {
   for (const level of DISK_LEVELS) metrics.diskLevel.set({ level }, level === disk.level ? 1 : 0);
 }
 
-async function probing<T>(clock: RouteParts['clock'], work: () => Promise<T>): Promise<T> {
-  const probe = new RequestBound(clock, PROBE_MS, 0);
+async function probing<T>(clock: RouteContext['clock'], work: () => Promise<T>): Promise<T> {
+  const probe = new RequestDeadline(clock, PROBE_MS, 0);
   return probe.run(work).finally(() => probe.release());
 }

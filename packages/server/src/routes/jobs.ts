@@ -16,10 +16,10 @@ import {
 } from '@torpor/protocol';
 import type { FastifyRequest } from 'fastify';
 import { z } from 'zod';
-import { ownerOf } from '../builds/face.ts';
+import { ownerOf } from '../builds/route-schema.ts';
 import { errors, json, limitQuery, sandboxParams } from '../http/route-schema.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
-import type { RouteParts } from '../parts.ts';
+import type { RouteContext } from '../route-context.ts';
 import { endJob } from '../sandbox/end-job.ts';
 
 const tags = ['jobs'];
@@ -31,7 +31,7 @@ const statesQuery = z
   .transform((text) => text.split(',') as JobState[])
   .meta({ description: 'Several are separated by commas.' });
 
-export function jobRoutes(app: RoutesApp, parts: RouteParts): void {
+export function jobRoutes(app: RoutesApp, parts: RouteContext): void {
   const { engine } = parts;
 
   app.get(
@@ -54,9 +54,9 @@ export function jobRoutes(app: RoutesApp, parts: RouteParts): void {
     async (request) => {
       const { id } = request.params;
       const { limit, cursor, state = [] } = request.query;
-      request.facts.sandboxId = id;
+      request.logFields.sandboxId = id;
       const { org } = request.identity;
-      const page = await request.bound.run(() => engine.jobs(org, id, state, cursor, limit));
+      const page = await request.deadline.run(() => engine.jobs(org, id, state, cursor, limit));
       return { ...page, items: page.items.map(viewJob) };
     },
   );
@@ -75,7 +75,7 @@ export function jobRoutes(app: RoutesApp, parts: RouteParts): void {
         response: { 200: json('As it is.', anyJobSchema), ...errors('not_found') },
       },
     },
-    (request) => request.bound.run(() => anyJob(parts, request, request.params.id)),
+    (request) => request.deadline.run(() => anyJob(parts, request, request.params.id)),
   );
 
   app.delete(
@@ -126,7 +126,7 @@ export function jobRoutes(app: RoutesApp, parts: RouteParts): void {
   );
 }
 
-async function anyJob(parts: RouteParts, request: FastifyRequest, id: JobId): Promise<AnyJobView> {
+async function anyJob(parts: RouteContext, request: FastifyRequest, id: JobId): Promise<AnyJobView> {
   const { engine, builds } = parts;
   try {
     return viewJob(await engine.job(request.identity.org, id));
@@ -143,7 +143,7 @@ async function anyJob(parts: RouteParts, request: FastifyRequest, id: JobId): Pr
   };
 }
 
-async function refuseBuild(parts: RouteParts, request: FastifyRequest, id: JobId): Promise<void> {
+async function refuseBuild(parts: RouteContext, request: FastifyRequest, id: JobId): Promise<void> {
   const job = await anyJob(parts, request, id);
   if (job.kind !== 'build') return;
   throw new TorporError('conflict', `Job ${id} is a build, which is not ended here.`, {

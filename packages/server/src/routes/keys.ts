@@ -14,9 +14,9 @@ import { errors, json, pageQuery } from '../http/route-schema.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
 import { createKey, pageOfKeys, revokeKey } from '../keys/manage.ts';
 import { requireOrgExists } from '../orgs/manage.ts';
-import type { RouteParts } from '../parts.ts';
+import type { RouteContext } from '../route-context.ts';
 
-export function keyRoutes(app: RoutesApp, parts: RouteParts): void {
+export function keyRoutes(app: RoutesApp, parts: RouteContext): void {
   const { replays } = parts;
   const tags = ['keys'];
 
@@ -35,7 +35,7 @@ export function keyRoutes(app: RoutesApp, parts: RouteParts): void {
     async (request) => {
       const org = managedBy(request);
       const { limit, cursor = '' } = request.query;
-      return request.bound.run(async () => {
+      return request.deadline.run(async () => {
         await requireOrgExists(parts, org);
         return pageOfKeys(parts, org, cursor, limit);
       });
@@ -63,7 +63,7 @@ export function keyRoutes(app: RoutesApp, parts: RouteParts): void {
     async (request, reply) => {
       const org = managedBy(request);
       if (request.body.operator === true) requireOperator(request.identity);
-      const made = await request.bound.run(() =>
+      const made = await request.deadline.run(() =>
         replays.once(request, org, async () => {
           const body = await createKey(parts, org, request.body);
           return { body, again: shownOnce(body.id) };
@@ -91,7 +91,7 @@ export function keyRoutes(app: RoutesApp, parts: RouteParts): void {
     async (request) => {
       const org = managedBy(request);
       const { id } = request.params;
-      return request.bound.run(() =>
+      return request.deadline.run(() =>
         replays.once(request, `${org} ${id}`, async () => ({
           body: await revokeKey(parts, org, id, request.identity.operator),
         })),

@@ -13,7 +13,7 @@ import {
 import { lifecycle } from '../http/lifecycle.ts';
 import { errors, json, sandboxParams } from '../http/route-schema.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
-import type { RouteParts } from '../parts.ts';
+import type { RouteContext } from '../route-context.ts';
 import { withUrls } from './sandbox-urls.ts';
 
 const common = ['not_found', 'transitioning', 'conflict', 'killed', 'lost', 'idempotency_mismatch'] as const;
@@ -29,7 +29,7 @@ const starting = [
   'capacity',
 ] as const;
 
-export function lifecycleRoutes(app: RoutesApp, parts: RouteParts): void {
+export function lifecycleRoutes(app: RoutesApp, parts: RouteContext): void {
   const { engine } = parts;
   const config = { bound: 'lifecycle' } as const;
   const tags = ['lifecycle'];
@@ -52,7 +52,7 @@ export function lifecycleRoutes(app: RoutesApp, parts: RouteParts): void {
     async (request) => {
       const { id } = request.params;
       const reply = await lifecycle(parts, request, id, (caller) => engine.pause(caller, id, request.body));
-      if (reply.operation !== null) request.facts.operationId ??= reply.operation.id;
+      if (reply.operation !== null) request.logFields.operationId ??= reply.operation.id;
       return { ...reply, sandbox: withUrls(parts, reply.sandbox) };
     },
   );

@@ -3,9 +3,9 @@ import { idSchema, operationViewSchema, pageSchema } from '@torpor/protocol';
 import { z } from 'zod';
 import { errors, json, limitQuery, operationParams, sandboxIdParam } from '../http/route-schema.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
-import type { RouteParts } from '../parts.ts';
+import type { RouteContext } from '../route-context.ts';
 
-export function operationRoutes(app: RoutesApp, { engine }: RouteParts): void {
+export function operationRoutes(app: RoutesApp, { engine }: RouteContext): void {
   const tags = ['operations'];
 
   app.get(
@@ -25,7 +25,7 @@ export function operationRoutes(app: RoutesApp, { engine }: RouteParts): void {
     },
     async (request) => {
       const { limit, cursor, sandboxId } = request.query;
-      return request.bound.run(() => engine.operations(request.identity.org, sandboxId, cursor, limit));
+      return request.deadline.run(() => engine.operations(request.identity.org, sandboxId, cursor, limit));
     },
   );
 
@@ -41,8 +41,8 @@ export function operationRoutes(app: RoutesApp, { engine }: RouteParts): void {
       },
     },
     async (request) => {
-      request.facts.operationId = request.params.id;
-      return request.bound.run(() => engine.operation(request.identity.org, request.params.id));
+      request.logFields.operationId = request.params.id;
+      return request.deadline.run(() => engine.operation(request.identity.org, request.params.id));
     },
   );
 }

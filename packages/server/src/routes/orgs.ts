@@ -12,12 +12,12 @@ import { requireOperator, requireOrg } from '../http/org-id.ts';
 import { errors, json, limitQuery } from '../http/route-schema.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
 import { changeOrg, createOrg, deleteOrg, getOrg, pageOfOrgs } from '../orgs/manage.ts';
-import type { RouteParts } from '../parts.ts';
+import type { RouteContext } from '../route-context.ts';
 
 const params = z.object({ id: orgIdSchema });
 const config = { orgId: 'operator' } as const;
 
-export function orgRoutes(app: RoutesApp, parts: RouteParts): void {
+export function orgRoutes(app: RoutesApp, parts: RouteContext): void {
   const { replays } = parts;
   const tags = ['organisations'];
 
@@ -33,7 +33,7 @@ export function orgRoutes(app: RoutesApp, parts: RouteParts): void {
         response: { 200: json('One page, in the order of ids.', pageSchema(orgViewSchema)), ...errors() },
       },
     },
-    async ({ identity, query, bound }) => {
+    async ({ identity, query, deadline: bound }) => {
       const { limit, cursor = '' } = query;
       if (identity.operator) return bound.run(() => pageOfOrgs(parts, cursor, limit));
       const { used: _, ...own } = await bound.run(() => getOrg(parts, identity.org));
@@ -58,7 +58,7 @@ export function orgRoutes(app: RoutesApp, parts: RouteParts): void {
     },
     async (request, reply) => {
       requireOperator(request.identity);
-      const made = await request.bound.run(() =>
+      const made = await request.deadline.run(() =>
         replays.once(request, '', async () => ({ body: await createOrg(parts, request.body) })),
       );
       return reply.code(201).send(made);
@@ -77,7 +77,7 @@ export function orgRoutes(app: RoutesApp, parts: RouteParts): void {
         response: { 200: json('As it is.', orgDetailsSchema), ...errors('forbidden', 'not_found') },
       },
     },
-    async ({ identity, params: { id }, bound }) => {
+    async ({ identity, params: { id }, deadline: bound }) => {
       const org = requireOrg(identity, id);
       return bound.run(() => getOrg(parts, org));
     },
@@ -102,7 +102,7 @@ export function orgRoutes(app: RoutesApp, parts: RouteParts): void {
     },
     async (request) => {
       requireOperator(request.identity);
-      return request.bound.run(() => changeOrg(parts, request.params.id, request.body));
+      return request.deadline.run(() => changeOrg(parts, request.params.id, request.body));
     },
   );
 
@@ -127,7 +127,7 @@ export function orgRoutes(app: RoutesApp, parts: RouteParts): void {
     async (request) => {
       requireOperator(request.identity);
       const { id } = request.params;
-      return request.bound.run(() =>
+      return request.deadline.run(() =>
         replays.once(request, id, async () => ({ body: await deleteOrg(parts, id) })),
       );
     },

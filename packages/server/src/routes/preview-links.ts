@@ -8,9 +8,9 @@ import {
 } from '@torpor/protocol';
 import { errors, json, sandboxParams } from '../http/route-schema.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
-import type { RouteParts } from '../parts.ts';
+import type { RouteContext } from '../route-context.ts';
 
-export function previewLinkRoutes(app: RoutesApp, { engine, gateway }: RouteParts): void {
+export function previewLinkRoutes(app: RoutesApp, { engine, gateway }: RouteContext): void {
   app.post(
     '/v1/sandboxes/:id/preview-links',
     {
@@ -32,10 +32,10 @@ export function previewLinkRoutes(app: RoutesApp, { engine, gateway }: RoutePart
     async (request, reply) => {
       const { id } = request.params;
       const { port, expiresInSeconds } = request.body;
-      request.facts.sandboxId = id;
+      request.logFields.sandboxId = id;
       if (gateway === undefined)
         throw new TorporError('capability_unsupported', 'There are no previews here.');
-      const sandbox = await request.bound.run(() => engine.get(request.identity.org, id));
+      const sandbox = await request.deadline.run(() => engine.get(request.identity.org, id));
       if (sandbox.state === 'killed')
         throw new TorporError('killed', 'The sandbox was killed.', { sandboxId: id });
       const address = gateway.urlOf(id, port);

@@ -2,10 +2,10 @@
 import { pageSchema, processViewSchema } from '@torpor/protocol';
 import { errors, json, sandboxParams } from '../http/route-schema.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
-import type { RouteParts } from '../parts.ts';
+import type { RouteContext } from '../route-context.ts';
 import { processesOf } from '../sandbox/processes.ts';
 
-export function processRoutes(app: RoutesApp, parts: RouteParts): void {
+export function processRoutes(app: RoutesApp, parts: RouteContext): void {
   app.get(
     '/v1/sandboxes/:id/processes',
     {
@@ -25,8 +25,8 @@ export function processRoutes(app: RoutesApp, parts: RouteParts): void {
     },
     async (request) => {
       const { id } = request.params;
-      request.facts.sandboxId = id;
-      const items = await request.bound.run((signal) => processesOf(parts, request.identity.org, id, signal));
+      request.logFields.sandboxId = id;
+      const items = await request.deadline.run((signal) => processesOf(parts, request.identity.org, id, signal));
       return { items, nextCursor: null };
     },
   );

@@ -2,11 +2,11 @@
 import { driveViewSchema, pageSchema, sandboxHealthSchema } from '@torpor/protocol';
 import { errors, json, sandboxParams } from '../http/route-schema.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
-import type { RouteParts } from '../parts.ts';
+import type { RouteContext } from '../route-context.ts';
 import { drivesOf } from '../sandbox/drives.ts';
 import { healthOf } from '../sandbox/health.ts';
 
-export function sandboxHealthRoutes(app: RoutesApp, parts: RouteParts): void {
+export function sandboxHealthRoutes(app: RoutesApp, parts: RouteContext): void {
   app.get(
     '/v1/sandboxes/:id/health',
     {
@@ -23,8 +23,8 @@ export function sandboxHealthRoutes(app: RoutesApp, parts: RouteParts): void {
     },
     async (request) => {
       const { id } = request.params;
-      request.facts.sandboxId = id;
-      return request.bound.run(() => healthOf(parts, request.identity.org, id));
+      request.logFields.sandboxId = id;
+      return request.deadline.run(() => healthOf(parts, request.identity.org, id));
     },
   );
 
@@ -47,8 +47,8 @@ export function sandboxHealthRoutes(app: RoutesApp, parts: RouteParts): void {
     },
     async (request) => {
       const { id } = request.params;
-      request.facts.sandboxId = id;
-      const items = await request.bound.run((signal) => drivesOf(parts, request.identity.org, id, signal));
+      request.logFields.sandboxId = id;
+      const items = await request.deadline.run((signal) => drivesOf(parts, request.identity.org, id, signal));
       return { items, nextCursor: null };
     },
   );

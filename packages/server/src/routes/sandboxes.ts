@@ -17,7 +17,7 @@ import { z } from 'zod';
 import { lifecycle } from '../http/lifecycle.ts';
 import { errors, json, pageQuery, sandboxParams } from '../http/route-schema.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
-import type { RouteParts } from '../parts.ts';
+import type { RouteContext } from '../route-context.ts';
 import { withUrls } from './sandbox-urls.ts';
 
 const oneState = SANDBOX_STATES.join('|');
@@ -52,12 +52,12 @@ function metadataOf(query: Readonly<Record<string, unknown>>): Record<string, st
   return Object.fromEntries(wanted.map(([name, value]) => [name.slice(METADATA.length), String(value)]));
 }
 
-export function sandboxRoutes(app: RoutesApp, parts: RouteParts): void {
+export function sandboxRoutes(app: RoutesApp, parts: RouteContext): void {
   const { engine, replays } = parts;
   /** One write to a sandbox, repeated under its idempotency key. */
   const once = (request: FastifyRequest, id: SandboxId, write: (org: string) => Promise<SandboxView>) => {
-    request.facts.sandboxId = id;
-    return request.bound.run(() =>
+    request.logFields.sandboxId = id;
+    return request.deadline.run(() =>
       replays.once(request, id, async () => ({ body: withUrls(parts, await write(request.identity.org)) })),
     );
   };
@@ -91,7 +91,7 @@ export function sandboxRoutes(app: RoutesApp, parts: RouteParts): void {
       const sandbox = await lifecycle(parts, request, undefined, (caller) =>
         engine.create(caller, request.body),
       );
-      request.facts.sandboxId = sandbox.id;
+      request.logFields.sandboxId = sandbox.id;
       return reply.code(201).send(withUrls(parts, sandbox));
     },
   );
@@ -118,7 +118,7 @@ export function sandboxRoutes(app: RoutesApp, parts: RouteParts): void {
         name,
         ...(state === undefined ? {} : { states: state }),
       };
-      return request.bound.run(() => engine.list(filter, cursor, limit));
+      return request.deadline.run(() => engine.list(filter, cursor, limit));
     },
   );
 
@@ -135,9 +135,9 @@ export function sandboxRoutes(app: RoutesApp, parts: RouteParts): void {
     },
     async (request) => {
       const { id } = request.params;
-      request.facts.sandboxId = id;
+      request.logFields.sandboxId = id;
       const { org } = request.identity;
-      return request.bound.run(async () => withUrls(parts, await engine.get(org, id)));
+      return request.deadline.run(async () => withUrls(parts, await engine.get(org, id)));
     },
   );
 
@@ -238,8 +238,8 @@ export function sandboxRoutes(app: RoutesApp, parts: RouteParts): void {
     async (request) => {
       const { id } = request.params;
       const { org } = request.identity;
-      request.facts.sandboxId = id;
-      return request.bound.run(() =>
+      request.logFields.sandboxId = id;
+      return request.deadline.run(() =>
         replays.once(request, id, async () => {
           const sandbox = await engine.setNetwork(org, id, request.body);
           return { body: withUrls(parts, sandbox) };

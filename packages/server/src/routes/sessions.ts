@@ -15,7 +15,7 @@ import { callerOf } from '../http/caller.ts';
 import { requireService } from '../http/require-service.ts';
 import { errors, json, numberedPageQuery, pageQuery } from '../http/route-schema.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
-import type { RouteParts } from '../parts.ts';
+import type { RouteContext } from '../route-context.ts';
 
 export const sessionParams = z.object({ id: idSchema('ses') });
 
@@ -37,7 +37,7 @@ const listQuery = z.strictObject({
   ended: z.enum(['true', 'false']).optional(),
 });
 
-export function sessionRoutes(app: RoutesApp, parts: RouteParts): void {
+export function sessionRoutes(app: RoutesApp, parts: RouteContext): void {
   const { sessions, replays } = parts;
   const tags = ['sessions'];
 
@@ -60,7 +60,7 @@ export function sessionRoutes(app: RoutesApp, parts: RouteParts): void {
     async (request) => {
       const { key, spawn, ...spec } = request.body;
       const { org } = request.identity;
-      return request.bound.run((signal) =>
+      return request.deadline.run((signal) =>
         replays.once(
           request,
           '',
@@ -91,7 +91,7 @@ export function sessionRoutes(app: RoutesApp, parts: RouteParts): void {
     async (request) => {
       const { limit, cursor = '', key, ended } = request.query;
       const filter = { org: request.identity.org, key, ended: ended === 'true' };
-      return request.bound.run(() => sessions.list(filter, cursor, limit));
+      return request.deadline.run(() => sessions.list(filter, cursor, limit));
     },
   );
 
@@ -106,7 +106,7 @@ export function sessionRoutes(app: RoutesApp, parts: RouteParts): void {
         response: { 200: json('The session.', sessionViewSchema), ...errors('not_found') },
       },
     },
-    async (request) => request.bound.run(() => sessions.get(request.identity.org, request.params.id)),
+    async (request) => request.deadline.run(() => sessions.get(request.identity.org, request.params.id)),
   );
 
   app.get(
@@ -129,7 +129,7 @@ export function sessionRoutes(app: RoutesApp, parts: RouteParts): void {
     },
     async (request) => {
       const { limit, cursor = 0 } = request.query;
-      return request.bound.run(() => sessions.wakes(request.identity.org, request.params.id, cursor, limit));
+      return request.deadline.run(() => sessions.wakes(request.identity.org, request.params.id, cursor, limit));
     },
   );
 
@@ -152,7 +152,7 @@ export function sessionRoutes(app: RoutesApp, parts: RouteParts): void {
     },
     async (request) => {
       const { id } = request.params;
-      return request.bound.run((signal) =>
+      return request.deadline.run((signal) =>
         replays.once(request, id, async () => ({
           body: await sessions.rebind(callerOf(request, signal), id, request.body),
         })),
@@ -178,7 +178,7 @@ export function sessionRoutes(app: RoutesApp, parts: RouteParts): void {
     async (request) => {
       const { id } = request.params;
       const { org } = request.identity;
-      return request.bound.run(() =>
+      return request.deadline.run(() =>
         replays.once(request, id, async () => ({ body: await sessions.end(org, id) })),
       );
     },
@@ -197,7 +197,7 @@ export function sessionRoutes(app: RoutesApp, parts: RouteParts): void {
     },
     async (request) => {
       requireService(request);
-      return request.bound.run(() => sessions.healing());
+      return request.deadline.run(() => sessions.healing());
     },
   );
 }

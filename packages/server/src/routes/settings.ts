@@ -2,11 +2,11 @@
 import { pageSchema, settingViewSchema } from '@torpor/protocol';
 import { z } from 'zod';
 import { requireService } from '../http/require-service.ts';
-import { errors, json, wholeQuery } from '../http/route-schema.ts';
+import { errors, json, unpagedQuery } from '../http/route-schema.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
-import type { RouteParts } from '../parts.ts';
+import type { RouteContext } from '../route-context.ts';
 
-export function settingRoutes(app: RoutesApp, { settingsList }: RouteParts): void {
+export function settingRoutes(app: RoutesApp, { settingsList }: RouteContext): void {
   app.get(
     '/v1/admin/settings',
     {
@@ -15,7 +15,7 @@ export function settingRoutes(app: RoutesApp, { settingsList }: RouteParts): voi
         summary: 'The settings that the server runs with',
         description: 'For service keys. `source` says where each value came from.',
         tags: ['server'],
-        querystring: z.strictObject(wholeQuery),
+        querystring: z.strictObject(unpagedQuery),
         response: { 200: json('All of them.', pageSchema(settingViewSchema)), ...errors('forbidden') },
       },
     },

@@ -15,12 +15,12 @@ import { z } from 'zod';
 import { idempotencyKeyOf } from '../http/caller.ts';
 import { HttpRefusal } from '../http/error-answer.ts';
 import { parseJson } from '../http/json-body.ts';
-import { RequestBound } from '../http/request-bound.ts';
-import { errors, json, wholeQuery } from '../http/route-schema.ts';
+import { RequestDeadline } from '../http/request-deadline.ts';
+import { errors, json, unpagedQuery } from '../http/route-schema.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
-import { whileMoving } from '../http/stall.ts';
-import { whenOver } from '../http/when-over.ts';
-import type { RouteParts } from '../parts.ts';
+import { withStallTimeout } from '../http/stall-timeout.ts';
+import { onResponseClosed } from '../http/on-response-closed.ts';
+import type { RouteContext } from '../route-context.ts';
 
 /** Packed with gzip or zstd as well: the bytes say which. */
 export const TAR = 'application/x-tar';
@@ -52,7 +52,7 @@ function readDefinition(text: string, context: z.core.$RefinementCtx): TemplateD
   }
 }
 
-export function templateRoutes(app: RoutesApp, parts: RouteParts): void {
+export function templateRoutes(app: RoutesApp, parts: RouteContext): void {
   const { engine, replays } = parts;
   const tags = ['catalogue'];
 
@@ -63,12 +63,12 @@ export function templateRoutes(app: RoutesApp, parts: RouteParts): void {
         operationId: 'listTemplates',
         summary: 'Templates to create sandboxes from',
         tags,
-        querystring: z.strictObject(wholeQuery),
+        querystring: z.strictObject(unpagedQuery),
         response: { 200: json('All of them.', pageSchema(templateViewSchema)), ...errors() },
       },
     },
     async (request) => {
-      const items = await request.bound.run(() => engine.templates(request.identity.org));
+      const items = await request.deadline.run(() => engine.templates(request.identity.org));
       return { items, nextCursor: null };
     },
   );
@@ -84,7 +84,7 @@ export function templateRoutes(app: RoutesApp, parts: RouteParts): void {
         response: { 200: json('As it is.', templateViewSchema), ...errors('not_found') },
       },
     },
-    async (request) => request.bound.run(() => engine.template(request.identity.org, request.params.name)),
+    async (request) => request.deadline.run(() => engine.template(request.identity.org, request.params.name)),
   );
 
   app.delete(
@@ -104,7 +104,7 @@ export function templateRoutes(app: RoutesApp, parts: RouteParts): void {
     },
     async (request, reply) => {
       const { name } = request.params;
-      await request.bound.run(() =>
+      await request.deadline.run(() =>
         replays.once(request, name, async () => {
           await engine.deleteTemplate(request.identity.org, name);
           return { body: null };
@@ -124,7 +124,7 @@ export function templateRoutes(app: RoutesApp, parts: RouteParts): void {
   });
 }
 
-function createRoute(app: RoutesApp, parts: RouteParts): void {
+function createRoute(app: RoutesApp, parts: RouteContext): void {
   app.post(
     '/v1/templates',
     {
@@ -167,7 +167,7 @@ function createRoute(app: RoutesApp, parts: RouteParts): void {
 
 type Created = FastifyRequest<{ Querystring: unknown; Body: unknown }>;
 
-async function fromCheckpoint({ engine, replays }: RouteParts, request: Created): Promise<TemplateView> {
+async function fromCheckpoint({ engine, replays }: RouteContext, request: Created): Promise<TemplateView> {
   if (Object.keys(request.query as ArchiveQuery).length > 0) {
     throw new TorporError(
       'invalid_request',
@@ -175,14 +175,14 @@ async function fromCheckpoint({ engine, replays }: RouteParts, request: Created)
     );
   }
   const wanted = request.body as z.infer<typeof createTemplateRequestSchema>;
-  return request.bound.run(() =>
+  return request.deadline.run(() =>
     replays.once(request, '', async () => ({
       body: await engine.nameTemplate(request.identity.org, wanted),
     })),
   );
 }
 
-async function fromArchive(parts: RouteParts, request: Created, reply: FastifyReply): Promise<TemplateView> {
+async function fromArchive(parts: RouteContext, request: Created, reply: FastifyReply): Promise<TemplateView> {
   const { engine, replays, clock, settings } = parts;
   const { name, runtime, definition = {} } = request.query as ArchiveQuery;
   if (name === undefined)
@@ -191,8 +191,8 @@ async function fromArchive(parts: RouteParts, request: Created, reply: FastifyRe
   const upload = await receive(parts, request, { name, runtime });
   // The same request is the same archive with the same words.
   request.body = { name, runtime, definition, sha256: upload.sha256 };
-  const patience = new RequestBound(clock, settings.lifecycleMs, settings.graceMs);
-  whenOver(reply, () => patience.end(new TorporError('timeout', 'The caller went away.')));
+  const patience = new RequestDeadline(clock, settings.lifecycleMs, settings.graceMs);
+  onResponseClosed(reply, () => patience.end(new TorporError('timeout', 'The caller went away.')));
   const archive = upload.path;
   let isUsed = false;
   const work = (signal: AbortSignal) => {
@@ -204,7 +204,7 @@ async function fromArchive(parts: RouteParts, request: Created, reply: FastifyRe
       .finally(() => upload.remove());
   };
   try {
-    return await patience.run(work, async () => stillPrepared(name));
+    return await patience.run(work, async () => stillPreparing(name));
   } finally {
     patience.release();
     // The caller went away before anybody looked at it.
@@ -214,7 +214,7 @@ async function fromArchive(parts: RouteParts, request: Created, reply: FastifyRe
 
 /** Refused before it is sent, if it can be: a repeated request may well find its own name taken. */
 async function receive(
-  { engine, uploads, clock, settings }: RouteParts,
+  { engine, uploads, clock, settings }: RouteContext,
   request: Created,
   wanted: { readonly name: string; readonly runtime: string | undefined },
 ) {
@@ -227,14 +227,14 @@ async function receive(
     );
   if (Number(request.headers['content-length'] ?? 0) > bytes) throw tooLarge();
   if (idempotencyKeyOf(request) === undefined) {
-    await request.bound.run(() => engine.refuseTemplate(request.identity.org, wanted));
+    await request.deadline.run(() => engine.refuseTemplate(request.identity.org, wanted));
   }
-  request.bound.release();
-  const source = whileMoving(request.raw, clock, settings.stallMs);
-  return uploads.receive(source, { bytes, tooLarge }, request.bound.signal);
+  request.deadline.release();
+  const source = withStallTimeout(request.raw, clock, settings.stallMs);
+  return uploads.receive(source, { bytes, tooLarge }, request.deadline.signal);
 }
 
-function stillPrepared(name: string): TorporError {
+function stillPreparing(name: string): TorporError {
   return new TorporError('timeout', `The template "${name}" is still being prepared.`, {
     hint: 'GET /v1/templates/{name} says how far it has come. Wait until it is ready.',
   });

@@ -14,7 +14,7 @@ import { callerOf } from '../http/caller.ts';
 import { errors, numberedPageQuery, numberText } from '../http/route-schema.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
 import { type Frame, sendEvents, wantsEvents } from '../http/sse.ts';
-import type { RouteParts } from '../parts.ts';
+import type { RouteContext } from '../route-context.ts';
 import { sessionParams } from './sessions.ts';
 
 const turnParams = sessionParams.extend({ turn: idSchema('turn') });
@@ -27,7 +27,7 @@ const reply = (description: string) => ({
   content: { 'application/json': { schema: turnReplySchema }, 'text/event-stream': { schema: z.string() } },
 });
 
-export function turnRoutes(app: RoutesApp, parts: RouteParts): void {
+export function turnRoutes(app: RoutesApp, parts: RouteContext): void {
   const { sessions } = parts;
   const tags = ['sessions'];
 
@@ -53,12 +53,12 @@ export function turnRoutes(app: RoutesApp, parts: RouteParts): void {
       const { id } = request.params;
       const { org } = request.identity;
       if (wantsEvents(request)) parts.streamLimit.take(request, response);
-      const turn = await request.bound.run((signal) =>
+      const turn = await request.deadline.run((signal) =>
         sessions.send(callerOf(request, signal), id, request.body.input),
       );
       response.code(201);
       if (wantsEvents(request)) return stream(parts, request, response, id, turn.id, -1);
-      return request.bound.run(() => sessions.turn(org, id, turn.id));
+      return request.deadline.run(() => sessions.turn(org, id, turn.id));
     },
   );
 
@@ -82,7 +82,7 @@ export function turnRoutes(app: RoutesApp, parts: RouteParts): void {
     },
     async (request) => {
       const { limit, cursor = 0 } = request.query;
-      return request.bound.run(() => sessions.turns(request.identity.org, request.params.id, cursor, limit));
+      return request.deadline.run(() => sessions.turns(request.identity.org, request.params.id, cursor, limit));
     },
   );
 
@@ -100,7 +100,7 @@ export function turnRoutes(app: RoutesApp, parts: RouteParts): void {
     },
     async (request, response) => {
       const { id, turn } = request.params;
-      const known = await request.bound.run(() => sessions.turn(request.identity.org, id, turn));
+      const known = await request.deadline.run(() => sessions.turn(request.identity.org, id, turn));
       if (!wantsEvents(request)) return known;
       return stream(parts, request, response, id, turn, afterOf(request));
     },
@@ -108,7 +108,7 @@ export function turnRoutes(app: RoutesApp, parts: RouteParts): void {
 }
 
 function stream(
-  parts: RouteParts,
+  parts: RouteContext,
   request: FastifyRequest,
   response: FastifyReply,
   id: SessionId,
@@ -117,7 +117,7 @@ function stream(
 ): FastifyReply {
   const { org } = request.identity;
   const frames = async function* (): AsyncGenerator<Frame> {
-    const signal = AbortSignal.any([request.bound.signal, parts.stopping]);
+    const signal = AbortSignal.any([request.deadline.signal, parts.stopping]);
     for await (const event of parts.sessions.follow(org, id, turn, after, signal)) {
       if ('turn' in event) yield { event: 'turn', data: event.turn };
       else {

@@ -5,7 +5,7 @@ import { z } from 'zod';
 import { errors, json } from '../http/route-schema.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
 import { requireOrgExists } from '../orgs/manage.ts';
-import type { RouteParts } from '../parts.ts';
+import type { RouteContext } from '../route-context.ts';
 
 /** Milliseconds since 1970, or a date as ISO 8601 writes it: `2026-01-31` or `2026-01-31T12:00:00Z`. */
 const momentSchema = z
@@ -19,7 +19,7 @@ const momentSchema = z
   })
   .meta({ description: 'Milliseconds since 1970, or ISO 8601.' });
 
-export function usageRoutes(app: RoutesApp, parts: RouteParts): void {
+export function usageRoutes(app: RoutesApp, parts: RouteContext): void {
   const { db, clock } = parts;
   app.get(
     '/v1/usage',
@@ -36,7 +36,7 @@ export function usageRoutes(app: RoutesApp, parts: RouteParts): void {
         response: { 200: json('The figures.', usageViewSchema), ...errors('forbidden', 'not_found') },
       },
     },
-    async ({ org, query, bound }) => {
+    async ({ org, query, deadline: bound }) => {
       const now = clock.now();
       const to = Math.min(query.to ?? now, now);
       const from = query.from ?? beginningOfMonth(to);

@@ -2,7 +2,7 @@
 import type { AgentAddress, ProcessEnd, Processes } from '@torpor/engine';
 import { type AgentClient, agentError } from '@torpor/envd';
 import { TorporError } from '@torpor/protocol';
-import { connect } from './awake.ts';
+import { connectToAgent } from './sandbox-connection.ts';
 import { commandOf } from './command.ts';
 import { endOf } from './command-end.ts';
 
@@ -48,7 +48,7 @@ export async function untilEnded(
 }
 
 async function withClient<T>(address: AgentAddress, work: (agent: AgentClient) => Promise<T>): Promise<T> {
-  const agent = connect(address);
+  const agent = connectToAgent(address);
   try {
     return await work(agent);
   } finally {

@@ -3,17 +3,17 @@ import type { TrackedJob } from '@torpor/engine';
 import type { BackgroundReply, ExecRequest, JobId, SandboxId } from '@torpor/protocol';
 import { TorporError } from '@torpor/protocol';
 import type { FastifyRequest } from 'fastify';
-import type { RouteParts } from '../parts.ts';
-import type { Awake } from './awake.ts';
-import { type Command, callOptions, feed, killSurely, startRequest } from './command.ts';
+import type { RouteContext } from '../route-context.ts';
+import type { SandboxConnection } from './sandbox-connection.ts';
+import { type Command, callOptions, writeStdin, killEvenWhileStarting, startRequest } from './command.ts';
 import { viewJobProcess } from './process-views.ts';
 
 /** Lets go of `inside` itself, once the command has its input. */
 export async function startInBackground(
-  parts: RouteParts,
+  parts: RouteContext,
   request: FastifyRequest,
   id: SandboxId,
-  inside: Awake,
+  inside: SandboxConnection,
   wanted: ExecRequest,
 ): Promise<BackgroundReply> {
   const { timeoutSeconds, ...rest } = wanted;
@@ -23,39 +23,39 @@ export async function startInBackground(
     ...(timeoutSeconds === undefined ? {} : { timeoutMs: timeoutSeconds * 1_000 }),
   };
   const job = await startAndTrack(parts, request, id, inside, command);
-  void feedAndRelease(parts, inside, command);
+  void writeStdinAndRelease(parts, inside, command);
   const process = viewJobProcess(job, inside.generation);
   return { jobId: job.id, process, autoResumed: inside.autoResumed };
 }
 
 /** What cannot be written down does not go on, because nobody would know of it. */
 async function startAndTrack(
-  { clock, engine }: RouteParts,
+  { clock, engine }: RouteContext,
   request: FastifyRequest,
   sandboxId: SandboxId,
-  inside: Awake,
+  inside: SandboxConnection,
   command: Command & { readonly tag: JobId },
 ): Promise<TrackedJob> {
   let started = false;
   try {
-    const pid = await request.bound.run(() => start(inside, command));
+    const pid = await request.deadline.run(() => start(inside, command));
     started = true;
     const { generation } = inside;
     const process = { id: command.tag, sandboxId, generation, pid, cwd: command.cwd ?? null };
-    return await request.bound.run(() =>
+    return await request.deadline.run(() =>
       engine.trackProcess(request.identity.org, { ...process, command: command.command }),
     );
   } catch (thrown) {
-    const mayRun = started || request.bound.signal.aborted;
-    if (mayRun) await killSurely(inside.agent, clock, command.tag, started);
+    const mayRun = started || request.deadline.signal.aborted;
+    if (mayRun) await killEvenWhileStarting(inside.agent, clock, command.tag, started);
     throw thrown;
   }
 }
 
 /** A process that does not read its input must not hold the sandbox awake for ever. */
-async function feedAndRelease(
-  { clock, settings }: RouteParts,
-  inside: Awake,
+async function writeStdinAndRelease(
+  { clock, settings }: RouteContext,
+  inside: SandboxConnection,
   command: Command,
 ): Promise<void> {
   const enough = new AbortController();
@@ -63,13 +63,13 @@ async function feedAndRelease(
     () => enough.abort(),
     () => {},
   );
-  await feed(inside.agent, command, enough.signal);
+  await writeStdin(inside.agent, command, enough.signal);
   enough.abort();
   inside.release();
 }
 
 /** Reads until it runs, then lets go of the stream: the agent does not end a process with its stream. */
-async function start({ agent }: Awake, command: Command): Promise<number> {
+async function start({ agent }: SandboxConnection, command: Command): Promise<number> {
   const stream = new AbortController();
   // The limit is the agent's to keep, because nobody here will be watching.
   const { timeoutMs: _, ...options } = callOptions(command, stream.signal);

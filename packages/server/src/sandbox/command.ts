@@ -85,7 +85,7 @@ export async function* runCommand(
       if (known === undefined) continue;
       if (known.is === 'start') {
         started = true;
-        void feed(agent, command, options.signal);
+        void writeStdin(agent, command, options.signal);
       }
       if (known.is === 'end') ended = true;
       if (known.is === 'end' && limit.passed) break;
@@ -98,7 +98,7 @@ export async function* runCommand(
   } finally {
     stopTimer.abort();
     if (!ended && (started || signal.aborted || limit.passed))
-      await killSurely(agent, clock, command.tag, started);
+      await killEvenWhileStarting(agent, clock, command.tag, started);
   }
 }
 
@@ -149,7 +149,7 @@ const STDIN_CHUNK_BYTES = 256 * 1024;
  * Beside the reading of output, because a command may want to be read before it reads on. Never fails: that a
  * command does not read its input, or has ended, is no failure of the command.
  */
-export async function feed(agent: AgentClient, { stdin, tag }: Command, signal: AbortSignal): Promise<void> {
+export async function writeStdin(agent: AgentClient, { stdin, tag }: Command, signal: AbortSignal): Promise<void> {
   if (stdin === undefined) return;
   const process = { selector: { case: 'tag' as const, value: tag } };
   const bytes = new TextEncoder().encode(stdin);
@@ -165,7 +165,7 @@ export async function feed(agent: AgentClient, { stdin, tag }: Command, signal: 
 }
 
 /** A start that nobody has heard of yet may still be on its way. */
-export async function killSurely(
+export async function killEvenWhileStarting(
   agent: AgentClient,
   clock: Clock,
   tag: string,

@@ -3,10 +3,10 @@ import type { Clock, TrackedJob } from '@torpor/engine';
 import { type AgentClient, agentError, Signal } from '@torpor/envd';
 import { hasJobEnded, type JobId, TorporError } from '@torpor/protocol';
 import type { FastifyRequest } from 'fastify';
-import type { RouteParts } from '../parts.ts';
+import type { RouteContext } from '../route-context.ts';
 import { untilEnded } from './agent-processes.ts';
-import { awakeFor } from './awake.ts';
-import { cutOff } from './cut-off.ts';
+import { connectToSandbox } from './sandbox-connection.ts';
+import { interruptedCommandError } from './interrupted-command.ts';
 
 /** How long a killed process may take to be gone. */
 const KILL_MS = 5_000;
@@ -16,7 +16,7 @@ const KILL_MS = 5_000;
  * sandbox, is answered as it is.
  */
 export async function endJob(
-  parts: RouteParts,
+  parts: RouteContext,
   request: FastifyRequest,
   id: JobId,
   graceMs: number,
@@ -25,18 +25,18 @@ export async function endJob(
   const { org } = request.identity;
   const asked = await engine.job(org, id);
   const { sandboxId } = asked;
-  request.facts.sandboxId = sandboxId;
+  request.logFields.sandboxId = sandboxId;
   if (hasJobEnded(asked.state)) return asked;
-  const inside = await awakeFor(parts, request, sandboxId);
+  const inside = await connectToSandbox(parts, request, sandboxId);
   try {
     const awake = await engine.job(org, id);
     if (hasJobEnded(awake.state)) return awake;
-    await request.bound.run((signal) => terminate(inside.agent, clock, awake.tag, graceMs, signal));
+    await request.deadline.run((signal) => terminate(inside.agent, clock, awake.tag, graceMs, signal));
     await engine.compareJobs(org, sandboxId);
     const ended = await engine.job(org, id);
     if (hasJobEnded(ended.state)) return ended;
   } catch (thrown) {
-    throw await cutOff(parts, org, sandboxId, inside, thrown);
+    throw await interruptedCommandError(parts, org, sandboxId, inside, thrown);
   } finally {
     inside.release();
   }

@@ -1,14 +1,14 @@
 /** How a sandbox and its agent are. Asking neither wakes the sandbox nor counts as use of it. */
 import type { SandboxHealth, SandboxId, SandboxView, TorporError } from '@torpor/protocol';
-import { RequestBound } from '../http/request-bound.ts';
-import type { RouteParts } from '../parts.ts';
-import { fromAgent } from './agent-failure.ts';
-import { connect, hasMovedOn } from './awake.ts';
+import { RequestDeadline } from '../http/request-deadline.ts';
+import type { RouteContext } from '../route-context.ts';
+import { fromAgentError } from './agent-failure.ts';
+import { connectToAgent, hasChangedSince } from './sandbox-connection.ts';
 
 /** How long an agent may take to answer before it is silent. It only has to write an empty answer. */
 const AGENT_MS = 2_000;
 
-export async function healthOf(parts: RouteParts, org: string, id: SandboxId): Promise<SandboxHealth> {
+export async function healthOf(parts: RouteContext, org: string, id: SandboxId): Promise<SandboxHealth> {
   const { engine, clock } = parts;
   const sandbox = await engine.get(org, id);
   if (sandbox.state !== 'running') return describe(sandbox, 'not_running', null, clock.now());
@@ -16,19 +16,19 @@ export async function healthOf(parts: RouteParts, org: string, id: SandboxId): P
     await askAgent(parts, org, id);
     return describe(sandbox, 'answers', null, clock.now());
   } catch (thrown) {
-    const silent = describe(sandbox, 'silent', fromAgent(thrown, id), clock.now());
+    const silent = describe(sandbox, 'silent', fromAgentError(thrown, id), clock.now());
     // A sandbox that was paused or killed meanwhile is not silent; its new state says more.
-    if (!(await hasMovedOn(engine, org, id, sandbox.generation))) return silent;
+    if (!(await hasChangedSince(engine, org, id, sandbox.generation))) return silent;
     const now = await engine.get(org, id);
     return now.state === 'running' ? silent : describe(now, 'not_running', null, clock.now());
   }
 }
 
-async function askAgent({ engine, clock }: RouteParts, org: string, id: SandboxId): Promise<void> {
-  const bound = new RequestBound(clock, AGENT_MS, 0);
+async function askAgent({ engine, clock }: RouteContext, org: string, id: SandboxId): Promise<void> {
+  const bound = new RequestDeadline(clock, AGENT_MS, 0);
   try {
     await bound.run(async (signal) => {
-      const agent = connect(await engine.agent(org, id));
+      const agent = connectToAgent(await engine.agent(org, id));
       try {
         await agent.health({ signal });
       } finally {

@@ -2,7 +2,7 @@
 import { StringDecoder } from 'node:string_decoder';
 
 /** The first bytes are kept; the rest is read and dropped, so that the command never waits for us. */
-export class KeptOutput {
+export class BoundedOutput {
   private readonly max: number;
   private readonly chunks: Uint8Array[] = [];
   private size = 0;
@@ -32,15 +32,15 @@ export class KeptOutput {
 }
 
 /** A character that was cut in two by the wire is put together again. */
-export class TextPieces {
+export class OutputDecoder {
   private readonly decoders = { stdout: new StringDecoder('utf8'), stderr: new StringDecoder('utf8') };
 
-  piece(channel: 'stdout' | 'stderr', bytes: Uint8Array): string {
+  decode(channel: 'stdout' | 'stderr', bytes: Uint8Array): string {
     return this.decoders[channel].write(Buffer.from(bytes));
   }
 
   /** What is left when no more will come. */
-  rest(channel: 'stdout' | 'stderr'): string {
+  flush(channel: 'stdout' | 'stderr'): string {
     return this.decoders[channel].end();
   }
 }

@@ -21,7 +21,7 @@ export function viewJobProcess(job: TrackedJob, sandboxGeneration: number, pid =
 }
 
 /** One that the agent runs and nobody tracks: a command somebody waits for, or one of E2B's clients. */
-export function viewRunning({ pid, config }: ProcessInfo): ProcessView {
+export function viewUntrackedProcess({ pid, config }: ProcessInfo): ProcessView {
   const command = config === undefined ? '' : commandOf(config);
   const cwd = config?.cwd ?? null;
   const untracked = { id: null, jobId: null, kind: 'process', reason: null, startedAt: null } as const;

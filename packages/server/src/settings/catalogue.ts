@@ -38,7 +38,7 @@ const ORDERS: Readonly<Record<Group, readonly (readonly [string, '<' | '<=', str
   runtimes: RUNTIME_SETTING_ORDER,
 };
 
-export interface Described extends Setting {
+export interface DescribedSetting extends Setting {
   /** `engine.callMs`. */
   readonly name: string;
   readonly group: Group;
@@ -48,7 +48,7 @@ export interface Described extends Setting {
   readonly variable: string;
 }
 
-export const CATALOGUE: readonly Described[] = GROUPS.flatMap((group) =>
+export const CATALOGUE: readonly DescribedSetting[] = GROUPS.flatMap((group) =>
   Object.entries<Setting>(TABLES[group]).map(([key, setting]) => ({
     ...setting,
     name: `${group}.${key}`,

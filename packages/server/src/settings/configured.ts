@@ -3,7 +3,7 @@
  * `TORPOR_ENGINE_CALL_MS=60s` before `{"settings": {"engine": {"callMs": "60s"}}}` in the file before the default.
  */
 import { rangeOf, type SettingSource, type SettingView, settingSchema, TorporError } from '@torpor/protocol';
-import { type AllSettings, CATALOGUE, type Described, GROUPS, ORDER, variablePrefix } from './catalogue.ts';
+import { type AllSettings, CATALOGUE, type DescribedSetting, GROUPS, ORDER, variablePrefix } from './catalogue.ts';
 
 /** One value as it was found in one place. */
 export interface GivenSetting {
@@ -87,7 +87,7 @@ export function configureSettings(given: readonly GivenSetting[]): ConfiguredSet
   return { settings: settings as unknown as AllSettings, list };
 }
 
-function parsedValue(described: Described, { where, value }: GivenSetting): number {
+function parsedValue(described: DescribedSetting, { where, value }: GivenSetting): number {
   const parsed = settingSchema(described).safeParse(value);
   if (parsed.success) return parsed.data;
   const written = typeof value === 'string' ? value : JSON.stringify(value);

@@ -5,12 +5,12 @@ import type { WebSocket } from 'ws';
 
 const NORMAL = 1000;
 /** Waiting in this process for a slow connection. */
-const MAX_WAITING_BYTES = 1024 * 1024;
+const MAX_BUFFERED_BYTES = 1024 * 1024;
 /** What came in and has not been taken yet. */
-const MAX_UNTAKEN_BYTES = 1024 * 1024;
+const MAX_UNREAD_BYTES = 1024 * 1024;
 
 /** Pings in a row without an answer; one may only be late because we were busy. */
-const MAX_SILENT = 1;
+const MAX_MISSED_PONGS = 1;
 
 export type Incoming = { readonly bytes: Uint8Array } | { readonly request: SocketRequest };
 
@@ -19,9 +19,9 @@ export class LiveSocket {
   private readonly window: number;
   private readonly over = new AbortController();
   private readonly incoming: Incoming[] = [];
-  private untaken = 0;
+  private unreadBytes = 0;
   /** Whether we have not read for a while since the last ping. */
-  private heldBack = false;
+  private wasPaused = false;
   /** Sent and not confirmed. */
   private outstanding = 0;
   private wakeReader: () => void = () => {};
@@ -46,7 +46,7 @@ export class LiveSocket {
     this.socket.send(bytes, () => this.wakeWriter());
     while (
       !this.closed.aborted &&
-      (this.outstanding >= this.window || this.socket.bufferedAmount > MAX_WAITING_BYTES)
+      (this.outstanding >= this.window || this.socket.bufferedAmount > MAX_BUFFERED_BYTES)
     ) {
       await new Promise<void>((resolve) => {
         this.wakeWriter = resolve;
@@ -74,8 +74,8 @@ export class LiveSocket {
       });
     }
     const next = this.incoming.shift();
-    if (next !== undefined) this.untaken -= weightOf(next);
-    if (this.untaken <= MAX_UNTAKEN_BYTES) this.socket.resume();
+    if (next !== undefined) this.unreadBytes -= sizeOf(next);
+    if (this.unreadBytes <= MAX_UNREAD_BYTES) this.socket.resume();
     return next;
   }
 
@@ -87,10 +87,10 @@ export class LiveSocket {
     let before = -1;
     let silent = 0;
     while (!this.closed.aborted) {
-      silent = bytesRead() === before && !this.heldBack ? silent + 1 : 0;
-      if (silent > MAX_SILENT) this.socket.terminate();
+      silent = bytesRead() === before && !this.wasPaused ? silent + 1 : 0;
+      if (silent > MAX_MISSED_PONGS) this.socket.terminate();
       before = bytesRead();
-      this.heldBack = this.socket.isPaused;
+      this.wasPaused = this.socket.isPaused;
       this.socket.ping();
       await clock.sleep(everyMs, this.closed).catch(() => {});
     }
@@ -121,9 +121,9 @@ export class LiveSocket {
 
   private push(incoming: Incoming): void {
     this.incoming.push(incoming);
-    this.untaken += weightOf(incoming);
-    if (this.untaken > MAX_UNTAKEN_BYTES) {
-      this.heldBack = true;
+    this.unreadBytes += sizeOf(incoming);
+    if (this.unreadBytes > MAX_UNREAD_BYTES) {
+      this.wasPaused = true;
       this.socket.pause();
     }
     this.wakeReader();
@@ -131,7 +131,7 @@ export class LiveSocket {
 }
 
 /** A request counts too: many of them fill the memory as well as bytes do. */
-function weightOf(incoming: Incoming): number {
+function sizeOf(incoming: Incoming): number {
   return 'bytes' in incoming ? incoming.bytes.length : 256;
 }
 

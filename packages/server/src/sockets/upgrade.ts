@@ -9,7 +9,7 @@ import type { FastifyReply, FastifyRequest } from 'fastify';
 import { type WebSocket, WebSocketServer } from 'ws';
 import type { RoutesApp } from '../http/routes-app.ts';
 
-interface Door {
+interface PendingUpgrade {
   readonly socket: Duplex;
   readonly head: Buffer;
 }
@@ -17,7 +17,7 @@ interface Door {
 const MAX_FRAME_BYTES = 4 * 1024 * 1024;
 
 /** Requests on their way to their route, which may open the door or not. */
-const doors = new WeakMap<IncomingMessage, Door>();
+const pendingUpgrades = new WeakMap<IncomingMessage, PendingUpgrade>();
 
 const sockets = new WebSocketServer({
   noServer: true,
@@ -54,7 +54,7 @@ function route(app: RoutesApp, request: IncomingMessage, socket: Duplex, head: B
   response.once('finish', () => socket.end());
   response.assignSocket(socket as Parameters<typeof response.assignSocket>[0]);
   useOfferedKey(request);
-  doors.set(request, { socket, head });
+  pendingUpgrades.set(request, { socket, head });
   app.routing(request, response);
 }
 
@@ -66,15 +66,15 @@ function useOfferedKey({ headers }: IncomingMessage): void {
   if (key !== undefined) headers.authorization = `Bearer ${key.slice(KEY_PROTOCOL_PREFIX.length)}`;
 }
 
-export interface OpenedDoor {
+export interface AcceptedSocket {
   readonly webSocket: WebSocket;
   /** All that has arrived on its connection so far. */
   readonly bytesRead: () => number;
 }
 
 /** From here on the request has no answer but its socket. */
-export function openDoor(request: FastifyRequest, reply: FastifyReply): Promise<OpenedDoor> {
-  const door = doors.get(request.raw);
+export function acceptUpgrade(request: FastifyRequest, reply: FastifyReply): Promise<AcceptedSocket> {
+  const door = pendingUpgrades.get(request.raw);
   if (door === undefined) {
     throw new TorporError('invalid_request', 'This address takes only WebSockets.', {
       hint: 'Ask for an upgrade: "Connection: Upgrade", "Upgrade: websocket".',
@@ -82,7 +82,7 @@ export function openDoor(request: FastifyRequest, reply: FastifyReply): Promise<
       details: { upgrade: 'websocket' },
     });
   }
-  doors.delete(request.raw);
+  pendingUpgrades.delete(request.raw);
   requestIds.set(request.raw, request.id);
   reply.hijack();
   return new Promise((resolve, reject) => {

@@ -1,19 +1,19 @@
 /** What to say of a command whose sandbox went away under it: it may have run, so nobody should send it again blindly. */
 import { type SandboxId, TorporError } from '@torpor/protocol';
-import type { RouteParts } from '../parts.ts';
-import { fromAgent } from './agent-failure.ts';
-import { type Awake, hasMovedOn } from './awake.ts';
+import type { RouteContext } from '../route-context.ts';
+import { fromAgentError } from './agent-failure.ts';
+import { type SandboxConnection, hasChangedSince } from './sandbox-connection.ts';
 
-export async function cutOff(
-  { engine }: RouteParts,
+export async function interruptedCommandError(
+  { engine }: RouteContext,
   org: string,
   id: SandboxId,
-  { generation }: Pick<Awake, 'generation'>,
+  { generation }: Pick<SandboxConnection, 'generation'>,
   thrown: unknown,
 ): Promise<TorporError> {
-  const error = fromAgent(thrown, id);
+  const error = fromAgentError(thrown, id);
   if (error.code !== 'unreachable') return error;
-  const moved = await hasMovedOn(engine, org, id, generation).catch(() => false);
+  const moved = await hasChangedSince(engine, org, id, generation).catch(() => false);
   const message = moved
     ? 'The sandbox was paused, rolled back or ended while the command ran.'
     : 'The connection to the sandbox broke while the command ran.';

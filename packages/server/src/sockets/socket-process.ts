@@ -3,13 +3,13 @@ import type { Clock } from '@torpor/engine';
 import { type AgentClient, asUser, type ProcessEvent_DataEvent, Signal } from '@torpor/envd';
 import { OUTPUT_CHANNELS, type SandboxId, TorporError } from '@torpor/protocol';
 import type { FastifyRequest } from 'fastify';
-import type { RouteParts } from '../parts.ts';
-import { type Awake, awakeFor } from '../sandbox/awake.ts';
+import type { RouteContext } from '../route-context.ts';
+import { type SandboxConnection, connectToSandbox } from '../sandbox/sandbox-connection.ts';
 import { endOf } from '../sandbox/command-end.ts';
-import { cutOff } from '../sandbox/cut-off.ts';
+import { interruptedCommandError } from '../sandbox/interrupted-command.ts';
 import type { Incoming, LiveSocket } from './live-socket.ts';
 
-export interface Plan {
+export interface ProcessPlan {
   readonly process: NonNullable<Parameters<AgentClient['process']['start']>[0]['process']>;
   /** Absent: pipes. */
   readonly terminal?: { readonly cols: number; readonly rows: number };
@@ -25,30 +25,30 @@ const START_TRIES = 5;
 const START_MS = 200;
 
 /** Wakes the sandbox, and lets the process and the socket talk until one of them ends. */
-export async function runSession(
-  parts: RouteParts,
+export async function runSocketProcess(
+  parts: RouteContext,
   request: FastifyRequest,
   live: LiveSocket,
   id: SandboxId,
-  plan: Plan,
+  plan: ProcessPlan,
 ): Promise<void> {
-  const inside = await awakeFor(parts, request, id);
-  request.bound.release();
+  const inside = await connectToSandbox(parts, request, id);
+  request.deadline.release();
   try {
-    await converse(parts, request.id, live, inside, plan);
+    await runProcess(parts, request.id, live, inside, plan);
   } catch (thrown) {
-    throw parts.stopping.aborted ? thrown : await cutOff(parts, request.identity.org, id, inside, thrown);
+    throw parts.stopping.aborted ? thrown : await interruptedCommandError(parts, request.identity.org, id, inside, thrown);
   } finally {
     inside.release();
   }
 }
 
-async function converse(
-  { clock }: RouteParts,
+async function runProcess(
+  { clock }: RouteContext,
   tag: string,
   live: LiveSocket,
-  { agent, autoResumed }: Awake,
-  plan: Plan,
+  { agent, autoResumed }: SandboxConnection,
+  plan: ProcessPlan,
 ): Promise<void> {
   const began = clock.monotonic();
   const over = new AbortController();
@@ -62,11 +62,11 @@ async function converse(
       if (happened?.case === 'start') {
         started = true;
         live.notice({ started: { pid: happened.value.pid, autoResumed } });
-        void feed(live, agent, tag, plan);
-      } else if (happened?.case === 'data') await passOn(live, happened.value);
+        void forwardInputs(live, agent, tag, plan);
+      } else if (happened?.case === 'data') await forwardOutput(live, happened.value);
       else if (happened?.case === 'end') {
         ended = true;
-        if (limit.passed) throw tooLong(plan.timeoutMs ?? 0);
+        if (limit.passed) throw timeoutError(plan.timeoutMs ?? 0);
         const { exitCode: code, signal: by } = endOf(happened.value);
         live.notice({ exit: { code, signal: by, durationMs: Math.round(clock.monotonic() - began) } });
       }
@@ -82,12 +82,12 @@ async function converse(
   }
 }
 
-function startOf({ process, terminal }: Plan, tag: string) {
+function startOf({ process, terminal }: ProcessPlan, tag: string) {
   return { process, tag, stdin: true, ...(terminal === undefined ? {} : { pty: { size: terminal } }) };
 }
 
 /** The agent's own limit comes after ours and is for the case that the server dies. */
-function callOf({ user, timeoutMs }: Plan, signal: AbortSignal) {
+function callOf({ user, timeoutMs }: ProcessPlan, signal: AbortSignal) {
   return {
     signal,
     ...(user === undefined ? {} : { headers: asUser(user) }),
@@ -114,7 +114,7 @@ function timeLimit(
 }
 
 /** Pipes have two channels, and the first byte says which; a terminal has one. */
-async function passOn(live: LiveSocket, { output }: ProcessEvent_DataEvent): Promise<void> {
+async function forwardOutput(live: LiveSocket, { output }: ProcessEvent_DataEvent): Promise<void> {
   if (output.case === 'pty') await live.send(output.value);
   if (output.case !== 'stdout' && output.case !== 'stderr') return;
   const frame = new Uint8Array(output.value.length + 1);
@@ -124,15 +124,15 @@ async function passOn(live: LiveSocket, { output }: ProcessEvent_DataEvent): Pro
 }
 
 /** One piece after the other. A process that takes no input, or has ended, is no failure. */
-async function feed(live: LiveSocket, agent: AgentClient, tag: string, plan: Plan): Promise<void> {
+async function forwardInputs(live: LiveSocket, agent: AgentClient, tag: string, plan: ProcessPlan): Promise<void> {
   const process = selected(tag);
   const kind = plan.terminal === undefined ? 'stdin' : 'pty';
   for (let next = await live.next(); next !== undefined; next = await live.next()) {
-    await take(agent, process, kind, next, live.closed).catch(() => {});
+    await forwardInput(agent, process, kind, next, live.closed).catch(() => {});
   }
 }
 
-async function take(
+async function forwardInput(
   agent: AgentClient,
   process: ReturnType<typeof selected>,
   kind: 'stdin' | 'pty',
@@ -164,7 +164,7 @@ function selected(tag: string) {
   return { selector: { case: 'tag' as const, value: tag } };
 }
 
-function tooLong(ms: number): TorporError {
+function timeoutError(ms: number): TorporError {
   return new TorporError('timeout', `The command was killed after ${ms / 1_000} s.`, {
     hint: 'Give it more time with "timeoutSeconds".',
   });

@@ -15,7 +15,7 @@ import type { ServerSettings } from './settings.ts';
 import type { Uploads } from './uploads.ts';
 
 /** What a server is put together from. */
-export interface AppParts {
+export interface AppContext {
   readonly engine: Engine;
   readonly sessions: Sessions;
   readonly db: Database;
@@ -40,12 +40,12 @@ export interface AppParts {
   readonly tls?: { readonly key: string; readonly cert: string };
 }
 
-export interface RouteParts extends AppParts {
+export interface RouteContext extends AppContext {
   readonly replays: Replays;
   readonly keyWatch: KeyWatch;
   readonly streamLimit: StreamLimit;
   /** Fires when the server stops: streams end at once, whatever else is under way may finish. */
   readonly stopping: AbortSignal;
   /** Fires when a stop has waited long enough. */
-  readonly leaving: AbortSignal;
+  readonly forcedStop: AbortSignal;
 }

@@ -3,9 +3,9 @@ import type { EventView, SandboxId, SandboxView } from '@torpor/protocol';
 import type { FastifyRequest } from 'fastify';
 import { z } from 'zod';
 import type { RoutesApp } from '../http/routes-app.ts';
-import type { RouteParts } from '../parts.ts';
-import { connect } from '../sandbox/awake.ts';
-import { idParams } from './route-words.ts';
+import type { RouteContext } from '../route-context.ts';
+import { connectToAgent } from '../sandbox/sandbox-connection.ts';
+import { idParams } from './route-params.ts';
 import { shownState } from './sandbox-shapes.ts';
 
 const unixSeconds = z.coerce.number().int().min(0).optional();
@@ -13,16 +13,16 @@ const milliseconds = z.coerce.number().int().min(0).max(8_640_000_000_000_000).o
 const limitSchema = z.coerce.number().int().min(0).max(1_000).default(1_000);
 const metricsQuery = z.object({ start: unixSeconds, end: unixSeconds });
 
-export function e2bFigureRoutes(app: RoutesApp, parts: RouteParts): void {
+export function e2bMetricsAndLogRoutes(app: RoutesApp, parts: RouteContext): void {
   app.get(
     '/sandboxes/:id/metrics',
     { schema: { hide: true, params: idParams, querystring: metricsQuery } },
     async (request) => {
       const { id } = request.params;
       const { start = 0, end = Number.POSITIVE_INFINITY } = request.query;
-      const sandbox = await request.bound.run(() => parts.engine.get(request.identity.org, id));
+      const sandbox = await request.deadline.run(() => parts.engine.get(request.identity.org, id));
       // There is no history: whoever asks for another time gets nothing, and nobody is woken for it.
-      const figures = await figuresOf(parts, request, sandbox);
+      const figures = await metricsOf(parts, request, sandbox);
       return figures.filter(({ timestampUnix: at }) => at >= start && at <= end);
     },
   );
@@ -37,7 +37,7 @@ export function e2bFigureRoutes(app: RoutesApp, parts: RouteParts): void {
           const id = idParams.safeParse({ id: text });
           if (!id.success) return [];
           const sandbox = await parts.engine.get(request.identity.org, id.data.id).catch(() => undefined);
-          const [figures] = sandbox === undefined ? [] : await figuresOf(parts, request, sandbox);
+          const [figures] = sandbox === undefined ? [] : await metricsOf(parts, request, sandbox);
           return figures === undefined ? [] : [[text, figures] as const];
         }),
       );
@@ -94,10 +94,10 @@ export function e2bFigureRoutes(app: RoutesApp, parts: RouteParts): void {
   );
 }
 
-async function figuresOf({ engine, clock }: RouteParts, request: FastifyRequest, sandbox: SandboxView) {
+async function metricsOf({ engine, clock }: RouteContext, request: FastifyRequest, sandbox: SandboxView) {
   if (shownState(sandbox) !== 'running') return [];
-  return request.bound.run(async (signal) => {
-    const agent = connect(await engine.agent(request.identity.org, sandbox.id));
+  return request.deadline.run(async (signal) => {
+    const agent = connectToAgent(await engine.agent(request.identity.org, sandbox.id));
     try {
       const { cpuCount, cpuUsedPct, memUsed, memTotal, memCache, diskUsed, diskTotal } = await agent.metrics({
         signal,
@@ -120,14 +120,14 @@ async function figuresOf({ engine, clock }: RouteParts, request: FastifyRequest,
 }
 
 /** The newest of a long history. */
-const MOST_EVENTS = 1_000;
+const MAX_EVENTS = 1_000;
 
-async function eventsOf({ engine }: RouteParts, request: FastifyRequest, sandboxId: SandboxId) {
-  request.facts.sandboxId = sandboxId;
-  return request.bound.run(async () => {
+async function eventsOf({ engine }: RouteContext, request: FastifyRequest, sandboxId: SandboxId) {
+  request.logFields.sandboxId = sandboxId;
+  return request.deadline.run(async () => {
     await engine.get(request.identity.org, sandboxId);
     const newest = await engine.newest({ sandboxId, afterSeq: 0 });
-    return engine.events({ sandboxId, afterSeq: Math.max(0, newest - MOST_EVENTS) }, MOST_EVENTS);
+    return engine.events({ sandboxId, afterSeq: Math.max(0, newest - MAX_EVENTS) }, MAX_EVENTS);
   });
 }
 

@@ -2,7 +2,7 @@
 import type { Clock } from '@torpor/engine';
 import { TorporError } from '@torpor/protocol';
 
-export class RequestBound {
+export class RequestDeadline {
   private readonly clock: Clock;
   private readonly graceMs: number;
   private readonly timer = new AbortController();

@@ -3,7 +3,7 @@ import { pipeline, type Readable, Transform } from 'node:stream';
 import type { Clock } from '@torpor/engine';
 import { TorporError } from '@torpor/protocol';
 
-export function whileMoving(source: Readable, clock: Clock, stallMs: number): Readable {
+export function withStallTimeout(source: Readable, clock: Clock, stallMs: number): Readable {
   const done = new AbortController();
   let movedAt = clock.monotonic();
   const through = new Transform({

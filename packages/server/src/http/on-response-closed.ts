@@ -2,7 +2,7 @@
 import type { FastifyReply } from 'fastify';
 
 /** Calls back once the answer was sent or its caller has gone, also when that has happened already. */
-export function whenOver({ raw }: FastifyReply, callback: () => void): void {
+export function onResponseClosed({ raw }: FastifyReply, callback: () => void): void {
   if (raw.closed) callback();
   else raw.once('close', callback);
 }

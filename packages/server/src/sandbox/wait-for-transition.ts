@@ -1,19 +1,19 @@
 /** E2B's clients are not told that something else is under way: whatever they ask for waits for its turn. */
 import { TorporError } from '@torpor/protocol';
 import type { FastifyRequest } from 'fastify';
-import type { RouteParts } from '../parts.ts';
+import type { RouteContext } from '../route-context.ts';
 
-const LOOK_AGAIN_MS = 50;
+const RETRY_MS = 50;
 /** Below the minute after which their SDK gives up by itself. */
-const PATIENCE_MS = 50_000;
+const MAX_WAIT_MS = 50_000;
 
 /** Repeats `work` for as long as it is refused because of something else that will end by itself. */
-export async function inTurn<T>(
-  { clock }: Pick<RouteParts, 'clock'>,
+export async function waitForTransition<T>(
+  { clock }: Pick<RouteContext, 'clock'>,
   request: FastifyRequest,
   work: () => Promise<T>,
 ): Promise<T> {
-  const until = clock.monotonic() + PATIENCE_MS;
+  const until = clock.monotonic() + MAX_WAIT_MS;
   for (;;) {
     try {
       return await work();
@@ -21,6 +21,6 @@ export async function inTurn<T>(
       const isBusy = thrown instanceof TorporError && thrown.code === 'transitioning';
       if (!isBusy || clock.monotonic() >= until) throw thrown;
     }
-    await clock.sleep(LOOK_AGAIN_MS, request.bound.signal);
+    await clock.sleep(RETRY_MS, request.deadline.signal);
   }
 }

@@ -1,11 +1,11 @@
 /** What runs sandboxes, and what each can do. */
 import { pageSchema, runtimeViewSchema } from '@torpor/protocol';
 import { z } from 'zod';
-import { errors, json, wholeQuery } from '../http/route-schema.ts';
+import { errors, json, unpagedQuery } from '../http/route-schema.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
-import type { RouteParts } from '../parts.ts';
+import type { RouteContext } from '../route-context.ts';
 
-export function catalogueRoutes(app: RoutesApp, { engine }: RouteParts): void {
+export function runtimeRoutes(app: RoutesApp, { engine }: RouteContext): void {
   app.get(
     '/v1/runtimes',
     {
@@ -14,7 +14,7 @@ export function catalogueRoutes(app: RoutesApp, { engine }: RouteParts): void {
         summary: 'Runtimes and what each can do',
         tags: ['catalogue'],
         // A short list that comes whole; it takes the words of a page so that callers need no exception.
-        querystring: z.strictObject(wholeQuery),
+        querystring: z.strictObject(unpagedQuery),
         response: { 200: json('All of them.', pageSchema(runtimeViewSchema)), ...errors() },
       },
     },

@@ -4,7 +4,7 @@ import { buildErrorReplySchema, type ErrorCode, factsOf } from '@torpor/protocol
 import type { FastifyRequest } from 'fastify';
 import { z } from 'zod';
 import { json } from '../http/route-schema.ts';
-import type { RouteParts } from '../parts.ts';
+import type { RouteContext } from '../route-context.ts';
 import { statusOfCode } from './failures.ts';
 
 /** Any text: what is no id of a job is one that there is not. */
@@ -17,10 +17,10 @@ export function ownerOf({ identity }: FastifyRequest): Owner {
 }
 
 /** Twice under one key is once. */
-export function once<T>(parts: RouteParts, request: FastifyRequest, work: () => Promise<T>): Promise<T> {
+export function onceUnderKey<T>(parts: RouteContext, request: FastifyRequest, work: () => Promise<T>): Promise<T> {
   const { id = '' } = (request.params ?? {}) as { readonly id?: string };
   const thing = `${request.identity.subject} ${id}`;
-  return request.bound.run(() => parts.replays.once(request, thing, async () => ({ body: await work() })));
+  return request.deadline.run(() => parts.replays.once(request, thing, async () => ({ body: await work() })));
 }
 
 const ANY: readonly ErrorCode[] = [

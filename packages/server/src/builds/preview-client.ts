@@ -7,21 +7,21 @@ import { request as httpsRequest } from 'node:https';
 import type { Visit } from '@torpor/builds';
 import { TorporError } from '@torpor/protocol';
 
-export interface VisitOrder {
+export interface PreviewRequestOptions {
   readonly method: 'GET' | 'HEAD';
   readonly path: string;
   readonly timeoutMs: number;
 }
 
-export class OwnDoor {
+export class PreviewClient {
   private address: URL | undefined;
 
   /** Where the server listens; known only then. */
-  settle(address: URL): void {
+  listenAt(address: URL): void {
     this.address = address;
   }
 
-  visit(host: string, { method, path, timeoutMs }: VisitOrder, signal: AbortSignal): Promise<Visit> {
+  request(host: string, { method, path, timeoutMs }: PreviewRequestOptions, signal: AbortSignal): Promise<Visit> {
     const { address } = this;
     if (address === undefined) throw new TorporError('unreachable', 'The server does not listen yet.');
     const secure = address.protocol === 'https:';

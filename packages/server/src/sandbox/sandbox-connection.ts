@@ -3,10 +3,10 @@ import type { AgentAddress } from '@torpor/engine';
 import { type AgentClient, connectAgent } from '@torpor/envd';
 import { type SandboxId, TorporError } from '@torpor/protocol';
 import type { FastifyRequest } from 'fastify';
-import type { RouteParts } from '../parts.ts';
-import { fromAgent } from './agent-failure.ts';
+import type { RouteContext } from '../route-context.ts';
+import { fromAgentError } from './agent-failure.ts';
 
-export interface Awake {
+export interface SandboxConnection {
   readonly agent: AgentClient;
   /** Whether the sandbox slept and woke for this. */
   readonly autoResumed: boolean;
@@ -15,16 +15,16 @@ export interface Awake {
   release(): void;
 }
 
-const LOOK_AGAIN_MS = 100;
+const RETRY_MS = 100;
 
 /** The caller releases what it gets. `signal` ends the waiting. */
-async function awake(parts: RouteParts, org: string, id: SandboxId, signal: AbortSignal): Promise<Awake> {
+async function wakeAndConnect(parts: RouteContext, org: string, id: SandboxId, signal: AbortSignal): Promise<SandboxConnection> {
   const { engine } = parts;
   // From the beginning, so that the sandbox does not fall asleep between waking and working.
   const letGo = engine.leases.hold(id);
   try {
-    const { address, autoResumed, generation } = await reach(parts, org, id, signal);
-    const agent = connect(address);
+    const { address, autoResumed, generation } = await wakeAndFindAgent(parts, org, id, signal);
+    const agent = connectToAgent(address);
     return {
       agent,
       autoResumed,
@@ -41,7 +41,7 @@ async function awake(parts: RouteParts, org: string, id: SandboxId, signal: Abor
 }
 
 /** Looks again whenever the sandbox changed under us: while it goes to sleep, for example, nothing can be done. */
-async function reach({ engine, clock }: RouteParts, org: string, id: SandboxId, signal: AbortSignal) {
+async function wakeAndFindAgent({ engine, clock }: RouteContext, org: string, id: SandboxId, signal: AbortSignal) {
   let autoResumed = false;
   for (;;) {
     signal.throwIfAborted();
@@ -55,18 +55,18 @@ async function reach({ engine, clock }: RouteParts, org: string, id: SandboxId, 
       return { address: await engine.agent(org, id), autoResumed, generation };
     } catch (thrown) {
       if (!(thrown instanceof TorporError)) throw thrown;
-      if (state === 'paused' && !autoResume) throw asleep(thrown);
+      if (state === 'paused' && !autoResume) throw withResumeHint(thrown);
       const changed = thrown.code === 'transitioning' || (thrown.code === 'conflict' && state === 'running');
-      const gone = thrown.code === 'unreachable' && (await hasMovedOn(engine, org, id, generation));
+      const gone = thrown.code === 'unreachable' && (await hasChangedSince(engine, org, id, generation));
       if (!changed && !gone) throw thrown;
     }
-    await clock.sleep(LOOK_AGAIN_MS, signal);
+    await clock.sleep(RETRY_MS, signal);
   }
 }
 
 /** Whether the sandbox is no longer, or not for long, what it was in that generation. */
-export async function hasMovedOn(
-  engine: RouteParts['engine'],
+export async function hasChangedSince(
+  engine: RouteContext['engine'],
   org: string,
   id: SandboxId,
   generation: number,
@@ -75,14 +75,14 @@ export async function hasMovedOn(
   return now.state !== 'running' || now.generation !== generation || now.operationId !== null;
 }
 
-function asleep(error: TorporError): TorporError {
+function withResumeHint(error: TorporError): TorporError {
   return new TorporError(error.code, error.message, {
     ...error.toBody(),
     hint: 'It does not wake by itself (autoResume is off): resume it first.',
   });
 }
 
-export function connect({ address, token }: AgentAddress): AgentClient {
+export function connectToAgent({ address, token }: AgentAddress): AgentClient {
   const accessToken = token;
   return 'socketPath' in address
     ? connectAgent({ socketPath: address.socketPath, accessToken })
@@ -93,11 +93,11 @@ export function connect({ address, token }: AgentAddress): AgentClient {
 }
 
 /** Within the time of the request; a sandbox that wakes later than that is let go of at once. */
-export async function awakeFor(parts: RouteParts, request: FastifyRequest, id: SandboxId): Promise<Awake> {
-  request.facts.sandboxId = id;
-  const waking = awake(parts, request.identity.org, id, request.bound.signal);
+export async function connectToSandbox(parts: RouteContext, request: FastifyRequest, id: SandboxId): Promise<SandboxConnection> {
+  request.logFields.sandboxId = id;
+  const waking = wakeAndConnect(parts, request.identity.org, id, request.deadline.signal);
   try {
-    return await request.bound.run(() => waking);
+    return await request.deadline.run(() => waking);
   } catch (thrown) {
     waking.then(
       ({ release }) => release(),
@@ -109,16 +109,16 @@ export async function awakeFor(parts: RouteParts, request: FastifyRequest, id: S
 
 /** One piece of work with the agent of a sandbox within the time of the request, its failures told as ours. */
 export async function withAgent<T>(
-  parts: RouteParts,
+  parts: RouteContext,
   request: FastifyRequest,
   id: SandboxId,
   work: (agent: AgentClient, signal: AbortSignal) => Promise<T>,
 ): Promise<T> {
-  const { agent, release } = await awakeFor(parts, request, id);
+  const { agent, release } = await connectToSandbox(parts, request, id);
   try {
-    return await request.bound.run((signal) => work(agent, signal));
+    return await request.deadline.run((signal) => work(agent, signal));
   } catch (thrown) {
-    throw fromAgent(thrown, id);
+    throw fromAgentError(thrown, id);
   } finally {
     release();
   }

@@ -4,7 +4,7 @@ import type { RoutesApp } from '../http/routes-app.ts';
 
 const BUILDS = 'Building templates through this API';
 
-const NOT_YET: readonly (readonly [
+const UNSUPPORTED: readonly (readonly [
   method: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE',
   path: string,
   what: string,
@@ -30,8 +30,8 @@ function everyMethod(path: string, what: string) {
   return (['GET', 'POST', 'PUT', 'PATCH', 'DELETE'] as const).map((method) => [method, path, what] as const);
 }
 
-export function e2bNotYetRoutes(app: RoutesApp): void {
-  for (const [method, url, what] of NOT_YET) {
+export function e2bUnsupportedRoutes(app: RoutesApp): void {
+  for (const [method, url, what] of UNSUPPORTED) {
     app.route({
       method,
       url,

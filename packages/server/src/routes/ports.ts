@@ -8,11 +8,11 @@ import {
   type SandboxId,
   type SandboxView,
 } from '@torpor/protocol';
-import { errors, json, sandboxParams } from './http/route-schema.ts';
-import type { RoutesApp } from './http/routes-app.ts';
-import type { RouteParts } from './parts.ts';
-import { fromAgent } from './sandbox/agent-failure.ts';
-import { connect } from './sandbox/awake.ts';
+import { errors, json, sandboxParams } from '../http/route-schema.ts';
+import type { RoutesApp } from '../http/routes-app.ts';
+import type { RouteContext } from '../route-context.ts';
+import { fromAgentError } from '../sandbox/agent-failure.ts';
+import { connectToAgent } from '../sandbox/sandbox-connection.ts';
 
 interface Listener {
   readonly port: number;
@@ -21,7 +21,7 @@ interface Listener {
   readonly processName: string;
 }
 
-export function portRoutes(app: RoutesApp, parts: RouteParts): void {
+export function portRoutes(app: RoutesApp, parts: RouteContext): void {
   app.get(
     '/v1/sandboxes/:id/ports',
     {
@@ -40,8 +40,8 @@ export function portRoutes(app: RoutesApp, parts: RouteParts): void {
     async (request) => {
       const { id } = request.params;
       const { org } = request.identity;
-      request.facts.sandboxId = id;
-      const items = await request.bound.run(async (signal) => {
+      request.logFields.sandboxId = id;
+      const items = await request.deadline.run(async (signal) => {
         const sandbox = await parts.engine.get(org, id);
         const found = await portsOf(parts.engine, org, sandbox, signal);
         return found.map((port) => ({ ...port, url: urlOf(parts, sandbox, port) }));
@@ -52,7 +52,7 @@ export function portRoutes(app: RoutesApp, parts: RouteParts): void {
 }
 
 /** Where a visit leads to it. A declared one of a sandbox that sleeps is woken by that. */
-function urlOf({ gateway }: RouteParts, { id, state }: SandboxView, port: FoundPort): string | null {
+function urlOf({ gateway }: RouteContext, { id, state }: SandboxView, port: FoundPort): string | null {
   if (gateway === undefined || isTerminal(state)) return null;
   return port.listening || port.service !== null ? gateway.urlOf(id, port.port) : null;
 }
@@ -90,11 +90,11 @@ async function listeners(
   id: SandboxId,
   signal: AbortSignal,
 ): Promise<Listener[]> {
-  const agent = connect(await engine.agent(org, id));
+  const agent = connectToAgent(await engine.agent(org, id));
   try {
     return await agent.ports({ signal });
   } catch (thrown) {
-    throw fromAgent(thrown, id);
+    throw fromAgentError(thrown, id);
   } finally {
     agent.close();
   }

@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { type SandboxId, SOCKET_PROTOCOL, type SocketNotice, type SocketRequest } from '@torpor/protocol';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { WebSocket } from 'ws';
-import { type TestServer, testServer } from '../testing/test-server.ts';
+import { type TestServer, testServer } from '../../testing/test-server.ts';
 
 let server: TestServer;
 let url: string;

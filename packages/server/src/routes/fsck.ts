@@ -8,15 +8,15 @@ import {
   type SandboxView,
 } from '@torpor/protocol';
 import { z } from 'zod';
-import { requireOperator } from './http/org-id.ts';
-import { errors, json } from './http/route-schema.ts';
-import type { RoutesApp } from './http/routes-app.ts';
-import type { RouteParts } from './parts.ts';
+import { requireOperator } from '../http/org-id.ts';
+import { errors, json } from '../http/route-schema.ts';
+import type { RoutesApp } from '../http/routes-app.ts';
+import type { RouteContext } from '../route-context.ts';
 
 const PAGE = 200;
 const STATES = ['creating', 'running', 'pausing', 'paused', 'resuming', 'killing', 'lost'] as const;
 
-export function fsckRoutes(app: RoutesApp, parts: RouteParts): void {
+export function fsckRoutes(app: RoutesApp, parts: RouteContext): void {
   app.post(
     '/v1/admin/fsck',
     {
@@ -36,12 +36,12 @@ export function fsckRoutes(app: RoutesApp, parts: RouteParts): void {
       // The round counts what was found in every organisation.
       requireOperator(request.identity);
       const { org } = request.identity;
-      return request.bound.run((signal) => check(parts, org, signal));
+      return request.deadline.run((signal) => runFsck(parts, org, signal));
     },
   );
 }
 
-async function check(parts: RouteParts, org: string, signal: AbortSignal): Promise<FsckReport> {
+async function runFsck(parts: RouteContext, org: string, signal: AbortSignal): Promise<FsckReport> {
   const { engine, clock } = parts;
   const began = clock.monotonic();
   const { did, ...round } = await engine.reconcile();
@@ -53,7 +53,7 @@ async function check(parts: RouteParts, org: string, signal: AbortSignal): Promi
     const page: Page<SandboxView> = await engine.list({ org, states: [...STATES] }, cursor, PAGE);
     for (const sandbox of page.items) {
       sandboxes++;
-      const finding = await find(engine, org, sandbox);
+      const finding = await findingFor(engine, org, sandbox);
       if (finding !== undefined) findings.push(finding);
     }
     cursor = page.nextCursor;
@@ -65,7 +65,7 @@ async function check(parts: RouteParts, org: string, signal: AbortSignal): Promi
   return { round, did: told, sandboxes, checkpoints, findings, durationMs };
 }
 
-async function find(engine: Engine, org: string, sandbox: SandboxView): Promise<Finding | undefined> {
+async function findingFor(engine: Engine, org: string, sandbox: SandboxView): Promise<Finding | undefined> {
   const { id: sandboxId, state, checkpointId, checkpointHealth, evidence, lost, reason } = sandbox;
   const about = { sandboxId, state, checkpointId };
   if (state === 'lost') {

@@ -12,14 +12,14 @@ import {
   terminalQuerySchema,
 } from '@torpor/protocol';
 import type { FastifyRequest } from 'fastify';
-import { errors, sandboxParams } from './http/route-schema.ts';
-import type { RoutesApp } from './http/routes-app.ts';
-import type { RouteParts } from './parts.ts';
-import { fromAgent } from './sandbox/agent-failure.ts';
-import { startRequest } from './sandbox/command.ts';
-import { LiveSocket } from './sockets/live-socket.ts';
-import { type Plan, runSession } from './sockets/process-session.ts';
-import { type OpenedDoor, openDoor, routeUpgrades } from './sockets/upgrade.ts';
+import { errors, sandboxParams } from '../http/route-schema.ts';
+import type { RoutesApp } from '../http/routes-app.ts';
+import type { RouteContext } from '../route-context.ts';
+import { fromAgentError } from '../sandbox/agent-failure.ts';
+import { startRequest } from '../sandbox/command.ts';
+import { LiveSocket } from '../sockets/live-socket.ts';
+import { type ProcessPlan, runSocketProcess } from '../sockets/socket-process.ts';
+import { type AcceptedSocket, acceptUpgrade, routeUpgrades } from '../sockets/upgrade.ts';
 
 /** Not every sandbox has bash. */
 const LOGIN_SHELL = '[ -x /bin/bash ] && exec /bin/bash -l; exec /bin/sh -l';
@@ -40,13 +40,13 @@ const failures = errors(
  */
 export function attachTerminal(
   app: RoutesApp,
-  parts: RouteParts,
+  parts: RouteContext,
   isElsewhere: (request: IncomingMessage) => boolean = () => false,
 ): void {
   const open = new Set<Promise<void>>();
-  const track = (session: Promise<void>) => {
-    open.add(session);
-    void session.finally(() => open.delete(session));
+  const track = (runProcessOn: Promise<void>) => {
+    open.add(runProcessOn);
+    void runProcessOn.finally(() => open.delete(runProcessOn));
   };
   routeUpgrades(app, isElsewhere);
   // A closing server does not wait for upgraded connections by itself.
@@ -72,7 +72,7 @@ export function attachTerminal(
     },
     async (request, reply) => {
       const { params, query } = request;
-      const live = enter(parts, await openDoor(request, reply), query.window);
+      const live = openClientSocket(parts, await acceptUpgrade(request, reply), query.window);
       track(session(parts, request, live, params.id, async () => terminalPlan(parts, query)));
       return reply;
     },
@@ -96,43 +96,43 @@ export function attachTerminal(
     },
     async (request, reply) => {
       const { params, query } = request;
-      const live = enter(parts, await openDoor(request, reply), query.window);
+      const live = openClientSocket(parts, await acceptUpgrade(request, reply), query.window);
       track(session(parts, request, live, params.id, () => execPlan(parts, live)));
       return reply;
     },
   );
 }
 
-function enter({ clock, settings }: RouteParts, door: OpenedDoor, window: number | undefined): LiveSocket {
+function openClientSocket({ clock, settings }: RouteContext, door: AcceptedSocket, window: number | undefined): LiveSocket {
   const live = new LiveSocket(door.webSocket, window);
   void live.keepAlive(clock, settings.heartbeatMs, door.bytesRead);
   return live;
 }
 
 async function session(
-  parts: RouteParts,
+  parts: RouteContext,
   request: FastifyRequest,
   live: LiveSocket,
   id: SandboxId,
-  planned: () => Promise<Plan>,
+  planned: () => Promise<ProcessPlan>,
 ): Promise<void> {
   const { metrics, stopping, keyWatch } = parts;
   metrics.streams.inc();
   const key = keyWatch.watch(request.identity);
   const tell = (error: TorporError) => {
-    request.facts.errorCode ??= error.code;
+    request.logFields.errorCode ??= error.code;
     live.notice({ error: { ...error.toBody(), requestId: request.id } });
   };
-  key.lost.addEventListener('abort', () => {
-    request.bound.end(key.lost.reason);
-    tell(key.lost.reason);
+  key.revoked.addEventListener('abort', () => {
+    request.deadline.end(key.revoked.reason);
+    tell(key.revoked.reason);
     live.end();
   });
   try {
-    await runSession(parts, request, live, id, await request.bound.run(planned));
+    await runSocketProcess(parts, request, live, id, await request.deadline.run(planned));
   } catch (thrown) {
     const isOurs = thrown instanceof TorporError;
-    tell(stopping.aborted && !isOurs ? serverStops() : fromAgent(thrown, id));
+    tell(stopping.aborted && !isOurs ? serverStops() : fromAgentError(thrown, id));
   } finally {
     live.end();
     key.release();
@@ -146,8 +146,8 @@ function serverStops(): TorporError {
 }
 
 /** A request that became a socket has no answer, and so none of the usual lines in the log. */
-function logEnd({ log, clock }: RouteParts, request: FastifyRequest): void {
-  const { id: requestId, method, facts, identity } = request;
+function logEnd({ log, clock }: RouteContext, request: FastifyRequest): void {
+  const { id: requestId, method, logFields: facts, identity } = request;
   const route = request.routeOptions.url ?? 'unknown';
   const durationMs = Math.round(clock.monotonic() - request.startedAt);
   const { org, subject, keyId } = identity;
@@ -158,7 +158,7 @@ function logEnd({ log, clock }: RouteParts, request: FastifyRequest): void {
 }
 
 /** A terminal is somebody's to watch: it ends when the server begins to stop. */
-function terminalPlan({ stopping }: RouteParts, { cols, rows, command, cwd, user }: TerminalQuery): Plan {
+function terminalPlan({ stopping }: RouteContext, { cols, rows, command, cwd, user }: TerminalQuery): ProcessPlan {
   const envs = { TERM: 'xterm-256color' };
   const process =
     command === undefined
@@ -168,7 +168,7 @@ function terminalPlan({ stopping }: RouteParts, { cols, rows, command, cwd, user
 }
 
 /** A command may finish while the server stops. */
-async function execPlan({ leaving }: RouteParts, live: LiveSocket): Promise<Plan> {
+async function execPlan({ forcedStop: leaving }: RouteContext, live: LiveSocket): Promise<ProcessPlan> {
   const { command, cwd, env, user, timeoutSeconds } = await firstRequest(live);
   const { process } = startRequest({ command, cwd, env, tag: '' });
   const timeoutMs = timeoutSeconds === undefined ? undefined : timeoutSeconds * 1_000;

@@ -3,18 +3,18 @@ import type { Engine } from '@torpor/engine';
 import { type AgentClient, agentError } from '@torpor/envd';
 import { type SandboxId, TorporError } from '@torpor/protocol';
 import type { Inside, Receipt, Said, TurnOrder } from '@torpor/sessions';
-import { fromAgent } from '../sandbox/agent-failure.ts';
-import { connect } from '../sandbox/awake.ts';
+import { fromAgentError } from '../sandbox/agent-failure.ts';
+import { connectToAgent } from '../sandbox/sandbox-connection.ts';
 import { startRequest } from '../sandbox/command.ts';
 import { endOf } from '../sandbox/command-end.ts';
 
 /** Relative to the home of the sandbox's user. */
 const HISTORY_FILE = '.torpor-history.json';
 
-export function agentInside(engine: Pick<Engine, 'agent'>): Inside {
+export function agentTurnPort(engine: Pick<Engine, 'agent'>): Inside {
   return {
     async deliver(org, id, order, signal) {
-      const agent = connect(await engine.agent(org, id));
+      const agent = connectToAgent(await engine.agent(org, id));
       try {
         return await deliver(agent, order, signal);
       } catch (thrown) {
@@ -25,7 +25,7 @@ export function agentInside(engine: Pick<Engine, 'agent'>): Inside {
     },
 
     async *listen(org, id, tag, from, signal) {
-      const agent = connect(await engine.agent(org, id));
+      const agent = connectToAgent(await engine.agent(org, id));
       try {
         yield* listen(agent, tag, from, signal);
       } catch (thrown) {
@@ -83,7 +83,7 @@ async function* listen(
 
 /** An agent that is not ours does not know what a turn is. */
 function deliverFailure(thrown: unknown, sandboxId: SandboxId): TorporError {
-  if (agentError(thrown).code !== 'not_found') return fromAgent(thrown, sandboxId);
+  if (agentError(thrown).code !== 'not_found') return fromAgentError(thrown, sandboxId);
   const message = 'The agent of this sandbox keeps no record of turns, so none can be delivered once.';
   return new TorporError('capability_unsupported', message, { sandboxId });
 }
@@ -93,5 +93,5 @@ function listenFailure(thrown: unknown, sandboxId: SandboxId): TorporError {
   if (agentError(thrown).code === 'not_found') {
     return new TorporError('not_found', 'There is no such process.', { sandboxId });
   }
-  return fromAgent(thrown, sandboxId);
+  return fromAgentError(thrown, sandboxId);
 }
