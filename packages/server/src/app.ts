@@ -84,7 +84,7 @@ export async function buildApp(given: AppContext): Promise<App> {
   const stopping = new AbortController();
   const leaving = new AbortController();
   const { db, clock, settings } = given;
-  const parts: RouteContext = {
+  const ctx: RouteContext = {
     ...given,
     replays: new Replays({ db, clock, keptMs: settings.replayMs }),
     keyWatch: new KeyWatch({ db, clock, everyMs: settings.keyCheckMs }),
@@ -92,16 +92,16 @@ export async function buildApp(given: AppContext): Promise<App> {
     stopping: stopping.signal,
     forcedStop: leaving.signal,
   };
-  const server = createServer(parts);
+  const server = createServer(ctx);
   const connections = watchConnections(server.server as FrontServer);
-  await server.register(swagger, openapiOptions(parts.version));
-  addRequestHooks(server, parts);
-  addFailureHandlers(server, parts);
+  await server.register(swagger, openapiOptions(ctx.version));
+  addRequestHooks(server, ctx);
+  addFailureHandlers(server, ctx);
   acceptJson(server, settings.maxJsonBytes);
   await server.register(async (routes: RoutesApp) => {
-    for (const addRoutes of ROUTES) addRoutes(routes, parts);
-    e2bRoutes(routes, parts);
-    attachTerminal(routes, parts, (request) => parts.gateway?.takes(request) ?? false);
+    for (const addRoutes of ROUTES) addRoutes(routes, ctx);
+    e2bRoutes(routes, ctx);
+    attachTerminal(routes, ctx, (request) => ctx.gateway?.takes(request) ?? false);
   });
   await server.ready();
   return {
@@ -117,14 +117,14 @@ export async function buildApp(given: AppContext): Promise<App> {
       };
       insist().catch(() => {});
       connections.closeIdle();
-      const visitors = parts.gateway?.stop(leaving.signal);
+      const visitors = ctx.gateway?.stop(leaving.signal);
       await Promise.all([server.close(), visitors]).finally(() => patience.abort());
     },
   };
 }
 
-function createServer(parts: RouteContext): RoutesApp {
-  const { ids, gateway, tls } = parts;
+function createServer(ctx: RouteContext): RoutesApp {
+  const { ids, gateway, tls } = ctx;
   const server = fastify({
     // Ours are the only ids: one that a caller chose could be anybody's, or anything.
     genReqId: () => ids.next('req'),
@@ -136,9 +136,9 @@ function createServer(parts: RouteContext): RoutesApp {
     return503OnClosing: false,
     forceCloseConnections: 'idle',
     frameworkErrors: (error, request, reply) => {
-      answerFailure(parts, error, request as never, reply as never);
+      answerFailure(ctx, error, request as never, reply as never);
     },
-    clientErrorHandler: answerBrokenRequest(parts),
+    clientErrorHandler: answerBrokenRequest(ctx),
     routerOptions: { maxParamLength: 200 },
     ...(gateway === undefined
       ? {}

@@ -5,7 +5,7 @@ import type { OpenedE2bRuntime } from '@torpor/runtime-e2b';
 import type { RuntimeSettings } from '@torpor/runtime-shared';
 
 export async function openE2b(
-  parts: {
+  ctx: {
     readonly dataDir: string;
     readonly settings: RuntimeSettings;
     readonly clock: Clock;
@@ -28,6 +28,6 @@ export async function openE2b(
     sandboxUrl: of('E2B_SANDBOX_URL'),
     domain: of('E2B_DOMAIN'),
     template: of('E2B_TEMPLATE'),
-    ...parts,
+    ...ctx,
   });
 }

@@ -173,8 +173,8 @@ export async function startServer(config: ServerConfig, options: StartOptions): 
 const DEFAULT_DOMAIN = 'sbx.localhost';
 
 function certificateFor({ dataDir, domain = DEFAULT_DOMAIN, host }: ServerConfig): Promise<LocalCertificate> {
-  const parts = { directory: join(dataDir, 'tls'), clock: systemClock, randomBytes };
-  return localCertificate(parts, domain.replace(/:\d+$/, '').toLowerCase(), host);
+  const ctx = { directory: join(dataDir, 'tls'), clock: systemClock, randomBytes };
+  return localCertificate(ctx, domain.replace(/:\d+$/, '').toLowerCase(), host);
 }
 
 function describe({ runtime, limits }: ChosenRuntime): RunningServer['runtime'] {

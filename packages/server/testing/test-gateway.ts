@@ -3,10 +3,10 @@ import { DEFAULT_GATEWAY_SETTINGS, type Gateway } from '@torpor/gateway';
 import type { AppContext } from '../src/route-context.ts';
 import { openGateway } from '../src/preview/open-gateway.ts';
 
-export function testGateway(parts: AppContext): Gateway {
+export function testGateway(ctx: AppContext): Gateway {
   const gateway = openGateway({
-    ...parts,
-    engine: () => parts.engine,
+    ...ctx,
+    engine: () => ctx.engine,
     secret: new Uint8Array(32),
     settings: DEFAULT_GATEWAY_SETTINGS,
   });

@@ -36,15 +36,15 @@ export interface TestServerOptions {
   readonly settings?: Partial<ServerSettings>;
   readonly engineSettings?: Partial<Settings>;
   /** Puts something between the engine and its runtime or database. */
-  readonly wrap?: (parts: EngineParts, runtime: AgentRuntime) => Partial<EngineParts>;
+  readonly wrap?: (ctx: EngineParts, runtime: AgentRuntime) => Partial<EngineParts>;
   /** Whether turns that have to wait are tried again, and dead sessions heal, by themselves. */
   readonly sessionRounds?: boolean;
-  readonly wrapApp?: (parts: AppContext) => Partial<AppContext>;
+  readonly wrapApp?: (ctx: AppContext) => Partial<AppContext>;
 }
 
 export interface TestServer {
   readonly app: App;
-  readonly parts: AppContext;
+  readonly ctx: AppContext;
   readonly world: World;
   readonly runtime: AgentRuntime;
   readonly uploadsDir: string;
@@ -80,7 +80,7 @@ export async function testServer(options: TestServerOptions = {}): Promise<TestS
     ...(options.engineSettings === undefined ? {} : { settings: options.engineSettings }),
     parts: (base) => {
       runtime = new AgentRuntime({ ...options.runtime, files: base.store as VirtualStore });
-      const parts: EngineParts = {
+      const ctx: EngineParts = {
         ...base,
         clock: systemClock,
         processes: agentProcesses,
@@ -88,7 +88,7 @@ export async function testServer(options: TestServerOptions = {}): Promise<TestS
         runtimes: new Map<string, Runtime>([[runtime.name, runtime]]),
         report: reportTo(logger, metrics),
       };
-      return { ...parts, ...options.wrap?.(parts, runtime) };
+      return { ...ctx, ...options.wrap?.(ctx, runtime) };
     },
   });
   const settings = { ...DEFAULT_SERVER_SETTINGS, ...options.settings };
@@ -127,8 +127,8 @@ export async function testServer(options: TestServerOptions = {}): Promise<TestS
     other: (await createKey(keyParts, 'other', { name: 'service' })).key,
     user: (await createKey(keyParts, 'default', { name: 'of ada', subject: 'ada' })).key,
   };
-  const parts = { ...plain, ...options.wrapApp?.(plain) };
-  const app = await buildApp(parts);
+  const ctx = { ...plain, ...options.wrapApp?.(plain) };
+  const app = await buildApp(ctx);
   const ask: TestServer['ask'] = (method, url, { key = keys.default, body, headers = {} } = {}) =>
     app.server.inject({
       method,
@@ -138,7 +138,7 @@ export async function testServer(options: TestServerOptions = {}): Promise<TestS
     });
   return {
     app,
-    parts,
+    ctx,
     world,
     runtime: runtime as AgentRuntime,
     uploadsDir,

@@ -44,7 +44,7 @@ describe('torpor doctor', () => {
 
   it('lists every setting with --settings (R113)', async () => {
     const { settings } = await json('--settings');
-    expect(settings.length).toBe(server.parts.settingsList.length);
+    expect(settings.length).toBe(server.ctx.settingsList.length);
     const { stdout } = await doctor('--settings');
     for (const { name } of settings) expect(stdout).toContain(name);
     expect(stdout).toMatch(

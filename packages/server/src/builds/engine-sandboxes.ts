@@ -50,15 +50,15 @@ const MAX_WAIT_MS = 60_000;
 const RETRY_MS = 100;
 
 export class EngineSandboxes implements BuildSandboxes {
-  private readonly parts: EngineSandboxesContext;
+  private readonly ctx: EngineSandboxesContext;
 
-  constructor(parts: EngineSandboxesContext) {
-    this.parts = parts;
+  constructor(ctx: EngineSandboxesContext) {
+    this.ctx = ctx;
   }
 
   async capabilities(id?: SandboxId): Promise<BuildCapabilities> {
-    const name = id === undefined ? undefined : (await this.parts.engine.find(id))?.sandbox.runtime;
-    const runtimes = this.parts.engine.runtimes();
+    const name = id === undefined ? undefined : (await this.ctx.engine.find(id))?.sandbox.runtime;
+    const runtimes = this.ctx.engine.runtimes();
     const runtime = runtimes.find((one) => (name === undefined ? one.default : one.name === name));
     if (runtime === undefined) {
       throw new TorporError('capability_unsupported', `This server has no runtime "${name}".`);
@@ -68,7 +68,7 @@ export class EngineSandboxes implements BuildSandboxes {
 
   async create({ org, jobId, lifetimeSeconds, from }: NewSandbox, signal: AbortSignal): Promise<SandboxId> {
     signal.throwIfAborted();
-    const { engine } = this.parts;
+    const { engine } = this.ctx;
     const wanted = { metadata: { [JOB_METADATA_KEY]: jobId }, timeoutSeconds: lifetimeSeconds };
     const id =
       from === undefined
@@ -79,7 +79,7 @@ export class EngineSandboxes implements BuildSandboxes {
 
   async ofJob(org: string, jobId: JobId): Promise<SandboxId[]> {
     const filter = { org, states: ALIVE, metadata: { [JOB_METADATA_KEY]: jobId } };
-    return (await this.parts.engine.list(filter, '', MAX_SANDBOXES)).items.map(({ id }) => id);
+    return (await this.ctx.engine.list(filter, '', MAX_SANDBOXES)).items.map(({ id }) => id);
   }
 
   async write(
@@ -166,8 +166,8 @@ export class EngineSandboxes implements BuildSandboxes {
     return this.withAgent(org, id, async (agent) => {
       const { output, ...command } = order;
       const text = new OutputDecoder();
-      const tag = this.parts.ids.next('req');
-      for await (const event of runCommand(agent, this.parts.clock, { ...command, tag }, signal)) {
+      const tag = this.ctx.ids.next('req');
+      for await (const event of runCommand(agent, this.ctx.clock, { ...command, tag }, signal)) {
         if (event.is === 'stdout' || event.is === 'stderr')
           output(event.is, text.decode(event.is, event.bytes));
         if (event.is === 'end') return { exitCode: event.exitCode };
@@ -182,7 +182,7 @@ export class EngineSandboxes implements BuildSandboxes {
     service: Service,
     signal: AbortSignal,
   ): Promise<SandboxId> {
-    const { engine } = this.parts;
+    const { engine } = this.ctx;
     const { pause, fork } = await this.capabilities(workbench);
     if (pause === 'none' || !fork) {
       await this.serveInPlace(org, workbench, service, signal);
@@ -203,11 +203,11 @@ export class EngineSandboxes implements BuildSandboxes {
   }
 
   async connect(org: string, id: SandboxId, signal: AbortSignal): Promise<void> {
-    await this.inTurn(signal, () => this.parts.engine.resume({ org, signal }, id));
+    await this.inTurn(signal, () => this.ctx.engine.resume({ org, signal }, id));
   }
 
   async setLifetime(org: string, id: SandboxId, seconds: number, signal: AbortSignal): Promise<void> {
-    await this.inTurn(signal, () => this.parts.engine.setLifetime(org, id, seconds));
+    await this.inTurn(signal, () => this.ctx.engine.setLifetime(org, id, seconds));
   }
 
   async processes(org: string, id: SandboxId, signal: AbortSignal): Promise<number[]> {
@@ -226,7 +226,7 @@ export class EngineSandboxes implements BuildSandboxes {
 
   /** The workbench itself becomes the preview. What still runs in it is no part of what was built. */
   private async serveInPlace(org: string, id: SandboxId, service: Service, signal: AbortSignal): Promise<void> {
-    await this.parts.engine.setServices(org, id, [service]);
+    await this.ctx.engine.setServices(org, id, [service]);
     for (const pid of await this.processes(org, id, signal)) {
       // It may have ended meanwhile.
       await this.endProcess(org, id, pid, signal).catch(() => {});
@@ -240,12 +240,12 @@ export class EngineSandboxes implements BuildSandboxes {
    */
   async startServices(org: string, id: SandboxId, signal: AbortSignal): Promise<void> {
     if ((await this.capabilities(id)).pause === 'none') return this.startInPlace(org, id, signal);
-    await this.inTurn(signal, () => this.parts.engine.pause({ org, signal }, id, { mode: 'files' }));
+    await this.inTurn(signal, () => this.ctx.engine.pause({ org, signal }, id, { mode: 'files' }));
     await this.connect(org, id, signal);
   }
 
   private async startInPlace(org: string, id: SandboxId, signal: AbortSignal): Promise<void> {
-    const { engine, clock, settings } = this.parts;
+    const { engine, clock, settings } = this.ctx;
     const { services } = await engine.get(org, id);
     await this.withAgent(org, id, (agent) => {
       const dial = (port: number) => engine.dial(org, id, port);
@@ -254,18 +254,18 @@ export class EngineSandboxes implements BuildSandboxes {
   }
 
   async pause(org: string, id: SandboxId, signal: AbortSignal): Promise<{ checkpointId: CheckpointId }> {
-    const { checkpoint } = await this.inTurn(signal, () => this.parts.engine.pause({ org, signal }, id));
+    const { checkpoint } = await this.inTurn(signal, () => this.ctx.engine.pause({ org, signal }, id));
     return { checkpointId: checkpoint.id };
   }
 
   async kill(org: string, id: SandboxId): Promise<void> {
-    await this.parts.engine.kill({ org }, id).catch((thrown: unknown) => {
+    await this.ctx.engine.kill({ org }, id).catch((thrown: unknown) => {
       if (!(thrown instanceof TorporError) || thrown.code !== 'not_found') throw thrown;
     });
   }
 
   async find(org: string, id: SandboxId): Promise<SandboxGlance | undefined> {
-    const found = await this.parts.engine.find(id);
+    const found = await this.ctx.engine.find(id);
     if (found === undefined || found.org !== org) return undefined;
     const { state, checkpointId, endsAt, reason } = found.sandbox;
     const paused = state === 'paused' && checkpointId !== null;
@@ -274,13 +274,13 @@ export class EngineSandboxes implements BuildSandboxes {
   }
 
   urlOf(id: SandboxId, port: number): string {
-    return this.parts.gateway.urlOf(id, port);
+    return this.ctx.gateway.urlOf(id, port);
   }
 
   visit(
     ...[id, port, order, signal]: Parameters<BuildSandboxes['visit']>
   ): ReturnType<BuildSandboxes['visit']> {
-    return this.parts.previews.request(new URL(this.urlOf(id, port)).host, order, signal);
+    return this.ctx.previews.request(new URL(this.urlOf(id, port)).host, order, signal);
   }
 
   /**
@@ -292,7 +292,7 @@ export class EngineSandboxes implements BuildSandboxes {
     id: SandboxId,
     checkpointId: CheckpointId,
   ): Promise<SandboxGlance['damage']> {
-    const { engine } = this.parts;
+    const { engine } = this.ctx;
     const { health, healthDetail } = await engine.checkpoint(org, checkpointId);
     if (health !== 'damaged') return null;
     const [last] = (await engine.operations(org, id, undefined, 1)).items;
@@ -309,7 +309,7 @@ export class EngineSandboxes implements BuildSandboxes {
     request: ForkRequest,
     signal: AbortSignal,
   ): Promise<SandboxId> {
-    const { state } = await this.parts.engine.get(org, from);
+    const { state } = await this.ctx.engine.get(org, from);
     if (state !== 'paused' || !(await this.isConsumedByStart(from))) return this.fork(org, from, request);
     await this.connect(org, from, signal);
     try {
@@ -322,13 +322,13 @@ export class EngineSandboxes implements BuildSandboxes {
 
   /** Whether the checkpoint that a pause leaves is not there for a fork. */
   private async isConsumedByStart(id: SandboxId): Promise<boolean> {
-    const { engine } = this.parts;
+    const { engine } = this.ctx;
     const runtime = (await engine.find(id))?.sandbox.runtime;
     return engine.runtimes().some(({ name, capabilities }) => name === runtime && !capabilities.replayable);
   }
 
   private async fork(org: string, from: SandboxId, request: ForkRequest): Promise<SandboxId> {
-    const [fork] = await this.parts.engine.fork({ org }, from, request);
+    const [fork] = await this.ctx.engine.fork({ org }, from, request);
     if (fork === undefined) throw new TorporError('internal', 'A fork made nothing.');
     if ('error' in fork) throw TorporError.fromBody(fork.error);
     return fork.sandbox.id;
@@ -343,7 +343,7 @@ export class EngineSandboxes implements BuildSandboxes {
 
   /** Work with the agent, which holds the sandbox awake. */
   private async withAgent<T>(org: string, id: SandboxId, work: (agent: AgentClient) => Promise<T>): Promise<T> {
-    const { engine } = this.parts;
+    const { engine } = this.ctx;
     const letGo = engine.leases.hold(id);
     const agent = connectToAgent(
       await engine.agent(org, id).catch((thrown: unknown) => {
@@ -363,7 +363,7 @@ export class EngineSandboxes implements BuildSandboxes {
 
   /** Another operation may be under way; then ours comes after it. */
   private async inTurn<T>(signal: AbortSignal, work: () => Promise<T>): Promise<T> {
-    const { clock } = this.parts;
+    const { clock } = this.ctx;
     const until = clock.monotonic() + MAX_WAIT_MS;
     for (;;) {
       try {

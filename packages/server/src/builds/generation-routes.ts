@@ -21,7 +21,7 @@ const tags = ['builds'];
 const filesQuery = z.strictObject({ path: z.string().min(1).max(512).optional() });
 const bytes = { 'application/octet-stream': { schema: z.string().meta({ format: 'binary' }) } };
 
-export function generationRoutes(face: RoutesApp, parts: RouteContext, builds: Builds): void {
+export function generationRoutes(face: RoutesApp, ctx: RouteContext, builds: Builds): void {
   face.post(
     '/api/generation/start',
     {
@@ -39,7 +39,7 @@ export function generationRoutes(face: RoutesApp, parts: RouteContext, builds: B
     },
     async (request, reply) => {
       const { body } = request;
-      return reply.code(201).send(await onceUnderKey(parts, request, () => builds.begin(ownerOf(request), body)));
+      return reply.code(201).send(await onceUnderKey(ctx, request, () => builds.begin(ownerOf(request), body)));
     },
   );
 
@@ -60,7 +60,7 @@ export function generationRoutes(face: RoutesApp, parts: RouteContext, builds: B
   face.post(
     '/api/generation/:id/cancel',
     {
-      config: { bound: 'lifecycle' },
+      config: { deadline: 'lifecycle' },
       schema: {
         operationId: 'cancelBuild',
         summary: 'Stop a build, wherever it is',
@@ -72,7 +72,7 @@ export function generationRoutes(face: RoutesApp, parts: RouteContext, builds: B
         },
       },
     },
-    (request) => onceUnderKey(parts, request, () => builds.cancel(ownerOf(request), request.params.id)),
+    (request) => onceUnderKey(ctx, request, () => builds.cancel(ownerOf(request), request.params.id)),
   );
 
   face.post(
@@ -91,7 +91,7 @@ export function generationRoutes(face: RoutesApp, parts: RouteContext, builds: B
     },
     async (request, reply) => {
       const { id } = request.params;
-      return reply.code(201).send(await onceUnderKey(parts, request, () => builds.rebuild(ownerOf(request), id)));
+      return reply.code(201).send(await onceUnderKey(ctx, request, () => builds.rebuild(ownerOf(request), id)));
     },
   );
 

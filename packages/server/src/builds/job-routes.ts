@@ -29,7 +29,7 @@ const logQuery = z.strictObject({
   before_id: z.coerce.number().int().min(1).max(Number.MAX_SAFE_INTEGER).optional(),
 });
 
-export function jobRoutes(face: RoutesApp, parts: RouteContext, builds: Builds): void {
+export function jobRoutes(face: RoutesApp, ctx: RouteContext, builds: Builds): void {
   face.post(
     '/api/jobs',
     {
@@ -46,7 +46,7 @@ export function jobRoutes(face: RoutesApp, parts: RouteContext, builds: Builds):
     },
     async (request, reply) => {
       const { body } = request;
-      return reply.code(201).send(await onceUnderKey(parts, request, () => builds.enqueue(ownerOf(request), body)));
+      return reply.code(201).send(await onceUnderKey(ctx, request, () => builds.enqueue(ownerOf(request), body)));
     },
   );
 
@@ -127,10 +127,10 @@ export function jobRoutes(face: RoutesApp, parts: RouteContext, builds: Builds):
       ),
   );
 
-  streamRoutes(face, parts);
+  streamRoutes(face, ctx);
 }
 
-function streamRoutes(face: RoutesApp, parts: RouteContext): void {
+function streamRoutes(face: RoutesApp, ctx: RouteContext): void {
   const stream = (operationId: string, summary: string, description: string) => ({
     exposeHeadRoute: false,
     schema: {
@@ -157,7 +157,7 @@ function streamRoutes(face: RoutesApp, parts: RouteContext): void {
       'Frames are `BuildEvent`s.',
     ),
     async (request, reply) => {
-      await streamEvents(parts, request, reply, ownerOf(request), request.params.id, 'status');
+      await streamEvents(ctx, request, reply, ownerOf(request), request.params.id, 'status');
       return reply;
     },
   );
@@ -171,7 +171,7 @@ function streamRoutes(face: RoutesApp, parts: RouteContext): void {
         'With `Last-Event-ID` there is everything after that event.',
     ),
     async (request, reply) => {
-      await streamEvents(parts, request, reply, ownerOf(request), request.params.id, 'typed');
+      await streamEvents(ctx, request, reply, ownerOf(request), request.params.id, 'typed');
       return reply;
     },
   );
@@ -183,7 +183,7 @@ function streamRoutes(face: RoutesApp, parts: RouteContext): void {
       'Frames `log` are `BuildLogLine`s; `done` has the status that it ended with.',
     ),
     async (request, reply) => {
-      await streamLogs(parts, request, reply, ownerOf(request), request.params.id);
+      await streamLogs(ctx, request, reply, ownerOf(request), request.params.id);
       return reply;
     },
   );

@@ -44,14 +44,14 @@ type RunnerConfig = BuildConfig &
 
 const RETRIES = 2;
 
-export function openBuilds(parts: OpenBuildsContext, config: RunnerConfig): Builds {
+export function openBuilds(ctx: OpenBuildsContext, config: RunnerConfig): Builds {
   const settings = buildSettingsOf(config);
   const { openaiKey, runnerEnv = {} } = config;
   const context: BuildContext = {
-    ...parts,
+    ...ctx,
     uuid: randomUUID,
     settings,
-    runners: runnersOf(config, parts.sandboxes, settings),
+    runners: runnersOf(config, ctx.sandboxes, settings),
     secrets: [...Object.values(runnerEnv), ...(openaiKey === undefined ? [] : [openaiKey])].filter(isSecret),
   };
   return new Builds(context, { defaultRunner: config.runner });

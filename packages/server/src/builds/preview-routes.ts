@@ -12,7 +12,7 @@ import type { RoutesApp } from '../http/routes-app.ts';
 import { buildErrors, jobParams, ownerOf, refusal } from './route-schema.ts';
 
 const tags = ['builds'];
-const config = { bound: 'lifecycle' } as const;
+const config = { deadline: 'lifecycle' } as const;
 
 export function previewRoutes(face: RoutesApp, builds: Builds): void {
   face.post(

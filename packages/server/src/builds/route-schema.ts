@@ -17,10 +17,10 @@ export function ownerOf({ identity }: FastifyRequest): Owner {
 }
 
 /** Twice under one key is once. */
-export function onceUnderKey<T>(parts: RouteContext, request: FastifyRequest, work: () => Promise<T>): Promise<T> {
+export function onceUnderKey<T>(ctx: RouteContext, request: FastifyRequest, work: () => Promise<T>): Promise<T> {
   const { id = '' } = (request.params ?? {}) as { readonly id?: string };
   const thing = `${request.identity.subject} ${id}`;
-  return request.deadline.run(() => parts.replays.once(request, thing, async () => ({ body: await work() })));
+  return request.deadline.run(() => ctx.replays.once(request, thing, async () => ({ body: await work() })));
 }
 
 const ANY: readonly ErrorCode[] = [

@@ -5,10 +5,10 @@ import { generationRoutes } from './generation-routes.ts';
 import { jobRoutes } from './job-routes.ts';
 import { previewRoutes } from './preview-routes.ts';
 
-export function buildRoutes(app: RoutesApp, parts: RouteContext): void {
-  const { builds } = parts;
+export function buildRoutes(app: RoutesApp, ctx: RouteContext): void {
+  const { builds } = ctx;
   if (builds === undefined) return;
-  generationRoutes(app, parts, builds);
+  generationRoutes(app, ctx, builds);
   previewRoutes(app, builds);
-  jobRoutes(app, parts, builds);
+  jobRoutes(app, ctx, builds);
 }

@@ -12,16 +12,16 @@ type Owner = { readonly org: string; readonly user: string };
  * happened or failed.
  */
 export async function streamEvents(
-  parts: RouteContext,
+  ctx: RouteContext,
   request: FastifyRequest,
   reply: FastifyReply,
   owner: Owner,
   id: string,
   form: 'status' | 'typed',
 ): Promise<FastifyReply> {
-  const { builds } = parts;
+  const { builds } = ctx;
   if (builds === undefined) throw new Error('There are no builds.');
-  const signal = streamSignal(parts, request);
+  const signal = streamSignal(ctx, request);
   const current = await request.deadline.run(() => builds.lastStep(owner, id));
   const heard = lastEventId(request);
   const onlyLast = form === 'status' || (heard === undefined && isBuildOver(current.event.status));
@@ -34,7 +34,7 @@ export async function streamEvents(
       yield { id: String(seq), event: form === 'typed' ? event.type : 'message', data: event };
     }
   };
-  return send(parts, request, reply, frames(), parts.settings.buildEventsBeatMs);
+  return send(ctx, request, reply, frames(), ctx.settings.buildEventsBeatMs);
 }
 
 /** What a reader that was cut off says it has last. */
@@ -44,15 +44,15 @@ function lastEventId(request: FastifyRequest): number | undefined {
 }
 
 export async function streamLogs(
-  parts: RouteContext,
+  ctx: RouteContext,
   request: FastifyRequest,
   reply: FastifyReply,
   owner: Owner,
   id: string,
 ): Promise<FastifyReply> {
-  const { builds } = parts;
+  const { builds } = ctx;
   if (builds === undefined) throw new Error('There are no builds.');
-  const signal = streamSignal(parts, request);
+  const signal = streamSignal(ctx, request);
   const items = await request.deadline.run(() => builds.followLogs(owner, id, signal, lastEventId(request)));
   const frames = async function* (): AsyncGenerator<Frame> {
     for await (const item of items) {
@@ -61,7 +61,7 @@ export async function streamLogs(
         : { event: 'done', data: { status: item.status } };
     }
   };
-  return send(parts, request, reply, frames(), parts.settings.buildLogsBeatMs);
+  return send(ctx, request, reply, frames(), ctx.settings.buildLogsBeatMs);
 }
 
 function streamSignal({ stopping }: RouteContext, request: FastifyRequest): AbortSignal {
@@ -69,7 +69,7 @@ function streamSignal({ stopping }: RouteContext, request: FastifyRequest): Abor
 }
 
 function send(
-  parts: RouteContext,
+  ctx: RouteContext,
   request: FastifyRequest,
   reply: FastifyReply,
   frames: AsyncGenerator<Frame>,
@@ -77,5 +77,5 @@ function send(
 ) {
   reply.header('cache-control', 'no-cache');
   const beat = { everyMs, frame: { event: 'heartbeat', data: {} } };
-  return sendEvents(parts, request, reply, frames, { resumable: true, heartbeat: beat });
+  return sendEvents(ctx, request, reply, frames, { resumable: true, heartbeat: beat });
 }

@@ -54,14 +54,14 @@ export function e2bError(error: TorporError): E2bError {
 }
 
 export function answerE2bFailure(
-  parts: Pick<RouteContext, 'log' | 'metrics'>,
+  ctx: Pick<RouteContext, 'log' | 'metrics'>,
   thrown: unknown,
   request: FastifyRequest,
   reply: FastifyReply,
 ): FastifyReply {
   const error = toTorporError(thrown);
   const body = e2bError(error);
-  recordFailure(parts, thrown, error, body.code, request);
+  recordFailure(ctx, thrown, error, body.code, request);
   const { retryAfterMs } = error.toBody();
   // Clients that wait as long as they are told to need whole seconds.
   if (retryAfterMs !== undefined) reply.header('retry-after', Math.max(1, Math.ceil(retryAfterMs / 1_000)));

@@ -15,9 +15,9 @@ import { isPaused, sandboxShape } from './sandbox-shapes.ts';
 const startSchema = z.object({ timeout: secondsSchema.nullish(), memory: z.boolean().nullish() });
 type Start = z.infer<typeof startSchema>;
 
-export function e2bLifecycleRoutes(app: RoutesApp, parts: RouteContext): void {
-  const { engine } = parts;
-  const config = { bound: 'lifecycle' } as const;
+export function e2bLifecycleRoutes(app: RoutesApp, ctx: RouteContext): void {
+  const { engine } = ctx;
+  const config = { deadline: 'lifecycle' } as const;
 
   app.post(
     '/sandboxes/:id/pause',
@@ -27,8 +27,8 @@ export function e2bLifecycleRoutes(app: RoutesApp, parts: RouteContext): void {
       const { memory } = request.body;
       const mode =
         memory === undefined || memory === null ? {} : ({ mode: memory ? 'memory' : 'files' } as const);
-      const { paused } = await lifecycle(parts, request, id, (caller) =>
-        waitForTransition(parts, request, () => engine.pause(caller, id, mode)).catch(avoidConflictStatus),
+      const { paused } = await lifecycle(ctx, request, id, (caller) =>
+        waitForTransition(ctx, request, () => engine.pause(caller, id, mode)).catch(avoidConflictStatus),
       );
       if (!paused) throw new TorporError('conflict', 'The sandbox is paused already.', { sandboxId: id });
       return reply.code(204).send();
@@ -36,11 +36,11 @@ export function e2bLifecycleRoutes(app: RoutesApp, parts: RouteContext): void {
   );
 
   const connect = async (request: FastifyRequest, reply: FastifyReply, id: SandboxId, wanted: Start) => {
-    const start = await resumeOptions(parts, request.identity.org, id, wanted);
-    const { sandbox, resumed } = await lifecycle(parts, request, id, (caller) =>
-      waitForTransition(parts, request, () => engine.resume(caller, id, start)),
+    const start = await resumeOptions(ctx, request.identity.org, id, wanted);
+    const { sandbox, resumed } = await lifecycle(ctx, request, id, (caller) =>
+      waitForTransition(ctx, request, () => engine.resume(caller, id, start)),
     );
-    return reply.code(resumed ? 201 : 200).send(sandboxShape(parts, sandbox));
+    return reply.code(resumed ? 201 : 200).send(sandboxShape(ctx, sandbox));
   };
   for (const path of ['/sandboxes/:id/connect', '/v2/sandboxes/:id/connect']) {
     app.post(
@@ -82,15 +82,15 @@ export function e2bLifecycleRoutes(app: RoutesApp, parts: RouteContext): void {
         count: count ?? 1,
         ...(timeout === undefined || timeout === null ? {} : { timeoutSeconds: Math.max(1, timeout) }),
       };
-      const forks = await lifecycle(parts, request, id, (caller) =>
-        waitForTransition(parts, request, async () => {
+      const forks = await lifecycle(ctx, request, id, (caller) =>
+        waitForTransition(ctx, request, async () => {
           if (isPaused(await engine.get(org, id))) throw pausedError(id);
           return engine.fork(caller, id, wanted);
         }),
       );
       const results = forks.map((fork) =>
         'sandbox' in fork
-          ? { sandbox: sandboxShape(parts, fork.sandbox) }
+          ? { sandbox: sandboxShape(ctx, fork.sandbox) }
           : { error: e2bError(TorporError.fromBody(fork.error)) },
       );
       return reply.code(201).send(results);
@@ -105,7 +105,7 @@ export function e2bLifecycleRoutes(app: RoutesApp, parts: RouteContext): void {
       const network = networkOf(request.body);
       request.logFields.sandboxId = id;
       await request.deadline.run(() =>
-        waitForTransition(parts, request, () => engine.setNetwork(request.identity.org, id, network)),
+        waitForTransition(ctx, request, () => engine.setNetwork(request.identity.org, id, network)),
       );
       return reply.code(204).send();
     },

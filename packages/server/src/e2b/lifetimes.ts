@@ -11,13 +11,13 @@ import { isPaused } from './sandbox-shapes.ts';
 /** What a refresh adds at least. */
 const REFRESH_SECONDS = 15;
 
-export function e2bLifetimeRoutes(app: RoutesApp, parts: RouteContext): void {
-  const { engine } = parts;
+export function e2bLifetimeRoutes(app: RoutesApp, ctx: RouteContext): void {
+  const { engine } = ctx;
 
   app.post(
     '/sandboxes/:id/timeout',
     {
-      config: { bound: 'lifecycle' },
+      config: { deadline: 'lifecycle' },
       schema: { hide: true, params: idParams, body: z.object({ timeout: secondsSchema }) },
     },
     async (request, reply) => {
@@ -25,7 +25,7 @@ export function e2bLifetimeRoutes(app: RoutesApp, parts: RouteContext): void {
       const { org } = request.identity;
       request.logFields.sandboxId = id;
       await request.deadline.run(async () => {
-        await waitForTransition(parts, request, async () => {
+        await waitForTransition(ctx, request, async () => {
           // As with E2B: what sleeps has no end to set, and is not found here.
           if (isPaused(await engine.get(org, id))) throw notFound('The running sandbox');
           await engine.setEnd(org, id, request.body.timeout, 'exactly');

@@ -13,16 +13,16 @@ const milliseconds = z.coerce.number().int().min(0).max(8_640_000_000_000_000).o
 const limitSchema = z.coerce.number().int().min(0).max(1_000).default(1_000);
 const metricsQuery = z.object({ start: unixSeconds, end: unixSeconds });
 
-export function e2bMetricsAndLogRoutes(app: RoutesApp, parts: RouteContext): void {
+export function e2bMetricsAndLogRoutes(app: RoutesApp, ctx: RouteContext): void {
   app.get(
     '/sandboxes/:id/metrics',
     { schema: { hide: true, params: idParams, querystring: metricsQuery } },
     async (request) => {
       const { id } = request.params;
       const { start = 0, end = Number.POSITIVE_INFINITY } = request.query;
-      const sandbox = await request.deadline.run(() => parts.engine.get(request.identity.org, id));
+      const sandbox = await request.deadline.run(() => ctx.engine.get(request.identity.org, id));
       // There is no history: whoever asks for another time gets nothing, and nobody is woken for it.
-      const figures = await metricsOf(parts, request, sandbox);
+      const figures = await metricsOf(ctx, request, sandbox);
       return figures.filter(({ timestampUnix: at }) => at >= start && at <= end);
     },
   );
@@ -36,8 +36,8 @@ export function e2bMetricsAndLogRoutes(app: RoutesApp, parts: RouteContext): voi
         ids.map(async (text) => {
           const id = idParams.safeParse({ id: text });
           if (!id.success) return [];
-          const sandbox = await parts.engine.get(request.identity.org, id.data.id).catch(() => undefined);
-          const [figures] = sandbox === undefined ? [] : await metricsOf(parts, request, sandbox);
+          const sandbox = await ctx.engine.get(request.identity.org, id.data.id).catch(() => undefined);
+          const [figures] = sandbox === undefined ? [] : await metricsOf(ctx, request, sandbox);
           return figures === undefined ? [] : [[text, figures] as const];
         }),
       );
@@ -56,7 +56,7 @@ export function e2bMetricsAndLogRoutes(app: RoutesApp, parts: RouteContext): voi
     },
     async (request) => {
       const { start = 0, limit } = request.query;
-      const events = await eventsOf(parts, request, request.params.id);
+      const events = await eventsOf(ctx, request, request.params.id);
       const shown = events.filter(({ at }) => at >= start).slice(0, limit);
       return { logs: shown.map(lineShape), logEntries: shown.map(entryShape) };
     },
@@ -79,7 +79,7 @@ export function e2bMetricsAndLogRoutes(app: RoutesApp, parts: RouteContext): voi
     },
     async (request) => {
       const { cursor, limit, direction, level, search } = request.query;
-      const all = (await eventsOf(parts, request, request.params.id)).map(entryShape);
+      const all = (await eventsOf(ctx, request, request.params.id)).map(entryShape);
       const ordered = direction === 'forward' ? all : all.toReversed();
       const at = (time: string) => new Date(time).getTime();
       const logs = ordered

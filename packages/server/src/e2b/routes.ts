@@ -22,9 +22,9 @@ const ROUTES = [
   e2bUnsupportedRoutes,
 ];
 
-export function e2bRoutes(app: RoutesApp, parts: RouteContext): void {
+export function e2bRoutes(app: RoutesApp, ctx: RouteContext): void {
   app.register(async (room: RoutesApp) => {
-    room.setErrorHandler((thrown, request, reply) => answerE2bFailure(parts, thrown, request, reply));
-    for (const addRoutes of ROUTES) addRoutes(room, parts);
+    room.setErrorHandler((thrown, request, reply) => answerE2bFailure(ctx, thrown, request, reply));
+    for (const addRoutes of ROUTES) addRoutes(room, ctx);
   });
 }

@@ -102,8 +102,8 @@ export function listedShape(sandbox: SandboxView) {
   };
 }
 
-export function detailShape(parts: ShapeContext, sandbox: SandboxView) {
-  const { envdAccessToken, domain } = sandboxShape(parts, sandbox);
+export function detailShape(ctx: ShapeContext, sandbox: SandboxView) {
+  const { envdAccessToken, domain } = sandboxShape(ctx, sandbox);
   const { network, autoResume, onTimeout, preview } = sandbox;
   const egress = egressOf(network);
   return {

@@ -11,21 +11,21 @@ import { createSource } from './template-reference.ts';
 import { idParams } from './route-params.ts';
 import { detailShape, listedShape, SHOWN_STATES, sandboxShape, shownState } from './sandbox-shapes.ts';
 
-export function e2bSandboxRoutes(app: RoutesApp, parts: RouteContext): void {
-  const { engine } = parts;
-  const config = { bound: 'lifecycle' } as const;
+export function e2bSandboxRoutes(app: RoutesApp, ctx: RouteContext): void {
+  const { engine } = ctx;
+  const config = { deadline: 'lifecycle' } as const;
 
   const create = async (request: FastifyRequest, body: E2bCreate, version: ApiVersion) => {
     const wanted = createRequestOf(body, version);
     const { org } = request.identity;
-    const sandbox = await lifecycle(parts, request, undefined, async (caller) =>
+    const sandbox = await lifecycle(ctx, request, undefined, async (caller) =>
       engine.create(
         { ...caller, dialect: 'e2b' },
         { ...wanted, ...(await createSource(engine, org, body.templateID)) },
       ),
     );
     request.logFields.sandboxId = sandbox.id;
-    return sandboxShape(parts, sandbox);
+    return sandboxShape(ctx, sandbox);
   };
   for (const [path, version] of [
     ['/sandboxes', 'v1'],
@@ -86,7 +86,7 @@ export function e2bSandboxRoutes(app: RoutesApp, parts: RouteContext): void {
   app.get('/sandboxes/:id', { schema: { hide: true, params: idParams } }, async (request) => {
     const { id } = request.params;
     request.logFields.sandboxId = id;
-    return request.deadline.run(async () => detailShape(parts, await engine.get(request.identity.org, id)));
+    return request.deadline.run(async () => detailShape(ctx, await engine.get(request.identity.org, id)));
   });
 
   app.delete(
@@ -96,7 +96,7 @@ export function e2bSandboxRoutes(app: RoutesApp, parts: RouteContext): void {
       const { id } = request.params;
       // A second kill finds nothing, as it does with E2B.
       shownState(await request.deadline.run(() => engine.get(request.identity.org, id)));
-      await lifecycle(parts, request, id, (caller) => engine.kill(caller, id));
+      await lifecycle(ctx, request, id, (caller) => engine.kill(caller, id));
       return reply.code(204).send();
     },
   );

@@ -14,8 +14,8 @@ const SIGNATURE = /^v1_[A-Za-z0-9+/]{43}$/;
 const PAGE = 500;
 const ALIVE = ['running', 'pausing', 'paused', 'resuming'] as const;
 
-export function e2bSignedFileRoutes(app: RoutesApp, parts: RouteContext): void {
-  const { gateway } = parts;
+export function e2bSignedFileRoutes(app: RoutesApp, ctx: RouteContext): void {
+  const { gateway } = ctx;
   if (gateway === undefined) return;
   let last: Promise<unknown> = Promise.resolve();
   /** One search after another: nobody needs a key to ask for one. */
@@ -34,7 +34,7 @@ export function e2bSignedFileRoutes(app: RoutesApp, parts: RouteContext): void {
       inLine(async () => {
         // Whoever has gone while they waited is not searched for.
         signal.throwIfAborted();
-        return findSigner(parts, request.method, query);
+        return findSigner(ctx, request.method, query);
       }),
     );
     if (sandboxId === undefined) throw refused('invalid signature');

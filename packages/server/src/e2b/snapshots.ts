@@ -13,9 +13,9 @@ import { parseTemplateReference, parseSnapshotName } from './template-reference.
 import { waitForTransition } from '../sandbox/wait-for-transition.ts';
 import { idParams, templateParams } from './route-params.ts';
 
-export function e2bSnapshotRoutes(app: RoutesApp, parts: RouteContext): void {
-  const { engine } = parts;
-  const config = { bound: 'lifecycle' } as const;
+export function e2bSnapshotRoutes(app: RoutesApp, ctx: RouteContext): void {
+  const { engine } = ctx;
+  const config = { deadline: 'lifecycle' } as const;
 
   app.post(
     '/sandboxes/:id/snapshots',
@@ -31,8 +31,8 @@ export function e2bSnapshotRoutes(app: RoutesApp, parts: RouteContext): void {
       const { id } = request.params;
       const { org } = request.identity;
       const name = request.body.name ? parseSnapshotName(request.body.name, org) : undefined;
-      const snapshot = await lifecycle(parts, request, id, async (caller) => {
-        const checkpoint = await waitForTransition(parts, request, () => engine.snapshot(caller, id));
+      const snapshot = await lifecycle(ctx, request, id, async (caller) => {
+        const checkpoint = await waitForTransition(ctx, request, () => engine.snapshot(caller, id));
         if (name === undefined) return checkpoint;
         try {
           // The same name again means the newest.

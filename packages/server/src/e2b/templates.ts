@@ -9,8 +9,8 @@ import { parseTemplateReference } from './template-reference.ts';
 import { templateParams } from './route-params.ts';
 import { limitsOf } from './sandbox-shapes.ts';
 
-export function e2bTemplateRoutes(app: RoutesApp, parts: RouteContext): void {
-  const { engine } = parts;
+export function e2bTemplateRoutes(app: RoutesApp, ctx: RouteContext): void {
+  const { engine } = ctx;
 
   for (const path of ['/templates', '/v2/templates']) {
     app.get(path, { schema: { hide: true } }, async (request) => {

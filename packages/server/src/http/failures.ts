@@ -8,11 +8,11 @@ import type { RouteContext } from '../route-context.ts';
 import { answerOf, HttpRefusal } from './error-answer.ts';
 import { methodsOf } from './known-routes.ts';
 
-export function addFailureHandlers(app: FastifyInstance, parts: RouteContext): void {
+export function addFailureHandlers(app: FastifyInstance, ctx: RouteContext): void {
   const known = methodsOf(app);
   app.setErrorHandler(async (thrown: FastifyError, request, reply) => {
-    const failure = isBuildRequest(request.url) ? await explainNotABuild(parts, thrown, request) : thrown;
-    return answerFailure(parts, failure, request, reply);
+    const failure = isBuildRequest(request.url) ? await explainNotABuild(ctx, thrown, request) : thrown;
+    return answerFailure(ctx, failure, request, reply);
   });
   app.setNotFoundHandler((request, reply) => {
     const allowed = known(request.url);
@@ -28,19 +28,19 @@ export function addFailureHandlers(app: FastifyInstance, parts: RouteContext): v
 }
 
 export function answerFailure(
-  parts: Pick<RouteContext, 'log' | 'metrics'>,
+  ctx: Pick<RouteContext, 'log' | 'metrics'>,
   thrown: unknown,
   request: FastifyRequest,
   reply: FastifyReply,
 ): FastifyReply {
   // Also for what no route has seen: a path that there is not, or that cannot be read.
-  if (isBuildRequest(request.url)) return answerBuildFailure(parts, thrown, request, reply);
+  if (isBuildRequest(request.url)) return answerBuildFailure(ctx, thrown, request, reply);
   const { status, headers, body, error } = answerOf(
     thrown,
     request.id as RequestId,
     request.logFields?.sandboxId,
   );
-  recordFailure(parts, thrown, error, status, request);
+  recordFailure(ctx, thrown, error, status, request);
   reply.headers({
     ...headers,
     'x-request-id': request.id,
@@ -53,14 +53,14 @@ export function answerFailure(
 
 /** What the log and the figures keep of a failure, whatever shape its answer has. */
 export function recordFailure(
-  parts: Pick<RouteContext, 'log' | 'metrics'>,
+  ctx: Pick<RouteContext, 'log' | 'metrics'>,
   thrown: unknown,
   error: TorporError,
   status: number,
   request: FastifyRequest,
 ): void {
   const { code, retryable, ...shown } = error.toBody();
-  parts.metrics.failures.inc({ code, retryable: String(retryable) });
+  ctx.metrics.failures.inc({ code, retryable: String(retryable) });
   // A URL that Fastify cannot read fails before the first hook has run.
   if (request.logFields) {
     request.logFields.errorCode = code;
@@ -69,7 +69,7 @@ export function recordFailure(
   }
   if (status >= 500) {
     const level = code === 'internal' ? 'error' : 'warn';
-    parts.log[level]({ requestId: request.id, event: 'request.failed', error: thrown }, error.message);
+    ctx.log[level]({ requestId: request.id, event: 'request.failed', error: thrown }, error.message);
   }
 }
 
@@ -79,16 +79,16 @@ const PARSER_STATUS: Readonly<Record<string, readonly [status: number, message: 
 };
 
 /** For bytes that are not HTTP: there is no request to answer, only a socket. */
-export function answerBrokenRequest(parts: Pick<RouteContext, 'ids' | 'log'>) {
+export function answerBrokenRequest(ctx: Pick<RouteContext, 'ids' | 'log'>) {
   return (error: Error & { code?: string }, socket: Socket): void => {
     if (error.code === 'ECONNRESET' || !socket.writable) {
       socket.destroy();
       return;
     }
-    const id = parts.ids.next('req');
+    const id = ctx.ids.next('req');
     const [wanted, message] = PARSER_STATUS[error.code ?? ''] ?? [400, 'This is not HTTP.'];
     const { status, body } = answerOf(new HttpRefusal(wanted, message, 'Correct the request.'), id);
-    parts.log.info({ event: 'request', requestId: id, status, code: 'invalid_request' }, message);
+    ctx.log.info({ event: 'request', requestId: id, status, code: 'invalid_request' }, message);
     socket.end(
       [
         `HTTP/1.1 ${status} Refused`,

@@ -39,8 +39,8 @@ beforeEach(async () => {
   key = await create();
 });
 
-const parts = () => ({ db: fresh.db, clock, randomBytes });
-const create = (more: object = {}) => createKey(parts(), 'acme', { name: 'watched', ...more });
+const ctx = () => ({ db: fresh.db, clock, randomBytes });
+const create = (more: object = {}) => createKey(ctx(), 'acme', { name: 'watched', ...more });
 const open = ({ id }: CreatedKey) => watch.watch({ org: 'acme', keyId: id });
 
 /** One look at the database, and the sleep before the next. */
@@ -63,7 +63,7 @@ describe('the watch over a key', () => {
   it('tells all who have it open when it was revoked, and asks once for all of them', async () => {
     const connections = [open(key), open(key), open(key)];
     const told = Promise.all(connections.map(({ revoked: lost }) => once(lost, 'abort')));
-    await revokeKey(parts(), 'acme', key.id);
+    await revokeKey(ctx(), 'acme', key.id);
     await look();
     await told;
     expect(asked).toBe(1);
@@ -82,7 +82,7 @@ describe('the watch over a key', () => {
 
   it('takes a database that does not answer for no answer', async () => {
     const { revoked: lost } = open(key);
-    await revokeKey(parts(), 'acme', key.id);
+    await revokeKey(ctx(), 'acme', key.id);
     isDown = true;
     await look();
     await clock.untilAsleepFor(EVERY_MS);
@@ -113,7 +113,7 @@ describe('the watch over a key', () => {
     const other = await create();
     const [mine, theirs] = [open(key), open(other)];
     const told = once(mine.revoked, 'abort');
-    await revokeKey(parts(), 'acme', key.id);
+    await revokeKey(ctx(), 'acme', key.id);
     await look();
     await told;
     await clock.untilAsleepFor(EVERY_MS);

@@ -29,11 +29,11 @@ interface WatchedConnections {
 }
 
 export class KeyWatch {
-  private readonly parts: KeyWatchContext;
+  private readonly ctx: KeyWatchContext;
   private readonly watched = new Map<string, WatchedConnections>();
 
-  constructor(parts: KeyWatchContext) {
-    this.parts = parts;
+  constructor(ctx: KeyWatchContext) {
+    this.ctx = ctx;
   }
 
   watch({ org, keyId }: Key): WatchedKey {
@@ -68,7 +68,7 @@ export class KeyWatch {
 
   /** Rejects when nobody is left who has it open. */
   private async untilLost(key: Key, over: AbortSignal): Promise<void> {
-    const { clock, everyMs } = this.parts;
+    const { clock, everyMs } = this.ctx;
     do {
       await clock.sleep(everyMs, over);
     } while (await this.isStillGood(key));
@@ -77,7 +77,7 @@ export class KeyWatch {
 
   /** A database that cannot be asked says nothing about a key. */
   private async isStillGood({ org, keyId }: Key): Promise<boolean> {
-    const { db, clock } = this.parts;
+    const { db, clock } = this.ctx;
     try {
       const key = await findKeyById(db, org, keyId);
       return key !== undefined && isValidKey(key, clock.now());

@@ -8,21 +8,21 @@ import { callerOf } from './caller.ts';
 import { RequestDeadline } from './request-deadline.ts';
 
 export async function lifecycle<T>(
-  parts: RouteContext,
+  ctx: RouteContext,
   request: FastifyRequest,
   sandboxId: SandboxId | undefined,
   work: (caller: Caller) => Promise<T>,
 ): Promise<T> {
-  const { engine, operations } = parts;
+  const { engine, operations } = ctx;
   const { org } = request.identity;
   const made: OperationId[] = [];
   if (sandboxId !== undefined) request.logFields.sandboxId = sandboxId;
-  const late = () => stillUnderWay(parts, request, sandboxId, made);
+  const late = () => stillUnderWay(ctx, request, sandboxId, made);
   const result = await request.deadline.run(
     (signal) => operations.watch(made, () => work(callerOf(request, signal))),
     late,
   );
-  const operationId = await shortly(parts, () => operationOf(engine, org, made));
+  const operationId = await shortly(ctx, () => operationOf(engine, org, made));
   if (operationId !== undefined) request.logFields.operationId = operationId;
   return result;
 }
@@ -31,22 +31,22 @@ export async function lifecycle<T>(
 const LOOK_MS = 500;
 
 async function shortly<T>({ clock }: RouteContext, look: () => Promise<T>): Promise<T | undefined> {
-  const bound = new RequestDeadline(clock, LOOK_MS, 0);
-  return bound
+  const deadline = new RequestDeadline(clock, LOOK_MS, 0);
+  return deadline
     .run(look)
     .catch(() => undefined)
-    .finally(() => bound.release());
+    .finally(() => deadline.release());
 }
 
 async function stillUnderWay(
-  parts: RouteContext,
+  ctx: RouteContext,
   request: FastifyRequest,
   sandboxId: SandboxId | undefined,
   made: readonly OperationId[],
 ): Promise<TorporError> {
-  const { engine } = parts;
+  const { engine } = ctx;
   const { org } = request.identity;
-  const operationId = await shortly(parts, async () => {
+  const operationId = await shortly(ctx, async () => {
     const own = await operationOf(engine, org, made);
     if (own !== undefined || sandboxId === undefined) return own;
     return (await engine.get(org, sandboxId)).operationId ?? undefined;

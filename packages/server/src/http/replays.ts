@@ -31,15 +31,15 @@ export interface ReplayContext {
 }
 
 export class Replays {
-  private readonly parts: ReplayContext;
+  private readonly ctx: ReplayContext;
   /** Twins that arrive while the first is at work wait for its answer. */
   private readonly underWay = new Map<
     string,
     { readonly bodyHash: string; readonly answer: Promise<Answer<unknown>> }
   >();
 
-  constructor(parts: ReplayContext) {
-    this.parts = parts;
+  constructor(ctx: ReplayContext) {
+    this.ctx = ctx;
   }
 
   /**
@@ -95,10 +95,10 @@ export class Replays {
   }
 
   private async find<T>(scope: Scope): Promise<Answer<T> | undefined> {
-    const [row] = await this.parts.db.query<{ body_hash: string; failed: number; answer: string }>(
+    const [row] = await this.ctx.db.query<{ body_hash: string; failed: number; answer: string }>(
       `SELECT body_hash, failed, answer FROM request_replays
        WHERE org = $1 AND route = $2 AND key = $3 AND expires_at > $4`,
-      [scope.org, scope.route, scope.key, this.parts.clock.now()],
+      [scope.org, scope.route, scope.key, this.ctx.clock.now()],
     );
     if (row === undefined) return undefined;
     refuseOtherBody(row.body_hash, scope);
@@ -109,10 +109,10 @@ export class Replays {
 
   /** The first answer stays: a twin on another server may have been quicker. */
   private async remember(scope: Scope, answer: Answer<unknown> | TorporError): Promise<void> {
-    const now = this.parts.clock.now();
+    const now = this.ctx.clock.now();
     const failed = answer instanceof TorporError;
     const body = failed ? answer.toBody() : answer.body;
-    await this.parts.db.transaction(async (tx) => {
+    await this.ctx.db.transaction(async (tx) => {
       await tx.query('DELETE FROM request_replays WHERE expires_at <= $1', [now]);
       await tx.query(
         `INSERT INTO request_replays (org, route, key, body_hash, failed, answer, expires_at)
@@ -124,7 +124,7 @@ export class Replays {
           scope.bodyHash,
           failed ? 1 : 0,
           JSON.stringify(body),
-          now + this.parts.keptMs,
+          now + this.ctx.keptMs,
         ],
       );
     });

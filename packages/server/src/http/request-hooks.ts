@@ -10,35 +10,35 @@ import { RequestDeadline } from './request-deadline.ts';
 import type { DeadlineKind } from './request-state.ts';
 import { onResponseClosed } from './on-response-closed.ts';
 
-export function addRequestHooks(app: FastifyInstance, parts: RouteContext): void {
-  const { clock, settings, db } = parts;
-  const bounds: Readonly<Record<DeadlineKind, number>> = {
+export function addRequestHooks(app: FastifyInstance, ctx: RouteContext): void {
+  const { clock, settings, db } = ctx;
+  const deadlines: Readonly<Record<DeadlineKind, number>> = {
     read: settings.readMs,
     checkpoint: settings.checkpointReadMs,
     lifecycle: settings.lifecycleMs,
   };
-  for (const name of ['bound', 'facts', 'startedAt', 'identity', 'org'] as const)
+  for (const name of ['deadline', 'logFields', 'startedAt', 'identity', 'org'] as const)
     app.decorateRequest(name, null as never);
 
   app.addHook('onRequest', async (request, reply) => {
     const { config } = request.routeOptions;
     request.startedAt = clock.monotonic();
     request.logFields = {};
-    request.deadline = new RequestDeadline(clock, bounds[config.bound ?? 'read'], settings.graceMs);
+    request.deadline = new RequestDeadline(clock, deadlines[config.deadline ?? 'read'], settings.graceMs);
     reply.header('x-request-id', request.id);
     reply.header('cache-control', 'no-store');
     onResponseClosed(reply, () => request.deadline.end(new TorporError('timeout', 'The caller went away.')));
-    if (parts.stopping.aborted) throw stoppingError();
-    if (!needsKey(request) && mayAnswerWithoutKey(parts, request)) return;
+    if (ctx.stopping.aborted) throw stoppingError();
+    if (!needsKey(request) && mayAnswerWithoutKey(ctx, request)) return;
     request.identity = await request.deadline.run(() => identify(db, clock, request.headers));
     request.org = takeOrgId(request);
   });
 
   app.addHook('onSend', async (_, reply) => {
     // A connection that is kept would hold up the stop.
-    if (parts.stopping.aborted) reply.header('connection', 'close');
+    if (ctx.stopping.aborted) reply.header('connection', 'close');
   });
-  app.addHook('onResponse', async (request, reply) => recordResponse(parts, request, reply));
+  app.addHook('onResponse', async (request, reply) => recordResponse(ctx, request, reply));
 }
 
 /** A path that leads nowhere needs a key too, so that a stranger cannot tell which do. */

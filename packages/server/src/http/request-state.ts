@@ -24,7 +24,7 @@ declare module 'fastify' {
   }
 
   interface FastifyContextConfig {
-    bound?: DeadlineKind;
+    deadline?: DeadlineKind;
     /** `open` needs no key, `signed` has a signature instead, `loopback` needs none from this machine. */
     access?: 'key' | 'signed' | 'open' | 'loopback';
     /** `operator`: an operator key may name another organisation by `orgId`. */

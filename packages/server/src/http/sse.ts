@@ -42,17 +42,17 @@ export interface StreamOptions {
 
 /**
  * Answers with the frames as they come. Frames that are there at once go out in batches, each only when the caller
- * has taken the one before and everybody else has had a turn. `frames` must end when `request.bound.signal` fires;
+ * has taken the one before and everybody else has had a turn. `frames` must end when `request.deadline.signal` fires;
  * it is told to, also when the caller goes away or its key is revoked.
  */
 export function sendEvents(
-  parts: RouteContext,
+  ctx: RouteContext,
   request: FastifyRequest,
   reply: FastifyReply,
   frames: AsyncGenerator<Frame>,
   options: StreamOptions,
 ): FastifyReply {
-  const { metrics, clock, settings, keyWatch, streamLimit } = parts;
+  const { metrics, clock, settings, keyWatch, streamLimit } = ctx;
   if (options.resumable) streamLimit.take(request, reply);
   request.deadline.release();
   metrics.streams.inc();

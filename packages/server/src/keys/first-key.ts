@@ -22,25 +22,25 @@ export function keyFileOf(dataDir: string): string {
 }
 
 export async function ensureFirstKey(
-  parts: KeyContext,
+  ctx: KeyContext,
   dataDir: string,
   onPurpose: string | undefined,
 ): Promise<FirstKey> {
   if (onPurpose !== undefined) {
-    await registerKey(parts, parseConfiguredKey(onPurpose), CONFIGURED);
+    await registerKey(ctx, parseConfiguredKey(onPurpose), CONFIGURED);
     return { file: null, made: null };
   }
   const file = keyFileOf(dataDir);
   const kept = await readKeyFile(file);
   if (kept !== undefined) {
     // A key that was revoked stays so, whatever the file says.
-    if ((await findKey(parts.db, hashKey(kept))) === undefined) await registerKey(parts, kept, FIRST);
+    if ((await findKey(ctx.db, hashKey(kept))) === undefined) await registerKey(ctx, kept, FIRST);
     return { file, made: null };
   }
-  const key = makeKey(parts.randomBytes);
+  const key = makeKey(ctx.randomBytes);
   // The file first: a key in the table that nobody can read would be of no use.
   await writeKeyFile(file, key);
-  await registerKey(parts, key, FIRST);
+  await registerKey(ctx, key, FIRST);
   return { file, made: key };
 }
 

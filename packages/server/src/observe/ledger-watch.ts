@@ -48,8 +48,8 @@ export interface LedgerWatchContext {
 }
 
 /** Returns how to stop it, which waits for what is being read. */
-export async function watchLedger(parts: LedgerWatchContext): Promise<() => Promise<void>> {
-  const { db, log } = parts;
+export async function watchLedger(ctx: LedgerWatchContext): Promise<() => Promise<void>> {
+  const { db, log } = ctx;
   let position = await headOf(db);
   let reading: Promise<void> | undefined;
   let again = false;
@@ -62,7 +62,7 @@ export async function watchLedger(parts: LedgerWatchContext): Promise<() => Prom
         page.length > 0;
         page = await eventsAfter(db, position)
       ) {
-        for (const line of page) recordEvent(parts, line);
+        for (const line of page) recordEvent(ctx, line);
         position = page.at(-1)?.position ?? position;
       }
     } while (again && !stopped);

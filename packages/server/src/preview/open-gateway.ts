@@ -31,21 +31,21 @@ export interface OpenGatewayContext {
 /** For the list of open ports in an error, which nobody waits long for. */
 const OPEN_PORTS_MS = 1_000;
 
-export function openGateway(parts: OpenGatewayContext): Gateway {
-  const { engine, clock, ids, randomBytes, secret, metrics, settings } = parts;
+export function openGateway(ctx: OpenGatewayContext): Gateway {
+  const { engine, clock, ids, randomBytes, secret, metrics, settings } = ctx;
   const sandboxes = engineSandboxes(engine, ({ org, id }) =>
     openPortsOf(engine(), org, id, AbortSignal.timeout(OPEN_PORTS_MS)),
   );
   const gateway = new Gateway({
     sandboxes,
-    keys: keysOf(parts),
+    keys: keysOf(ctx),
     clock,
     ids,
     randomBytes,
     secret,
     checkSignature,
     settings,
-    observe: observer(parts),
+    observe: observer(ctx),
   });
   metrics.watchWaitingRequests(() => gateway.held);
   return gateway;

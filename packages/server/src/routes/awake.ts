@@ -49,7 +49,7 @@ export function awakeRoutes(app: RoutesApp, { engine }: RouteContext): void {
   app.post(
     '/v1/admin/sandboxes/:id/pause',
     {
-      config: { bound: 'lifecycle' },
+      config: { deadline: 'lifecycle' },
       schema: {
         operationId: 'putSandboxToSleep',
         summary: 'Pause a sandbox of any organisation',

@@ -5,14 +5,14 @@ import { checkpointParams, errors, json, limitQuery, sandboxParams } from '../ht
 import type { RoutesApp } from '../http/routes-app.ts';
 import type { RouteContext } from '../route-context.ts';
 
-export function checkpointRoutes(app: RoutesApp, parts: RouteContext): void {
-  const { engine, replays } = parts;
+export function checkpointRoutes(app: RoutesApp, ctx: RouteContext): void {
+  const { engine, replays } = ctx;
   const tags = ['checkpoints'];
 
   app.get(
     '/v1/sandboxes/:id/checkpoints',
     {
-      config: { bound: 'checkpoint' },
+      config: { deadline: 'checkpoint' },
       schema: {
         operationId: 'listCheckpoints',
         summary: 'The checkpoints of a sandbox, newest first',
@@ -33,7 +33,7 @@ export function checkpointRoutes(app: RoutesApp, parts: RouteContext): void {
   app.get(
     '/v1/checkpoints/:id',
     {
-      config: { bound: 'checkpoint' },
+      config: { deadline: 'checkpoint' },
       schema: {
         operationId: 'getCheckpoint',
         summary: 'One checkpoint: what was committed, and what the last look and verification saw',
@@ -48,7 +48,7 @@ export function checkpointRoutes(app: RoutesApp, parts: RouteContext): void {
   app.post(
     '/v1/checkpoints/:id/verify',
     {
-      config: { bound: 'lifecycle' },
+      config: { deadline: 'lifecycle' },
       schema: {
         operationId: 'verifyCheckpoint',
         summary: 'Read a checkpoint through and record its health',
@@ -73,7 +73,7 @@ export function checkpointRoutes(app: RoutesApp, parts: RouteContext): void {
   app.delete(
     '/v1/checkpoints/:id',
     {
-      config: { bound: 'lifecycle' },
+      config: { deadline: 'lifecycle' },
       schema: {
         operationId: 'deleteCheckpoint',
         summary: 'Delete a checkpoint that nothing needs any more',

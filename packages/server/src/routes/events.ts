@@ -26,8 +26,8 @@ const response = {
   },
 };
 
-export function eventRoutes(app: RoutesApp, parts: RouteContext): void {
-  const { engine } = parts;
+export function eventRoutes(app: RoutesApp, ctx: RouteContext): void {
+  const { engine } = ctx;
   const tags = ['events'];
 
   app.get(
@@ -50,7 +50,7 @@ export function eventRoutes(app: RoutesApp, parts: RouteContext): void {
       // The ledger of a stranger's sandbox is as absent as the sandbox (R104).
       await request.deadline.run(() => engine.get(request.identity.org, id));
       const after = startOf(request, request.query.cursor);
-      return answer(parts, request, reply, {
+      return answer(ctx, request, reply, {
         limit: request.query.limit,
         after,
         cursor: { sandboxId: id, afterSeq: after },
@@ -75,7 +75,7 @@ export function eventRoutes(app: RoutesApp, parts: RouteContext): void {
     },
     async (request, reply) => {
       const after = startOf(request, request.query.cursor);
-      return answer(parts, request, reply, {
+      return answer(ctx, request, reply, {
         limit: request.query.limit,
         after,
         cursor: { org: request.identity.org, afterPosition: after },
@@ -93,22 +93,22 @@ interface Wanted {
   readonly numberOf: (event: EventView) => number;
 }
 
-async function answer(parts: RouteContext, request: FastifyRequest, reply: FastifyReply, wanted: Wanted) {
-  const { engine, stopping } = parts;
+async function answer(ctx: RouteContext, request: FastifyRequest, reply: FastifyReply, wanted: Wanted) {
+  const { engine, stopping } = ctx;
   const { limit, cursor, numberOf } = wanted;
   if (!wantsEvents(request)) {
     const found = await request.deadline.run(() => engine.events(cursor, limit + 1));
-    if (found.length === 0) await refuseFutureCursor(parts, request, wanted);
+    if (found.length === 0) await refuseFutureCursor(ctx, request, wanted);
     return pageOf(found, limit, (last) => String(numberOf(last)));
   }
-  await refuseFutureCursor(parts, request, wanted);
+  await refuseFutureCursor(ctx, request, wanted);
   const follow = async function* (): AsyncGenerator<Frame> {
     const signal = AbortSignal.any([request.deadline.signal, stopping]);
     for await (const event of engine.follow(cursor, signal)) {
       yield { id: String(numberOf(event)), event: event.type, data: event };
     }
   };
-  return sendEvents(parts, request, reply, follow(), { resumable: true });
+  return sendEvents(ctx, request, reply, follow(), { resumable: true });
 }
 
 /** Whoever has read further than there is follows another ledger, and would wait for what this one never writes. */

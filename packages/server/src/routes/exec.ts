@@ -24,11 +24,11 @@ import { BoundedOutput, OutputDecoder } from '../sandbox/output.ts';
 /** Of each channel, in the details of a `timeout`. */
 const PARTIAL_BYTES = 64 * 1024;
 
-export function execRoutes(app: RoutesApp, parts: RouteContext): void {
+export function execRoutes(app: RoutesApp, ctx: RouteContext): void {
   app.post(
     '/v1/sandboxes/:id/exec',
     {
-      config: { bound: 'lifecycle' },
+      config: { deadline: 'lifecycle' },
       schema: {
         operationId: 'exec',
         summary: 'Run a command',
@@ -66,16 +66,16 @@ export function execRoutes(app: RoutesApp, parts: RouteContext): void {
     async (request, reply) => {
       const { id } = request.params;
       const { body } = request;
-      const inside = await connectToSandbox(parts, request, id);
+      const inside = await connectToSandbox(ctx, request, id);
       try {
-        if (body.background === true) return await startInBackground(parts, request, id, inside, body);
-        if (wantsEvents(request)) return await stream(parts, request, reply, id, inside, body);
+        if (body.background === true) return await startInBackground(ctx, request, id, inside, body);
+        if (wantsEvents(request)) return await stream(ctx, request, reply, id, inside, body);
       } catch (thrown) {
-        const error = await interruptedCommandError(parts, request.identity.org, id, inside, thrown);
+        const error = await interruptedCommandError(ctx, request.identity.org, id, inside, thrown);
         inside.release();
         throw error;
       }
-      return runToEnd(parts, request, id, inside, body).finally(() => inside.release());
+      return runToEnd(ctx, request, id, inside, body).finally(() => inside.release());
     },
   );
 }
@@ -87,18 +87,18 @@ function commandOf(request: FastifyRequest, wanted: ExecRequest, usualMs?: numbe
 }
 
 /** The command goes on for as long as somebody waits for it and the server stays. */
-function commandSignal(parts: RouteContext, request: FastifyRequest): AbortSignal {
-  return AbortSignal.any([request.deadline.signal, parts.forcedStop]);
+function commandSignal(ctx: RouteContext, request: FastifyRequest): AbortSignal {
+  return AbortSignal.any([request.deadline.signal, ctx.forcedStop]);
 }
 
 async function runToEnd(
-  parts: RouteContext,
+  ctx: RouteContext,
   request: FastifyRequest,
   id: SandboxId,
   inside: SandboxConnection,
   wanted: ExecRequest,
 ): Promise<ExecReply> {
-  const { clock, settings } = parts;
+  const { clock, settings } = ctx;
   // From here on the command's own time counts.
   request.deadline.release();
   const began = clock.monotonic();
@@ -108,7 +108,7 @@ async function runToEnd(
   };
   const command = commandOf(request, wanted, settings.execMs);
   try {
-    for await (const event of runCommand(inside.agent, clock, command, commandSignal(parts, request))) {
+    for await (const event of runCommand(inside.agent, clock, command, commandSignal(ctx, request))) {
       if (event.is === 'stdout' || event.is === 'stderr') out[event.is].add(event.bytes);
       if (event.is !== 'end') continue;
       return {
@@ -123,7 +123,7 @@ async function runToEnd(
     }
     throw new TorporError('unreachable', 'The command ended without a word.');
   } catch (thrown) {
-    throw await failureOf(parts, request, thrown, id, inside, {
+    throw await failureOf(ctx, request, thrown, id, inside, {
       stdout: out.stdout.tail(PARTIAL_BYTES),
       stderr: out.stderr.tail(PARTIAL_BYTES),
       durationMs: Math.round(clock.monotonic() - began),
@@ -133,31 +133,31 @@ async function runToEnd(
 }
 
 async function failureOf(
-  parts: RouteContext,
+  ctx: RouteContext,
   request: FastifyRequest,
   thrown: unknown,
   id: SandboxId,
   inside: SandboxConnection,
   soFar: Record<string, unknown>,
 ): Promise<TorporError> {
-  if (parts.forcedStop.aborted)
+  if (ctx.forcedStop.aborted)
     return new TorporError('unreachable', 'The server stops, and the command was killed.');
-  const error = await interruptedCommandError(parts, request.identity.org, id, inside, thrown);
+  const error = await interruptedCommandError(ctx, request.identity.org, id, inside, thrown);
   return error.code === 'timeout' ? error.with({ details: soFar }) : error;
 }
 
 async function stream(
-  parts: RouteContext,
+  ctx: RouteContext,
   request: FastifyRequest,
   reply: FastifyReply,
   id: SandboxId,
   inside: SandboxConnection,
   wanted: ExecRequest,
 ): Promise<FastifyReply> {
-  const { clock } = parts;
+  const { clock } = ctx;
   const began = clock.monotonic();
   const durationMs = () => Math.round(clock.monotonic() - began);
-  const events = runCommand(inside.agent, clock, commandOf(request, wanted), commandSignal(parts, request));
+  const events = runCommand(inside.agent, clock, commandOf(request, wanted), commandSignal(ctx, request));
   // Before the head of the answer, so that a command that cannot start is an answer like any other.
   const first = await request.deadline.run(() => events.next());
   const frames = async function* (): AsyncGenerator<Frame> {
@@ -182,7 +182,7 @@ async function stream(
         };
       }
     } catch (thrown) {
-      const error = await failureOf(parts, request, thrown, id, inside, { durationMs: durationMs() });
+      const error = await failureOf(ctx, request, thrown, id, inside, { durationMs: durationMs() });
       yield { event: 'error', data: { ...error.toBody(), requestId: request.id } };
     }
   };
@@ -190,5 +190,5 @@ async function stream(
   onResponseClosed(reply, () => {
     void events.return(undefined).finally(() => inside.release());
   });
-  return sendEvents(parts, request, reply, frames(), { resumable: false });
+  return sendEvents(ctx, request, reply, frames(), { resumable: false });
 }

@@ -37,8 +37,8 @@ const failures = errors(
 );
 const bytes = { 'application/octet-stream': { schema: z.string().meta({ format: 'binary' }) } };
 
-export function fileRoutes(app: RoutesApp, parts: RouteContext): void {
-  const config = { bound: 'lifecycle' } as const;
+export function fileRoutes(app: RoutesApp, ctx: RouteContext): void {
+  const config = { deadline: 'lifecycle' } as const;
   const tags = ['files'];
 
   app.get(
@@ -62,7 +62,7 @@ export function fileRoutes(app: RoutesApp, parts: RouteContext): void {
         },
       },
     },
-    async (request, reply) => read(parts, request, reply, request.params.id, request.query),
+    async (request, reply) => read(ctx, request, reply, request.params.id, request.query),
   );
 
   // The body is the file, whatever its type says.
@@ -83,7 +83,7 @@ export function fileRoutes(app: RoutesApp, parts: RouteContext): void {
           response: { 200: json('It is written.', writtenFileSchema), ...failures },
         },
       },
-      async (request) => write(parts, request, request.params.id, request.query),
+      async (request) => write(ctx, request, request.params.id, request.query),
     );
   });
 
@@ -104,8 +104,8 @@ export function fileRoutes(app: RoutesApp, parts: RouteContext): void {
       const { id } = request.params;
       const { path } = request.query;
       await request.deadline.run(() =>
-        parts.replays.once(request, `${id} ${path}`, async () => {
-          await withAgent(parts, request, id, (agent, signal) =>
+        ctx.replays.once(request, `${id} ${path}`, async () => {
+          await withAgent(ctx, request, id, (agent, signal) =>
             agent.filesystem.remove({ path }, callFor(request.query, signal)),
           );
           return { body: null };
@@ -121,14 +121,14 @@ function callFor({ user }: FilesQuery, signal: AbortSignal) {
 }
 
 async function read(
-  parts: RouteContext,
+  ctx: RouteContext,
   request: FastifyRequest,
   reply: FastifyReply,
   id: SandboxId,
   query: FilesQuery,
 ) {
-  const { clock, settings } = parts;
-  const inside = await connectToSandbox(parts, request, id);
+  const { clock, settings } = ctx;
+  const inside = await connectToSandbox(ctx, request, id);
   try {
     const found = await request.deadline.run((signal) => open(inside.agent, query, signal));
     if (found.file === undefined) {
@@ -156,10 +156,10 @@ async function open(agent: AgentClient, query: FilesQuery, signal: AbortSignal) 
   return { listing: { path: entry.path, entries: entries.map(viewEntry) } };
 }
 
-async function write(parts: RouteContext, request: FastifyRequest, id: SandboxId, query: FilesQuery) {
-  const { clock, settings } = parts;
+async function write(ctx: RouteContext, request: FastifyRequest, id: SandboxId, query: FilesQuery) {
+  const { clock, settings } = ctx;
   const { path, user } = query;
-  const inside = await connectToSandbox(parts, request, id);
+  const inside = await connectToSandbox(ctx, request, id);
   request.deadline.release();
   const { signal } = request.deadline;
   try {

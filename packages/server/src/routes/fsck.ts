@@ -16,11 +16,11 @@ import type { RouteContext } from '../route-context.ts';
 const PAGE = 200;
 const STATES = ['creating', 'running', 'pausing', 'paused', 'resuming', 'killing', 'lost'] as const;
 
-export function fsckRoutes(app: RoutesApp, parts: RouteContext): void {
+export function fsckRoutes(app: RoutesApp, ctx: RouteContext): void {
   app.post(
     '/v1/admin/fsck',
     {
-      config: { bound: 'lifecycle' },
+      config: { deadline: 'lifecycle' },
       schema: {
         operationId: 'fsck',
         summary: 'Compare everything, repair what can be repaired, and report the rest',
@@ -36,13 +36,13 @@ export function fsckRoutes(app: RoutesApp, parts: RouteContext): void {
       // The round counts what was found in every organisation.
       requireOperator(request.identity);
       const { org } = request.identity;
-      return request.deadline.run((signal) => runFsck(parts, org, signal));
+      return request.deadline.run((signal) => runFsck(ctx, org, signal));
     },
   );
 }
 
-async function runFsck(parts: RouteContext, org: string, signal: AbortSignal): Promise<FsckReport> {
-  const { engine, clock } = parts;
+async function runFsck(ctx: RouteContext, org: string, signal: AbortSignal): Promise<FsckReport> {
+  const { engine, clock } = ctx;
   const began = clock.monotonic();
   const { did, ...round } = await engine.reconcile();
   const { looked: checkpoints } = await engine.lookAtCheckpoints({ org, external: true }, signal);

@@ -14,8 +14,8 @@ const PROBE_MS = 1_000;
 /** So many organisations have figures of their own in the metrics. */
 const ORGS_APART = 100;
 
-export function healthRoutes(app: RoutesApp, parts: RouteContext): void {
-  const { engine, db, clock, metrics, version } = parts;
+export function healthRoutes(app: RoutesApp, ctx: RouteContext): void {
+  const { engine, db, clock, metrics, version } = ctx;
   const began = clock.monotonic();
   const tags = ['server'];
   metrics.watchOrgs(() => totalsOfOrgs(db, clock.now(), ORGS_APART));
@@ -75,8 +75,8 @@ export function healthRoutes(app: RoutesApp, parts: RouteContext): void {
     },
     async (request, reply) => {
       if (request.identity) requireOperator(request.identity);
-      await countCheckpoints(parts);
-      measureDisk(parts);
+      await countCheckpoints(ctx);
+      measureDisk(ctx);
       const text = await request.deadline.run(() => metrics.registry.metrics());
       return reply.header('content-type', metrics.registry.contentType).send(text);
     },

@@ -31,8 +31,8 @@ const statesQuery = z
   .transform((text) => text.split(',') as JobState[])
   .meta({ description: 'Several are separated by commas.' });
 
-export function jobRoutes(app: RoutesApp, parts: RouteContext): void {
-  const { engine } = parts;
+export function jobRoutes(app: RoutesApp, ctx: RouteContext): void {
+  const { engine } = ctx;
 
   app.get(
     '/v1/sandboxes/:id/jobs',
@@ -75,13 +75,13 @@ export function jobRoutes(app: RoutesApp, parts: RouteContext): void {
         response: { 200: json('As it is.', anyJobSchema), ...errors('not_found') },
       },
     },
-    (request) => request.deadline.run(() => anyJob(parts, request, request.params.id)),
+    (request) => request.deadline.run(() => anyJob(ctx, request, request.params.id)),
   );
 
   app.delete(
     '/v1/jobs/:id',
     {
-      config: { bound: 'lifecycle' },
+      config: { deadline: 'lifecycle' },
       schema: {
         operationId: 'endJob',
         summary: 'End a job',
@@ -118,16 +118,16 @@ export function jobRoutes(app: RoutesApp, parts: RouteContext): void {
     async (request) => {
       const { id } = request.params;
       const graceMs = request.query.graceSeconds * 1_000;
-      return parts.replays.once(request, id, async () => {
-        await refuseBuild(parts, request, id);
-        return { body: viewJob(await endJob(parts, request, id, graceMs)) };
+      return ctx.replays.once(request, id, async () => {
+        await refuseBuild(ctx, request, id);
+        return { body: viewJob(await endJob(ctx, request, id, graceMs)) };
       });
     },
   );
 }
 
-async function anyJob(parts: RouteContext, request: FastifyRequest, id: JobId): Promise<AnyJobView> {
-  const { engine, builds } = parts;
+async function anyJob(ctx: RouteContext, request: FastifyRequest, id: JobId): Promise<AnyJobView> {
+  const { engine, builds } = ctx;
   try {
     return viewJob(await engine.job(request.identity.org, id));
   } catch (thrown) {
@@ -143,8 +143,8 @@ async function anyJob(parts: RouteContext, request: FastifyRequest, id: JobId): 
   };
 }
 
-async function refuseBuild(parts: RouteContext, request: FastifyRequest, id: JobId): Promise<void> {
-  const job = await anyJob(parts, request, id);
+async function refuseBuild(ctx: RouteContext, request: FastifyRequest, id: JobId): Promise<void> {
+  const job = await anyJob(ctx, request, id);
   if (job.kind !== 'build') return;
   throw new TorporError('conflict', `Job ${id} is a build, which is not ended here.`, {
     hint: `Cancel it with POST /api/generation/${id}/cancel.`,

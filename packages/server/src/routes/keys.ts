@@ -16,8 +16,8 @@ import { createKey, pageOfKeys, revokeKey } from '../keys/manage.ts';
 import { requireOrgExists } from '../orgs/manage.ts';
 import type { RouteContext } from '../route-context.ts';
 
-export function keyRoutes(app: RoutesApp, parts: RouteContext): void {
-  const { replays } = parts;
+export function keyRoutes(app: RoutesApp, ctx: RouteContext): void {
+  const { replays } = ctx;
   const tags = ['keys'];
 
   app.get(
@@ -36,8 +36,8 @@ export function keyRoutes(app: RoutesApp, parts: RouteContext): void {
       const org = managedBy(request);
       const { limit, cursor = '' } = request.query;
       return request.deadline.run(async () => {
-        await requireOrgExists(parts, org);
-        return pageOfKeys(parts, org, cursor, limit);
+        await requireOrgExists(ctx, org);
+        return pageOfKeys(ctx, org, cursor, limit);
       });
     },
   );
@@ -65,7 +65,7 @@ export function keyRoutes(app: RoutesApp, parts: RouteContext): void {
       if (request.body.operator === true) requireOperator(request.identity);
       const made = await request.deadline.run(() =>
         replays.once(request, org, async () => {
-          const body = await createKey(parts, org, request.body);
+          const body = await createKey(ctx, org, request.body);
           return { body, again: shownOnce(body.id) };
         }),
       );
@@ -93,7 +93,7 @@ export function keyRoutes(app: RoutesApp, parts: RouteContext): void {
       const { id } = request.params;
       return request.deadline.run(() =>
         replays.once(request, `${org} ${id}`, async () => ({
-          body: await revokeKey(parts, org, id, request.identity.operator),
+          body: await revokeKey(ctx, org, id, request.identity.operator),
         })),
       );
     },

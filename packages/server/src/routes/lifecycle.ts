@@ -29,9 +29,9 @@ const starting = [
   'capacity',
 ] as const;
 
-export function lifecycleRoutes(app: RoutesApp, parts: RouteContext): void {
-  const { engine } = parts;
-  const config = { bound: 'lifecycle' } as const;
+export function lifecycleRoutes(app: RoutesApp, ctx: RouteContext): void {
+  const { engine } = ctx;
+  const config = { deadline: 'lifecycle' } as const;
   const tags = ['lifecycle'];
 
   app.post(
@@ -51,9 +51,9 @@ export function lifecycleRoutes(app: RoutesApp, parts: RouteContext): void {
     },
     async (request) => {
       const { id } = request.params;
-      const reply = await lifecycle(parts, request, id, (caller) => engine.pause(caller, id, request.body));
+      const reply = await lifecycle(ctx, request, id, (caller) => engine.pause(caller, id, request.body));
       if (reply.operation !== null) request.logFields.operationId ??= reply.operation.id;
-      return { ...reply, sandbox: withUrls(parts, reply.sandbox) };
+      return { ...reply, sandbox: withUrls(ctx, reply.sandbox) };
     },
   );
 
@@ -75,8 +75,8 @@ export function lifecycleRoutes(app: RoutesApp, parts: RouteContext): void {
     },
     async (request) => {
       const { id } = request.params;
-      const reply = await lifecycle(parts, request, id, (caller) => engine.resume(caller, id, request.body));
-      return { ...reply, sandbox: withUrls(parts, reply.sandbox) };
+      const reply = await lifecycle(ctx, request, id, (caller) => engine.resume(caller, id, request.body));
+      return { ...reply, sandbox: withUrls(ctx, reply.sandbox) };
     },
   );
 
@@ -99,8 +99,8 @@ export function lifecycleRoutes(app: RoutesApp, parts: RouteContext): void {
     },
     async (request, reply) => {
       const { id } = request.params;
-      const forks = await lifecycle(parts, request, id, (caller) => engine.fork(caller, id, request.body));
-      const items = forks.map((one) => ('sandbox' in one ? { sandbox: withUrls(parts, one.sandbox) } : one));
+      const forks = await lifecycle(ctx, request, id, (caller) => engine.fork(caller, id, request.body));
+      const items = forks.map((one) => ('sandbox' in one ? { sandbox: withUrls(ctx, one.sandbox) } : one));
       return reply.code(201).send({ items });
     },
   );
@@ -123,7 +123,7 @@ export function lifecycleRoutes(app: RoutesApp, parts: RouteContext): void {
     },
     async (request, reply) => {
       const { id } = request.params;
-      const checkpoint = await lifecycle(parts, request, id, (caller) =>
+      const checkpoint = await lifecycle(ctx, request, id, (caller) =>
         engine.snapshot(caller, id, request.body),
       );
       return reply.code(201).send(checkpoint);
@@ -145,10 +145,10 @@ export function lifecycleRoutes(app: RoutesApp, parts: RouteContext): void {
     },
     async (request) => {
       const { id } = request.params;
-      const reply = await lifecycle(parts, request, id, (caller) =>
+      const reply = await lifecycle(ctx, request, id, (caller) =>
         engine.rollback(caller, id, request.body),
       );
-      return { ...reply, sandbox: withUrls(parts, reply.sandbox) };
+      return { ...reply, sandbox: withUrls(ctx, reply.sandbox) };
     },
   );
 }

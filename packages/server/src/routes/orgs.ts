@@ -17,8 +17,8 @@ import type { RouteContext } from '../route-context.ts';
 const params = z.object({ id: orgIdSchema });
 const config = { orgId: 'operator' } as const;
 
-export function orgRoutes(app: RoutesApp, parts: RouteContext): void {
-  const { replays } = parts;
+export function orgRoutes(app: RoutesApp, ctx: RouteContext): void {
+  const { replays } = ctx;
   const tags = ['organisations'];
 
   app.get(
@@ -33,10 +33,10 @@ export function orgRoutes(app: RoutesApp, parts: RouteContext): void {
         response: { 200: json('One page, in the order of ids.', pageSchema(orgViewSchema)), ...errors() },
       },
     },
-    async ({ identity, query, deadline: bound }) => {
+    async ({ identity, query, deadline }) => {
       const { limit, cursor = '' } = query;
-      if (identity.operator) return bound.run(() => pageOfOrgs(parts, cursor, limit));
-      const { used: _, ...own } = await bound.run(() => getOrg(parts, identity.org));
+      if (identity.operator) return deadline.run(() => pageOfOrgs(ctx, cursor, limit));
+      const { used: _, ...own } = await deadline.run(() => getOrg(ctx, identity.org));
       return { items: cursor < own.id ? [own] : [], nextCursor: null };
     },
   );
@@ -59,7 +59,7 @@ export function orgRoutes(app: RoutesApp, parts: RouteContext): void {
     async (request, reply) => {
       requireOperator(request.identity);
       const made = await request.deadline.run(() =>
-        replays.once(request, '', async () => ({ body: await createOrg(parts, request.body) })),
+        replays.once(request, '', async () => ({ body: await createOrg(ctx, request.body) })),
       );
       return reply.code(201).send(made);
     },
@@ -77,9 +77,9 @@ export function orgRoutes(app: RoutesApp, parts: RouteContext): void {
         response: { 200: json('As it is.', orgDetailsSchema), ...errors('forbidden', 'not_found') },
       },
     },
-    async ({ identity, params: { id }, deadline: bound }) => {
+    async ({ identity, params: { id }, deadline }) => {
       const org = requireOrg(identity, id);
-      return bound.run(() => getOrg(parts, org));
+      return deadline.run(() => getOrg(ctx, org));
     },
   );
 
@@ -102,7 +102,7 @@ export function orgRoutes(app: RoutesApp, parts: RouteContext): void {
     },
     async (request) => {
       requireOperator(request.identity);
-      return request.deadline.run(() => changeOrg(parts, request.params.id, request.body));
+      return request.deadline.run(() => changeOrg(ctx, request.params.id, request.body));
     },
   );
 
@@ -128,7 +128,7 @@ export function orgRoutes(app: RoutesApp, parts: RouteContext): void {
       requireOperator(request.identity);
       const { id } = request.params;
       return request.deadline.run(() =>
-        replays.once(request, id, async () => ({ body: await deleteOrg(parts, id) })),
+        replays.once(request, id, async () => ({ body: await deleteOrg(ctx, id) })),
       );
     },
   );

@@ -21,7 +21,7 @@ interface Listener {
   readonly processName: string;
 }
 
-export function portRoutes(app: RoutesApp, parts: RouteContext): void {
+export function portRoutes(app: RoutesApp, ctx: RouteContext): void {
   app.get(
     '/v1/sandboxes/:id/ports',
     {
@@ -42,9 +42,9 @@ export function portRoutes(app: RoutesApp, parts: RouteContext): void {
       const { org } = request.identity;
       request.logFields.sandboxId = id;
       const items = await request.deadline.run(async (signal) => {
-        const sandbox = await parts.engine.get(org, id);
-        const found = await portsOf(parts.engine, org, sandbox, signal);
-        return found.map((port) => ({ ...port, url: urlOf(parts, sandbox, port) }));
+        const sandbox = await ctx.engine.get(org, id);
+        const found = await portsOf(ctx.engine, org, sandbox, signal);
+        return found.map((port) => ({ ...port, url: urlOf(ctx, sandbox, port) }));
       });
       return { items, nextCursor: null };
     },

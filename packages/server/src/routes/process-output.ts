@@ -25,7 +25,7 @@ const params = z.object({
 });
 const querystring = z.strictObject({ follow: z.stringbool().default(false) });
 
-export function processOutputRoutes(app: RoutesApp, parts: RouteContext): void {
+export function processOutputRoutes(app: RoutesApp, ctx: RouteContext): void {
   app.get(
     '/v1/sandboxes/:id/processes/:process/output',
     {
@@ -48,10 +48,10 @@ export function processOutputRoutes(app: RoutesApp, parts: RouteContext): void {
     async (request, reply) => {
       const { id, process } = request.params;
       const { follow } = request.query;
-      const { engine, stopping } = parts;
+      const { engine, stopping } = ctx;
       request.logFields.sandboxId = id;
       const sandbox = await request.deadline.run(() => engine.get(request.identity.org, id));
-      const tag = await request.deadline.run(() => tagOf(parts, request.identity.org, sandbox, process));
+      const tag = await request.deadline.run(() => tagOf(ctx, request.identity.org, sandbox, process));
       const agent = connectToAgent(await request.deadline.run(() => engine.agent(request.identity.org, id)));
       reply.raw.once('close', () => agent.close());
       const signal = AbortSignal.any([request.deadline.signal, stopping]);
@@ -65,8 +65,8 @@ export function processOutputRoutes(app: RoutesApp, parts: RouteContext): void {
         });
       if (first.done)
         throw new TorporError('not_found', `There is no process ${process}.`, { sandboxId: id });
-      const output = frames(parts, request, id, first.value, events, follow);
-      return sendEvents(parts, request, reply, output, { resumable: false });
+      const output = frames(ctx, request, id, first.value, events, follow);
+      return sendEvents(ctx, request, reply, output, { resumable: false });
     },
   );
 }

@@ -5,7 +5,7 @@ import type { RoutesApp } from '../http/routes-app.ts';
 import type { RouteContext } from '../route-context.ts';
 import { processesOf } from '../sandbox/processes.ts';
 
-export function processRoutes(app: RoutesApp, parts: RouteContext): void {
+export function processRoutes(app: RoutesApp, ctx: RouteContext): void {
   app.get(
     '/v1/sandboxes/:id/processes',
     {
@@ -26,7 +26,7 @@ export function processRoutes(app: RoutesApp, parts: RouteContext): void {
     async (request) => {
       const { id } = request.params;
       request.logFields.sandboxId = id;
-      const items = await request.deadline.run((signal) => processesOf(parts, request.identity.org, id, signal));
+      const items = await request.deadline.run((signal) => processesOf(ctx, request.identity.org, id, signal));
       return { items, nextCursor: null };
     },
   );

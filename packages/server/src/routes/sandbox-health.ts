@@ -6,7 +6,7 @@ import type { RouteContext } from '../route-context.ts';
 import { drivesOf } from '../sandbox/drives.ts';
 import { healthOf } from '../sandbox/health.ts';
 
-export function sandboxHealthRoutes(app: RoutesApp, parts: RouteContext): void {
+export function sandboxHealthRoutes(app: RoutesApp, ctx: RouteContext): void {
   app.get(
     '/v1/sandboxes/:id/health',
     {
@@ -24,7 +24,7 @@ export function sandboxHealthRoutes(app: RoutesApp, parts: RouteContext): void {
     async (request) => {
       const { id } = request.params;
       request.logFields.sandboxId = id;
-      return request.deadline.run(() => healthOf(parts, request.identity.org, id));
+      return request.deadline.run(() => healthOf(ctx, request.identity.org, id));
     },
   );
 
@@ -48,7 +48,7 @@ export function sandboxHealthRoutes(app: RoutesApp, parts: RouteContext): void {
     async (request) => {
       const { id } = request.params;
       request.logFields.sandboxId = id;
-      const items = await request.deadline.run((signal) => drivesOf(parts, request.identity.org, id, signal));
+      const items = await request.deadline.run((signal) => drivesOf(ctx, request.identity.org, id, signal));
       return { items, nextCursor: null };
     },
   );

@@ -52,20 +52,20 @@ function metadataOf(query: Readonly<Record<string, unknown>>): Record<string, st
   return Object.fromEntries(wanted.map(([name, value]) => [name.slice(METADATA.length), String(value)]));
 }
 
-export function sandboxRoutes(app: RoutesApp, parts: RouteContext): void {
-  const { engine, replays } = parts;
+export function sandboxRoutes(app: RoutesApp, ctx: RouteContext): void {
+  const { engine, replays } = ctx;
   /** One write to a sandbox, repeated under its idempotency key. */
   const once = (request: FastifyRequest, id: SandboxId, write: (org: string) => Promise<SandboxView>) => {
     request.logFields.sandboxId = id;
     return request.deadline.run(() =>
-      replays.once(request, id, async () => ({ body: withUrls(parts, await write(request.identity.org)) })),
+      replays.once(request, id, async () => ({ body: withUrls(ctx, await write(request.identity.org)) })),
     );
   };
 
   app.post(
     '/v1/sandboxes',
     {
-      config: { bound: 'lifecycle' },
+      config: { deadline: 'lifecycle' },
       schema: {
         operationId: 'createSandbox',
         summary: 'Create a sandbox from a template or a checkpoint',
@@ -88,11 +88,11 @@ export function sandboxRoutes(app: RoutesApp, parts: RouteContext): void {
       },
     },
     async (request, reply) => {
-      const sandbox = await lifecycle(parts, request, undefined, (caller) =>
+      const sandbox = await lifecycle(ctx, request, undefined, (caller) =>
         engine.create(caller, request.body),
       );
       request.logFields.sandboxId = sandbox.id;
-      return reply.code(201).send(withUrls(parts, sandbox));
+      return reply.code(201).send(withUrls(ctx, sandbox));
     },
   );
 
@@ -137,14 +137,14 @@ export function sandboxRoutes(app: RoutesApp, parts: RouteContext): void {
       const { id } = request.params;
       request.logFields.sandboxId = id;
       const { org } = request.identity;
-      return request.deadline.run(async () => withUrls(parts, await engine.get(org, id)));
+      return request.deadline.run(async () => withUrls(ctx, await engine.get(org, id)));
     },
   );
 
   app.delete(
     '/v1/sandboxes/:id',
     {
-      config: { bound: 'lifecycle' },
+      config: { deadline: 'lifecycle' },
       schema: {
         operationId: 'killSandbox',
         summary: 'End a sandbox, whatever is under way',
@@ -158,7 +158,7 @@ export function sandboxRoutes(app: RoutesApp, parts: RouteContext): void {
     },
     async (request) => {
       const { id } = request.params;
-      return lifecycle(parts, request, id, (caller) => engine.kill(caller, id));
+      return lifecycle(ctx, request, id, (caller) => engine.kill(caller, id));
     },
   );
 
@@ -211,7 +211,7 @@ export function sandboxRoutes(app: RoutesApp, parts: RouteContext): void {
   app.post(
     '/v1/sandboxes/:id/network',
     {
-      config: { bound: 'lifecycle' },
+      config: { deadline: 'lifecycle' },
       schema: {
         operationId: 'setNetwork',
         summary: 'Set what a sandbox may reach, from now on',
@@ -242,7 +242,7 @@ export function sandboxRoutes(app: RoutesApp, parts: RouteContext): void {
       return request.deadline.run(() =>
         replays.once(request, id, async () => {
           const sandbox = await engine.setNetwork(org, id, request.body);
-          return { body: withUrls(parts, sandbox) };
+          return { body: withUrls(ctx, sandbox) };
         }),
       );
     },

@@ -37,14 +37,14 @@ const listQuery = z.strictObject({
   ended: z.enum(['true', 'false']).optional(),
 });
 
-export function sessionRoutes(app: RoutesApp, parts: RouteContext): void {
-  const { sessions, replays } = parts;
+export function sessionRoutes(app: RoutesApp, ctx: RouteContext): void {
+  const { sessions, replays } = ctx;
   const tags = ['sessions'];
 
   app.post(
     '/v1/sessions',
     {
-      config: { bound: 'lifecycle' },
+      config: { deadline: 'lifecycle' },
       schema: {
         operationId: 'openSession',
         summary: 'Get the session of a key, or open one, with a sandbox that runs',
@@ -136,7 +136,7 @@ export function sessionRoutes(app: RoutesApp, parts: RouteContext): void {
   app.post(
     '/v1/sessions/:id/rebind',
     {
-      config: { bound: 'lifecycle' },
+      config: { deadline: 'lifecycle' },
       schema: {
         operationId: 'rebindSession',
         summary: 'Give a session another sandbox',
@@ -163,7 +163,7 @@ export function sessionRoutes(app: RoutesApp, parts: RouteContext): void {
   app.delete(
     '/v1/sessions/:id',
     {
-      config: { bound: 'lifecycle' },
+      config: { deadline: 'lifecycle' },
       schema: {
         operationId: 'endSession',
         summary: 'End a session and its sandbox',

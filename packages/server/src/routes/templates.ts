@@ -52,8 +52,8 @@ function readDefinition(text: string, context: z.core.$RefinementCtx): TemplateD
   }
 }
 
-export function templateRoutes(app: RoutesApp, parts: RouteContext): void {
-  const { engine, replays } = parts;
+export function templateRoutes(app: RoutesApp, ctx: RouteContext): void {
+  const { engine, replays } = ctx;
   const tags = ['catalogue'];
 
   app.get(
@@ -90,7 +90,7 @@ export function templateRoutes(app: RoutesApp, parts: RouteContext): void {
   app.delete(
     '/v1/templates/:name',
     {
-      config: { bound: 'lifecycle' },
+      config: { deadline: 'lifecycle' },
       schema: {
         operationId: 'deleteTemplate',
         summary: 'Delete a template; sandboxes made from it go on',
@@ -120,15 +120,15 @@ export function templateRoutes(app: RoutesApp, parts: RouteContext): void {
       const check = validatorCompiler(part);
       return (data: unknown) => (data instanceof Archive ? { value: data } : check(data));
     });
-    createRoute(raw, parts);
+    createRoute(raw, ctx);
   });
 }
 
-function createRoute(app: RoutesApp, parts: RouteContext): void {
+function createRoute(app: RoutesApp, ctx: RouteContext): void {
   app.post(
     '/v1/templates',
     {
-      config: { bound: 'lifecycle' },
+      config: { deadline: 'lifecycle' },
       schema: {
         operationId: 'createTemplate',
         summary: 'Make a template from a checkpoint, or from the archive of a root',
@@ -158,8 +158,8 @@ function createRoute(app: RoutesApp, parts: RouteContext): void {
     async (request, reply) => {
       const isArchive = (request.body as unknown) instanceof Archive;
       const template = isArchive
-        ? await fromArchive(parts, request, reply)
-        : await fromCheckpoint(parts, request);
+        ? await fromArchive(ctx, request, reply)
+        : await fromCheckpoint(ctx, request);
       return reply.code(201).send(template);
     },
   );
@@ -182,13 +182,13 @@ async function fromCheckpoint({ engine, replays }: RouteContext, request: Create
   );
 }
 
-async function fromArchive(parts: RouteContext, request: Created, reply: FastifyReply): Promise<TemplateView> {
-  const { engine, replays, clock, settings } = parts;
+async function fromArchive(ctx: RouteContext, request: Created, reply: FastifyReply): Promise<TemplateView> {
+  const { engine, replays, clock, settings } = ctx;
   const { name, runtime, definition = {} } = request.query as ArchiveQuery;
   if (name === undefined)
     throw new TorporError('invalid_request', 'With an archive, "name" is in the query.');
   const { org } = request.identity;
-  const upload = await receive(parts, request, { name, runtime });
+  const upload = await receive(ctx, request, { name, runtime });
   // The same request is the same archive with the same words.
   request.body = { name, runtime, definition, sha256: upload.sha256 };
   const patience = new RequestDeadline(clock, settings.lifecycleMs, settings.graceMs);

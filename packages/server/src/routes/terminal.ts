@@ -40,7 +40,7 @@ const failures = errors(
  */
 export function attachTerminal(
   app: RoutesApp,
-  parts: RouteContext,
+  ctx: RouteContext,
   isElsewhere: (request: IncomingMessage) => boolean = () => false,
 ): void {
   const open = new Set<Promise<void>>();
@@ -51,7 +51,7 @@ export function attachTerminal(
   routeUpgrades(app, isElsewhere);
   // A closing server does not wait for upgraded connections by itself.
   app.addHook('preClose', async () => void (await Promise.all(open)));
-  const config = { bound: 'lifecycle' } as const;
+  const config = { deadline: 'lifecycle' } as const;
   const common = { tags: ['commands'], params: sandboxParams, response: failures };
 
   app.get(
@@ -72,8 +72,8 @@ export function attachTerminal(
     },
     async (request, reply) => {
       const { params, query } = request;
-      const live = openClientSocket(parts, await acceptUpgrade(request, reply), query.window);
-      track(session(parts, request, live, params.id, async () => terminalPlan(parts, query)));
+      const live = openClientSocket(ctx, await acceptUpgrade(request, reply), query.window);
+      track(session(ctx, request, live, params.id, async () => terminalPlan(ctx, query)));
       return reply;
     },
   );
@@ -96,8 +96,8 @@ export function attachTerminal(
     },
     async (request, reply) => {
       const { params, query } = request;
-      const live = openClientSocket(parts, await acceptUpgrade(request, reply), query.window);
-      track(session(parts, request, live, params.id, () => execPlan(parts, live)));
+      const live = openClientSocket(ctx, await acceptUpgrade(request, reply), query.window);
+      track(session(ctx, request, live, params.id, () => execPlan(ctx, live)));
       return reply;
     },
   );
@@ -110,13 +110,13 @@ function openClientSocket({ clock, settings }: RouteContext, door: AcceptedSocke
 }
 
 async function session(
-  parts: RouteContext,
+  ctx: RouteContext,
   request: FastifyRequest,
   live: LiveSocket,
   id: SandboxId,
   planned: () => Promise<ProcessPlan>,
 ): Promise<void> {
-  const { metrics, stopping, keyWatch } = parts;
+  const { metrics, stopping, keyWatch } = ctx;
   metrics.streams.inc();
   const key = keyWatch.watch(request.identity);
   const tell = (error: TorporError) => {
@@ -129,7 +129,7 @@ async function session(
     live.end();
   });
   try {
-    await runSocketProcess(parts, request, live, id, await request.deadline.run(planned));
+    await runSocketProcess(ctx, request, live, id, await request.deadline.run(planned));
   } catch (thrown) {
     const isOurs = thrown instanceof TorporError;
     tell(stopping.aborted && !isOurs ? serverStops() : fromAgentError(thrown, id));
@@ -137,7 +137,7 @@ async function session(
     live.end();
     key.release();
     metrics.streams.dec();
-    logEnd(parts, request);
+    logEnd(ctx, request);
   }
 }
 

@@ -27,8 +27,8 @@ const reply = (description: string) => ({
   content: { 'application/json': { schema: turnReplySchema }, 'text/event-stream': { schema: z.string() } },
 });
 
-export function turnRoutes(app: RoutesApp, parts: RouteContext): void {
-  const { sessions } = parts;
+export function turnRoutes(app: RoutesApp, ctx: RouteContext): void {
+  const { sessions } = ctx;
   const tags = ['sessions'];
 
   app.post(
@@ -52,12 +52,12 @@ export function turnRoutes(app: RoutesApp, parts: RouteContext): void {
     async (request, response) => {
       const { id } = request.params;
       const { org } = request.identity;
-      if (wantsEvents(request)) parts.streamLimit.take(request, response);
+      if (wantsEvents(request)) ctx.streamLimit.take(request, response);
       const turn = await request.deadline.run((signal) =>
         sessions.send(callerOf(request, signal), id, request.body.input),
       );
       response.code(201);
-      if (wantsEvents(request)) return stream(parts, request, response, id, turn.id, -1);
+      if (wantsEvents(request)) return stream(ctx, request, response, id, turn.id, -1);
       return request.deadline.run(() => sessions.turn(org, id, turn.id));
     },
   );
@@ -102,13 +102,13 @@ export function turnRoutes(app: RoutesApp, parts: RouteContext): void {
       const { id, turn } = request.params;
       const known = await request.deadline.run(() => sessions.turn(request.identity.org, id, turn));
       if (!wantsEvents(request)) return known;
-      return stream(parts, request, response, id, turn, afterOf(request));
+      return stream(ctx, request, response, id, turn, afterOf(request));
     },
   );
 }
 
 function stream(
-  parts: RouteContext,
+  ctx: RouteContext,
   request: FastifyRequest,
   response: FastifyReply,
   id: SessionId,
@@ -117,8 +117,8 @@ function stream(
 ): FastifyReply {
   const { org } = request.identity;
   const frames = async function* (): AsyncGenerator<Frame> {
-    const signal = AbortSignal.any([request.deadline.signal, parts.stopping]);
-    for await (const event of parts.sessions.follow(org, id, turn, after, signal)) {
+    const signal = AbortSignal.any([request.deadline.signal, ctx.stopping]);
+    for await (const event of ctx.sessions.follow(org, id, turn, after, signal)) {
       if ('turn' in event) yield { event: 'turn', data: event.turn };
       else {
         const { position, channel, text } = event.piece;
@@ -126,7 +126,7 @@ function stream(
       }
     }
   };
-  return sendEvents(parts, request, response, frames(), { resumable: true });
+  return sendEvents(ctx, request, response, frames(), { resumable: true });
 }
 
 function afterOf(request: FastifyRequest): number {

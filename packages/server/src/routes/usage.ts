@@ -19,8 +19,8 @@ const momentSchema = z
   })
   .meta({ description: 'Milliseconds since 1970, or ISO 8601.' });
 
-export function usageRoutes(app: RoutesApp, parts: RouteContext): void {
-  const { db, clock } = parts;
+export function usageRoutes(app: RoutesApp, ctx: RouteContext): void {
+  const { db, clock } = ctx;
   app.get(
     '/v1/usage',
     {
@@ -36,13 +36,13 @@ export function usageRoutes(app: RoutesApp, parts: RouteContext): void {
         response: { 200: json('The figures.', usageViewSchema), ...errors('forbidden', 'not_found') },
       },
     },
-    async ({ org, query, deadline: bound }) => {
+    async ({ org, query, deadline }) => {
       const now = clock.now();
       const to = Math.min(query.to ?? now, now);
       const from = query.from ?? beginningOfMonth(to);
       if (from >= to) throw new TorporError('invalid_request', '"from" is not before "to" and before now.');
-      return bound.run(async () => {
-        await requireOrgExists(parts, org);
+      return deadline.run(async () => {
+        await requireOrgExists(ctx, org);
         return usageOf(db, org, from, to);
       });
     },

@@ -10,7 +10,7 @@ import { viewJobProcess } from './process-views.ts';
 
 /** Lets go of `inside` itself, once the command has its input. */
 export async function startInBackground(
-  parts: RouteContext,
+  ctx: RouteContext,
   request: FastifyRequest,
   id: SandboxId,
   inside: SandboxConnection,
@@ -19,11 +19,11 @@ export async function startInBackground(
   const { timeoutSeconds, ...rest } = wanted;
   const command: Command & { readonly tag: JobId } = {
     ...rest,
-    tag: parts.ids.next('job'),
+    tag: ctx.ids.next('job'),
     ...(timeoutSeconds === undefined ? {} : { timeoutMs: timeoutSeconds * 1_000 }),
   };
-  const job = await startAndTrack(parts, request, id, inside, command);
-  void writeStdinAndRelease(parts, inside, command);
+  const job = await startAndTrack(ctx, request, id, inside, command);
+  void writeStdinAndRelease(ctx, inside, command);
   const process = viewJobProcess(job, inside.generation);
   return { jobId: job.id, process, autoResumed: inside.autoResumed };
 }

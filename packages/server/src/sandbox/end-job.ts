@@ -16,18 +16,18 @@ const KILL_MS = 5_000;
  * sandbox, is answered as it is.
  */
 export async function endJob(
-  parts: RouteContext,
+  ctx: RouteContext,
   request: FastifyRequest,
   id: JobId,
   graceMs: number,
 ): Promise<TrackedJob> {
-  const { engine, clock } = parts;
+  const { engine, clock } = ctx;
   const { org } = request.identity;
   const asked = await engine.job(org, id);
   const { sandboxId } = asked;
   request.logFields.sandboxId = sandboxId;
   if (hasJobEnded(asked.state)) return asked;
-  const inside = await connectToSandbox(parts, request, sandboxId);
+  const inside = await connectToSandbox(ctx, request, sandboxId);
   try {
     const awake = await engine.job(org, id);
     if (hasJobEnded(awake.state)) return awake;
@@ -36,7 +36,7 @@ export async function endJob(
     const ended = await engine.job(org, id);
     if (hasJobEnded(ended.state)) return ended;
   } catch (thrown) {
-    throw await interruptedCommandError(parts, org, sandboxId, inside, thrown);
+    throw await interruptedCommandError(ctx, org, sandboxId, inside, thrown);
   } finally {
     inside.release();
   }

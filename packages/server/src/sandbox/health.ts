@@ -8,12 +8,12 @@ import { connectToAgent, hasChangedSince } from './sandbox-connection.ts';
 /** How long an agent may take to answer before it is silent. It only has to write an empty answer. */
 const AGENT_MS = 2_000;
 
-export async function healthOf(parts: RouteContext, org: string, id: SandboxId): Promise<SandboxHealth> {
-  const { engine, clock } = parts;
+export async function healthOf(ctx: RouteContext, org: string, id: SandboxId): Promise<SandboxHealth> {
+  const { engine, clock } = ctx;
   const sandbox = await engine.get(org, id);
   if (sandbox.state !== 'running') return describe(sandbox, 'not_running', null, clock.now());
   try {
-    await askAgent(parts, org, id);
+    await askAgent(ctx, org, id);
     return describe(sandbox, 'answers', null, clock.now());
   } catch (thrown) {
     const silent = describe(sandbox, 'silent', fromAgentError(thrown, id), clock.now());
@@ -25,9 +25,9 @@ export async function healthOf(parts: RouteContext, org: string, id: SandboxId):
 }
 
 async function askAgent({ engine, clock }: RouteContext, org: string, id: SandboxId): Promise<void> {
-  const bound = new RequestDeadline(clock, AGENT_MS, 0);
+  const deadline = new RequestDeadline(clock, AGENT_MS, 0);
   try {
-    await bound.run(async (signal) => {
+    await deadline.run(async (signal) => {
       const agent = connectToAgent(await engine.agent(org, id));
       try {
         await agent.health({ signal });
@@ -36,7 +36,7 @@ async function askAgent({ engine, clock }: RouteContext, org: string, id: Sandbo
       }
     });
   } finally {
-    bound.release();
+    deadline.release();
   }
 }
 

@@ -8,16 +8,16 @@ import { viewJobProcess, viewUntrackedProcess } from './process-views.ts';
 
 /** Never wakes the sandbox. */
 export async function processesOf(
-  parts: RouteContext,
+  ctx: RouteContext,
   org: string,
   id: SandboxId,
   signal: AbortSignal,
 ): Promise<ProcessView[]> {
-  const { engine } = parts;
+  const { engine } = ctx;
   const { state, generation } = await engine.get(org, id);
   if (state !== 'running')
     return servicesFirst((await engine.allJobs(org, id)).map((job) => viewJobProcess(job, generation)));
-  const processes = await listAgentProcesses(parts, org, id, signal);
+  const processes = await listAgentProcesses(ctx, org, id, signal);
   const pids = new Map(processes.map(({ tag, pid }) => [tag, pid]));
   let jobs = await engine.allJobs(org, id);
   if (jobs.some((job) => job.state === 'running' && !pids.has(job.tag))) {

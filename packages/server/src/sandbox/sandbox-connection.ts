@@ -18,12 +18,12 @@ export interface SandboxConnection {
 const RETRY_MS = 100;
 
 /** The caller releases what it gets. `signal` ends the waiting. */
-async function wakeAndConnect(parts: RouteContext, org: string, id: SandboxId, signal: AbortSignal): Promise<SandboxConnection> {
-  const { engine } = parts;
+async function wakeAndConnect(ctx: RouteContext, org: string, id: SandboxId, signal: AbortSignal): Promise<SandboxConnection> {
+  const { engine } = ctx;
   // From the beginning, so that the sandbox does not fall asleep between waking and working.
   const letGo = engine.leases.hold(id);
   try {
-    const { address, autoResumed, generation } = await wakeAndFindAgent(parts, org, id, signal);
+    const { address, autoResumed, generation } = await wakeAndFindAgent(ctx, org, id, signal);
     const agent = connectToAgent(address);
     return {
       agent,
@@ -93,9 +93,9 @@ export function connectToAgent({ address, token }: AgentAddress): AgentClient {
 }
 
 /** Within the time of the request; a sandbox that wakes later than that is let go of at once. */
-export async function connectToSandbox(parts: RouteContext, request: FastifyRequest, id: SandboxId): Promise<SandboxConnection> {
+export async function connectToSandbox(ctx: RouteContext, request: FastifyRequest, id: SandboxId): Promise<SandboxConnection> {
   request.logFields.sandboxId = id;
-  const waking = wakeAndConnect(parts, request.identity.org, id, request.deadline.signal);
+  const waking = wakeAndConnect(ctx, request.identity.org, id, request.deadline.signal);
   try {
     return await request.deadline.run(() => waking);
   } catch (thrown) {
@@ -109,12 +109,12 @@ export async function connectToSandbox(parts: RouteContext, request: FastifyRequ
 
 /** One piece of work with the agent of a sandbox within the time of the request, its failures told as ours. */
 export async function withAgent<T>(
-  parts: RouteContext,
+  ctx: RouteContext,
   request: FastifyRequest,
   id: SandboxId,
   work: (agent: AgentClient, signal: AbortSignal) => Promise<T>,
 ): Promise<T> {
-  const { agent, release } = await connectToSandbox(parts, request, id);
+  const { agent, release } = await connectToSandbox(ctx, request, id);
   try {
     return await request.deadline.run((signal) => work(agent, signal));
   } catch (thrown) {

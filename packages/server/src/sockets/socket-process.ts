@@ -26,18 +26,18 @@ const START_MS = 200;
 
 /** Wakes the sandbox, and lets the process and the socket talk until one of them ends. */
 export async function runSocketProcess(
-  parts: RouteContext,
+  ctx: RouteContext,
   request: FastifyRequest,
   live: LiveSocket,
   id: SandboxId,
   plan: ProcessPlan,
 ): Promise<void> {
-  const inside = await connectToSandbox(parts, request, id);
+  const inside = await connectToSandbox(ctx, request, id);
   request.deadline.release();
   try {
-    await runProcess(parts, request.id, live, inside, plan);
+    await runProcess(ctx, request.id, live, inside, plan);
   } catch (thrown) {
-    throw parts.stopping.aborted ? thrown : await interruptedCommandError(parts, request.identity.org, id, inside, thrown);
+    throw ctx.stopping.aborted ? thrown : await interruptedCommandError(ctx, request.identity.org, id, inside, thrown);
   } finally {
     inside.release();
   }
