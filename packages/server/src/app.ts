@@ -5,7 +5,6 @@ import { type FastifyServerFactory, fastify } from 'fastify';
 import { serializerCompiler, validatorCompiler } from 'fastify-type-provider-zod';
 import { buildRoutes } from './builds/routes.ts';
 import { e2bRoutes } from './e2b/routes.ts';
-import { fsckRoutes } from './routes/fsck.ts';
 import { watchConnections } from './http/connections.ts';
 import { addFailureHandlers, answerBrokenRequest, answerFailure } from './http/failures.ts';
 import { acceptJson } from './http/json-body.ts';
@@ -16,31 +15,32 @@ import type { RoutesApp } from './http/routes-app.ts';
 import { StreamLimit } from './http/stream-limit.ts';
 import { openapiOptions } from './openapi.ts';
 import type { AppContext, RouteContext } from './route-context.ts';
-import { portRoutes } from './routes/ports.ts';
-import { processOutputRoutes } from './routes/process-output.ts';
 import { awakeRoutes } from './routes/awake.ts';
-import { runtimeRoutes } from './routes/runtimes.ts';
 import { checkpointRoutes } from './routes/checkpoints.ts';
 import { diskRoutes } from './routes/disk.ts';
 import { eventRoutes } from './routes/events.ts';
 import { execRoutes } from './routes/exec.ts';
 import { fileRoutes } from './routes/files.ts';
+import { fsckRoutes } from './routes/fsck.ts';
 import { healthRoutes } from './routes/health.ts';
 import { jobRoutes } from './routes/jobs.ts';
 import { keyRoutes } from './routes/keys.ts';
 import { lifecycleRoutes } from './routes/lifecycle.ts';
 import { operationRoutes } from './routes/operations.ts';
 import { orgRoutes } from './routes/orgs.ts';
+import { portRoutes } from './routes/ports.ts';
 import { previewLinkRoutes } from './routes/preview-links.ts';
+import { processOutputRoutes } from './routes/process-output.ts';
 import { processRoutes } from './routes/processes.ts';
+import { runtimeRoutes } from './routes/runtimes.ts';
 import { sandboxHealthRoutes } from './routes/sandbox-health.ts';
 import { sandboxRoutes } from './routes/sandboxes.ts';
 import { sessionRoutes } from './routes/sessions.ts';
 import { settingRoutes } from './routes/settings.ts';
 import { templateRoutes } from './routes/templates.ts';
+import { attachTerminal } from './routes/terminal.ts';
 import { turnRoutes } from './routes/turns.ts';
 import { usageRoutes } from './routes/usage.ts';
-import { attachTerminal } from './routes/terminal.ts';
 
 const ROUTES = [
   sandboxRoutes,
@@ -72,7 +72,7 @@ const ROUTES = [
 ];
 
 /** For answers to those whose request is cut short. */
-const LEAVING_MS = 1_000;
+const FORCED_STOP_MS = 1_000;
 
 export interface App {
   readonly server: RoutesApp;
@@ -82,7 +82,7 @@ export interface App {
 
 export async function buildApp(given: AppContext): Promise<App> {
   const stopping = new AbortController();
-  const leaving = new AbortController();
+  const forcedStop = new AbortController();
   const { db, clock, settings } = given;
   const ctx: RouteContext = {
     ...given,
@@ -90,7 +90,7 @@ export async function buildApp(given: AppContext): Promise<App> {
     keyWatch: new KeyWatch({ db, clock, everyMs: settings.keyCheckMs }),
     streamLimit: new StreamLimit(settings.streamsPerKey),
     stopping: stopping.signal,
-    forcedStop: leaving.signal,
+    forcedStop: forcedStop.signal,
   };
   const server = createServer(ctx);
   const connections = watchConnections(server.server as FrontServer);
@@ -108,17 +108,17 @@ export async function buildApp(given: AppContext): Promise<App> {
     server,
     stop: async () => {
       stopping.abort();
-      const patience = new AbortController();
-      const insist = async () => {
-        await clock.sleep(settings.stopMs, patience.signal);
-        leaving.abort();
-        await clock.sleep(LEAVING_MS, patience.signal);
+      const stopTimer = new AbortController();
+      const forceAfterTimeout = async () => {
+        await clock.sleep(settings.stopMs, stopTimer.signal);
+        forcedStop.abort();
+        await clock.sleep(FORCED_STOP_MS, stopTimer.signal);
         connections.closeAll();
       };
-      insist().catch(() => {});
+      forceAfterTimeout().catch(() => {});
       connections.closeIdle();
-      const visitors = ctx.gateway?.stop(leaving.signal);
-      await Promise.all([server.close(), visitors]).finally(() => patience.abort());
+      const previews = ctx.gateway?.stop(forcedStop.signal);
+      await Promise.all([server.close(), previews]).finally(() => stopTimer.abort());
     },
   };
 }

@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { bundleAgent } from '@torpor/agent';
 import type { CheckpointStore, Clock, Report, Runtime } from '@torpor/engine';
 import { TorporError } from '@torpor/protocol';
+import type { OpenedE2bRuntime } from '@torpor/runtime-e2b';
 import {
   beginRunscUpgrade,
   gvisorRuntime,
@@ -14,7 +15,6 @@ import {
 import { PROCESS_LIMITS, processRuntime } from '@torpor/runtime-process';
 import type { RuntimeSettings } from '@torpor/runtime-shared';
 import type { ServerConfig } from './config.ts';
-import { openE2b } from './e2b-choice.ts';
 import { isLoopbackHost } from './http/loopback.ts';
 
 export interface ChosenRuntime {
@@ -116,6 +116,35 @@ async function fallBack(
   }
   const limits = [`Without gVisor (${why}).`, ...PROCESS_LIMITS];
   return { runtime: await openProcess(config, store, clock), limits };
+}
+
+/** Reads the provider's address and key from the environment. E2B's own variable names are accepted too. */
+async function openE2b(
+  ctx: {
+    readonly dataDir: string;
+    readonly settings: RuntimeSettings;
+    readonly clock: Clock;
+    readonly report: Report;
+  },
+  env: NodeJS.ProcessEnv,
+): Promise<OpenedE2bRuntime> {
+  const of = (name: string) => env[`TORPOR_${name}`] || env[name] || undefined;
+  const apiKey = of('E2B_API_KEY');
+  if (apiKey === undefined) {
+    throw new TorporError('invalid_request', 'The runtime "e2b" needs the key of its provider.', {
+      hint: 'Set TORPOR_E2B_API_KEY, and TORPOR_E2B_API_URL or TORPOR_E2B_DOMAIN to where the provider is.',
+    });
+  }
+  // Heavy, and of no use to anybody else.
+  const { e2bRuntime } = await import('@torpor/runtime-e2b');
+  return e2bRuntime({
+    apiKey,
+    apiUrl: of('E2B_API_URL'),
+    sandboxUrl: of('E2B_SANDBOX_URL'),
+    domain: of('E2B_DOMAIN'),
+    template: of('E2B_TEMPLATE'),
+    ...ctx,
+  });
 }
 
 async function openProcess(config: Wanted, store: CheckpointStore, clock: Clock): Promise<Runtime> {

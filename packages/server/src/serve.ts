@@ -1,7 +1,7 @@
 /** `torpor up`: starts a server, says so, and runs it until it is told to stop. */
 import { factsOf, TorporError } from '@torpor/protocol';
 import { readConfig } from './config.ts';
-import { faultsFrom } from './fault-switch.ts';
+import { faultsFrom } from './fault-injection.ts';
 import { openLog } from './observe/log.ts';
 import { type RunningServer, type StartOptions, startServer } from './start.ts';
 
@@ -78,7 +78,10 @@ const KEEPS = { memory: 'memory+files', files: 'files', none: 'nothing' } as con
 /** The first of a runtime's limits matter to everybody. */
 const LIMITS_SHOWN = 3;
 
-function printStartPage({ url, domain, authorityFile, key, runtime, config }: RunningServer, host: Host): void {
+function printStartPage(
+  { url, domain, authorityFile, key, runtime, config }: RunningServer,
+  host: Host,
+): void {
   const { limits, name, capabilities } = runtime;
   if (limits.length > 0) host.print(`note: ${limits.slice(0, LIMITS_SHOWN).join(' ')}`);
   if (key.made !== null) host.print(`api key, shown this once and kept in ${key.file}: ${key.made}`);

@@ -1,5 +1,6 @@
 /** Puts a server together and opens its door. What was begun is undone when a later step fails. */
 import { randomBytes } from 'node:crypto';
+import { rename, rm, writeFile } from 'node:fs/promises';
 import { hostname } from 'node:os';
 import { join } from 'node:path';
 import type { BuildContext } from '@torpor/builds';
@@ -10,7 +11,6 @@ import { type LocalCertificate, localCertificate } from '@torpor/gateway';
 import { type Capabilities, TorporError } from '@torpor/protocol';
 import { Sessions } from '@torpor/sessions';
 import manifest from '../package.json' with { type: 'json' };
-import { leaveAddress } from './address-file.ts';
 import { type App, buildApp } from './app.ts';
 import { EngineSandboxes } from './builds/engine-sandboxes.ts';
 import { openBuilds } from './builds/open-builds.ts';
@@ -117,11 +117,11 @@ export async function startServer(config: ServerConfig, options: StartOptions): 
   await sessions.start();
   const key = await ensureFirstKey({ db, clock: systemClock, randomBytes }, dataDir, config.apiKey);
   const certificate = config.tls ? await certificateFor(config) : undefined;
-  const door = new PreviewClient();
+  const previews = new PreviewClient();
   const sandboxes = new EngineSandboxes({
     engine,
     gateway,
-    previews: door,
+    previews,
     clock: systemClock,
     ids: randomIds,
     settings: settings.runtimes,
@@ -154,9 +154,9 @@ export async function startServer(config: ServerConfig, options: StartOptions): 
   const url = await listen(app, config);
   const domain = config.domain ?? (url.port === '' ? DEFAULT_DOMAIN : `${DEFAULT_DOMAIN}:${url.port}`);
   gateway.settle({ domain, scheme: config.tls ? 'https' : 'http' });
-  door.listenAt(url);
+  previews.listenAt(url);
   await builds.start();
-  begun.defer(await leaveAddress(dataDir, url.origin));
+  begun.defer(await writeAddressFile(dataDir, url.origin));
   const running = begun.move();
   return {
     url: url.origin,
@@ -203,6 +203,18 @@ async function listen(app: App, { host, port, tls }: ServerConfig): Promise<URL>
   const bound = app.server.server.address();
   const actual = typeof bound === 'object' && bound !== null ? bound.port : port;
   return new URL(`${tls ? 'https' : 'http'}://${host.includes(':') ? `[${host}]` : host}:${actual}`);
+}
+
+/**
+ * Tells the command line where the server of this data directory listens. Returns a function that removes the file. A
+ * server that was killed leaves its file behind; the process id in the file shows that.
+ */
+async function writeAddressFile(dataDir: string, url: string): Promise<() => Promise<void>> {
+  const file = join(dataDir, 'server.json');
+  const unfinished = `${file}.${process.pid}`;
+  await writeFile(unfinished, `${JSON.stringify({ url, pid: process.pid })}\n`, { mode: 0o600 });
+  await rename(unfinished, file);
+  return () => rm(file, { force: true });
 }
 
 /** What does not end in time stays open in the database, and the next start takes it up. */

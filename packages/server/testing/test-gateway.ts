@@ -1,7 +1,7 @@
 /** A gateway for a test of the server: on its engine and keys, under a domain that nobody asks DNS for. */
 import { DEFAULT_GATEWAY_SETTINGS, type Gateway } from '@torpor/gateway';
-import type { AppContext } from '../src/route-context.ts';
 import { openGateway } from '../src/preview/open-gateway.ts';
+import type { AppContext } from '../src/route-context.ts';
 
 export function testGateway(ctx: AppContext): Gateway {
   const gateway = openGateway({

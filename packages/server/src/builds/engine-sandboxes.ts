@@ -24,9 +24,10 @@ import {
 } from '@torpor/protocol';
 import { declaredPort, type RuntimeSettings, startServices } from '@torpor/runtime-shared';
 import { fromAgentError } from '../sandbox/agent-failure.ts';
-import { connectToAgent } from '../sandbox/sandbox-connection.ts';
 import { runCommand } from '../sandbox/command.ts';
 import { OutputDecoder } from '../sandbox/output.ts';
+import { connectToAgent } from '../sandbox/sandbox-connection.ts';
+import { waitForTransition } from '../sandbox/wait-for-transition.ts';
 import type { PreviewClient } from './preview-client.ts';
 
 export interface EngineSandboxesContext {
@@ -45,20 +46,19 @@ const MAX_SANDBOXES = 100;
 const MAX_PARALLEL_WRITES = 8;
 /** Deeper than any path that a check lets through. */
 const MAX_DEPTH = 32;
-/** What another operation may take before ours has its turn. */
-const MAX_WAIT_MS = 60_000;
-const RETRY_MS = 100;
+/** How long marking files as executable may take. */
+const CHMOD_MS = 60_000;
 
 export class EngineSandboxes implements BuildSandboxes {
-  private readonly ctx: EngineSandboxesContext;
+  readonly #ctx: EngineSandboxesContext;
 
   constructor(ctx: EngineSandboxesContext) {
-    this.ctx = ctx;
+    this.#ctx = ctx;
   }
 
   async capabilities(id?: SandboxId): Promise<BuildCapabilities> {
-    const name = id === undefined ? undefined : (await this.ctx.engine.find(id))?.sandbox.runtime;
-    const runtimes = this.ctx.engine.runtimes();
+    const name = id === undefined ? undefined : (await this.#ctx.engine.find(id))?.sandbox.runtime;
+    const runtimes = this.#ctx.engine.runtimes();
     const runtime = runtimes.find((one) => (name === undefined ? one.default : one.name === name));
     if (runtime === undefined) {
       throw new TorporError('capability_unsupported', `This server has no runtime "${name}".`);
@@ -68,18 +68,18 @@ export class EngineSandboxes implements BuildSandboxes {
 
   async create({ org, jobId, lifetimeSeconds, from }: NewSandbox, signal: AbortSignal): Promise<SandboxId> {
     signal.throwIfAborted();
-    const { engine } = this.ctx;
+    const { engine } = this.#ctx;
     const wanted = { metadata: { [JOB_METADATA_KEY]: jobId }, timeoutSeconds: lifetimeSeconds };
     const id =
       from === undefined
         ? (await engine.create({ org }, wanted)).id
-        : await this.forkPaused(org, from, { ...wanted, services: [] }, signal);
-    return this.killIfAborted(org, id, signal);
+        : await this.#forkPaused(org, from, { ...wanted, services: [] }, signal);
+    return this.#killIfAborted(org, id, signal);
   }
 
   async ofJob(org: string, jobId: JobId): Promise<SandboxId[]> {
     const filter = { org, states: ALIVE, metadata: { [JOB_METADATA_KEY]: jobId } };
-    return (await this.ctx.engine.list(filter, '', MAX_SANDBOXES)).items.map(({ id }) => id);
+    return (await this.#ctx.engine.list(filter, '', MAX_SANDBOXES)).items.map(({ id }) => id);
   }
 
   async write(
@@ -89,7 +89,7 @@ export class EngineSandboxes implements BuildSandboxes {
     files: readonly GeneratedFile[],
     signal: AbortSignal,
   ): Promise<void> {
-    await this.withAgent(org, id, async (agent) => {
+    await this.#withAgent(org, id, async (agent) => {
       for (let at = 0; at < files.length; at += MAX_PARALLEL_WRITES) {
         await Promise.all(
           files
@@ -101,7 +101,7 @@ export class EngineSandboxes implements BuildSandboxes {
     const programs = files.filter(({ executable }) => executable).map(({ path }) => shellWord(path));
     if (programs.length === 0) return;
     const command = `chmod +x -- ${programs.join(' ')}`;
-    await this.run(org, id, { command, cwd: directory, timeoutMs: MAX_WAIT_MS, output: () => {} }, signal);
+    await this.run(org, id, { command, cwd: directory, timeoutMs: CHMOD_MS, output: () => {} }, signal);
   }
 
   async remove(
@@ -111,7 +111,7 @@ export class EngineSandboxes implements BuildSandboxes {
     paths: readonly string[],
     signal: AbortSignal,
   ): Promise<void> {
-    await this.withAgent(org, id, async (agent) => {
+    await this.#withAgent(org, id, async (agent) => {
       for (const path of paths) {
         await agent.filesystem
           .remove({ path: `${directory}/${path}` }, { signal })
@@ -129,7 +129,7 @@ export class EngineSandboxes implements BuildSandboxes {
     limits: { readonly count: number; readonly totalBytes: number },
     signal: AbortSignal,
   ): Promise<GeneratedFile[]> {
-    return this.withAgent(org, id, async (agent) => {
+    return this.#withAgent(org, id, async (agent) => {
       const { entries } = await agent.filesystem.listDir({ path: directory, depth: MAX_DEPTH }, { signal });
       const { entry: root } = await agent.filesystem.stat({ path: directory }, { signal });
       const plain = entries.filter(({ type, path }) => type === FileType.FILE && !isToolDirectory(path));
@@ -163,11 +163,11 @@ export class EngineSandboxes implements BuildSandboxes {
     order: CommandOrder,
     signal: AbortSignal,
   ): Promise<{ exitCode: number }> {
-    return this.withAgent(org, id, async (agent) => {
+    return this.#withAgent(org, id, async (agent) => {
       const { output, ...command } = order;
       const text = new OutputDecoder();
-      const tag = this.ctx.ids.next('req');
-      for await (const event of runCommand(agent, this.ctx.clock, { ...command, tag }, signal)) {
+      const tag = this.#ctx.ids.next('req');
+      for await (const event of runCommand(agent, this.#ctx.clock, { ...command, tag }, signal)) {
         if (event.is === 'stdout' || event.is === 'stderr')
           output(event.is, text.decode(event.is, event.bytes));
         if (event.is === 'end') return { exitCode: event.exitCode };
@@ -182,51 +182,51 @@ export class EngineSandboxes implements BuildSandboxes {
     service: Service,
     signal: AbortSignal,
   ): Promise<SandboxId> {
-    const { engine } = this.ctx;
+    const { engine } = this.#ctx;
     const { pause, fork } = await this.capabilities(workbench);
     if (pause === 'none' || !fork) {
-      await this.serveInPlace(org, workbench, service, signal);
+      await this.#serveInPlace(org, workbench, service, signal);
       await this.setLifetime(org, workbench, lifetimeSeconds, signal);
       return workbench;
     }
     // Files only: whatever still runs in the workbench is not part of what was built.
     await engine.pause({ org, signal }, workbench, { mode: 'files' });
-    if (await this.isConsumedByStart(workbench)) await this.connect(org, workbench, signal);
-    const preview = await this.fork(org, workbench, {
+    if (await this.#isConsumedByStart(workbench)) await this.connect(org, workbench, signal);
+    const preview = await this.#fork(org, workbench, {
       metadata: { [JOB_METADATA_KEY]: jobId },
       timeoutSeconds: lifetimeSeconds,
       services: [service],
     });
-    await this.killIfAborted(org, preview, signal);
+    await this.#killIfAborted(org, preview, signal);
     await engine.kill({ org }, workbench);
     return preview;
   }
 
   async connect(org: string, id: SandboxId, signal: AbortSignal): Promise<void> {
-    await this.inTurn(signal, () => this.ctx.engine.resume({ org, signal }, id));
+    await waitForTransition(this.#ctx.clock, signal, () => this.#ctx.engine.resume({ org, signal }, id));
   }
 
   async setLifetime(org: string, id: SandboxId, seconds: number, signal: AbortSignal): Promise<void> {
-    await this.inTurn(signal, () => this.ctx.engine.setLifetime(org, id, seconds));
+    await waitForTransition(this.#ctx.clock, signal, () => this.#ctx.engine.setLifetime(org, id, seconds));
   }
 
   async processes(org: string, id: SandboxId, signal: AbortSignal): Promise<number[]> {
-    return this.withAgent(org, id, async (agent) => {
+    return this.#withAgent(org, id, async (agent) => {
       const { processes } = await agent.process.list({}, { signal });
       return processes.map(({ pid }) => pid);
     });
   }
 
   async endProcess(org: string, id: SandboxId, pid: number, signal: AbortSignal): Promise<void> {
-    await this.withAgent(org, id, async (agent) => {
+    await this.#withAgent(org, id, async (agent) => {
       const process = { selector: { case: 'pid', value: pid } } as const;
       await agent.process.sendSignal({ process, signal: Signal.SIGKILL }, { signal });
     });
   }
 
   /** The workbench itself becomes the preview. What still runs in it is no part of what was built. */
-  private async serveInPlace(org: string, id: SandboxId, service: Service, signal: AbortSignal): Promise<void> {
-    await this.ctx.engine.setServices(org, id, [service]);
+  async #serveInPlace(org: string, id: SandboxId, service: Service, signal: AbortSignal): Promise<void> {
+    await this.#ctx.engine.setServices(org, id, [service]);
     for (const pid of await this.processes(org, id, signal)) {
       // It may have ended meanwhile.
       await this.endProcess(org, id, pid, signal).catch(() => {});
@@ -239,60 +239,60 @@ export class EngineSandboxes implements BuildSandboxes {
    * other start; they are started in the sandbox as it runs.
    */
   async startServices(org: string, id: SandboxId, signal: AbortSignal): Promise<void> {
-    if ((await this.capabilities(id)).pause === 'none') return this.startInPlace(org, id, signal);
-    await this.inTurn(signal, () => this.ctx.engine.pause({ org, signal }, id, { mode: 'files' }));
+    if ((await this.capabilities(id)).pause === 'none') return this.#startInPlace(org, id, signal);
+    await waitForTransition(this.#ctx.clock, signal, () =>
+      this.#ctx.engine.pause({ org, signal }, id, { mode: 'files' }),
+    );
     await this.connect(org, id, signal);
   }
 
-  private async startInPlace(org: string, id: SandboxId, signal: AbortSignal): Promise<void> {
-    const { engine, clock, settings } = this.ctx;
+  async #startInPlace(org: string, id: SandboxId, signal: AbortSignal): Promise<void> {
+    const { engine, clock, settings } = this.#ctx;
     const { services } = await engine.get(org, id);
-    await this.withAgent(org, id, (agent) => {
+    await this.#withAgent(org, id, (agent) => {
       const dial = (port: number) => engine.dial(org, id, port);
       return startServices({ agent, clock, portFor: declaredPort, dial, settings }, services, signal);
     });
   }
 
   async pause(org: string, id: SandboxId, signal: AbortSignal): Promise<{ checkpointId: CheckpointId }> {
-    const { checkpoint } = await this.inTurn(signal, () => this.ctx.engine.pause({ org, signal }, id));
+    const { checkpoint } = await waitForTransition(this.#ctx.clock, signal, () =>
+      this.#ctx.engine.pause({ org, signal }, id),
+    );
     return { checkpointId: checkpoint.id };
   }
 
   async kill(org: string, id: SandboxId): Promise<void> {
-    await this.ctx.engine.kill({ org }, id).catch((thrown: unknown) => {
+    await this.#ctx.engine.kill({ org }, id).catch((thrown: unknown) => {
       if (!(thrown instanceof TorporError) || thrown.code !== 'not_found') throw thrown;
     });
   }
 
   async find(org: string, id: SandboxId): Promise<SandboxGlance | undefined> {
-    const found = await this.ctx.engine.find(id);
+    const found = await this.#ctx.engine.find(id);
     if (found === undefined || found.org !== org) return undefined;
     const { state, checkpointId, endsAt, reason } = found.sandbox;
     const paused = state === 'paused' && checkpointId !== null;
-    const damage = paused ? await this.damageOf(org, id, checkpointId) : null;
+    const damage = paused ? await this.#damageOf(org, id, checkpointId) : null;
     return { state, checkpointId, endsAt, reason, damage };
   }
 
   urlOf(id: SandboxId, port: number): string {
-    return this.ctx.gateway.urlOf(id, port);
+    return this.#ctx.gateway.urlOf(id, port);
   }
 
   visit(
     ...[id, port, order, signal]: Parameters<BuildSandboxes['visit']>
   ): ReturnType<BuildSandboxes['visit']> {
-    return this.ctx.previews.request(new URL(this.urlOf(id, port)).host, order, signal);
+    return this.#ctx.previews.request(new URL(this.urlOf(id, port)).host, order, signal);
   }
 
   /**
    * A damaged part of a checkpoint need not be the one that a start uses, so damage alone is no proof. A resume that
    * has failed for it is: nothing but another checkpoint would make the next one succeed.
    */
-  private async damageOf(
-    org: string,
-    id: SandboxId,
-    checkpointId: CheckpointId,
-  ): Promise<SandboxGlance['damage']> {
-    const { engine } = this.ctx;
+  async #damageOf(org: string, id: SandboxId, checkpointId: CheckpointId): Promise<SandboxGlance['damage']> {
+    const { engine } = this.#ctx;
     const { health, healthDetail } = await engine.checkpoint(org, checkpointId);
     if (health !== 'damaged') return null;
     const [last] = (await engine.operations(org, id, undefined, 1)).items;
@@ -303,17 +303,17 @@ export class EngineSandboxes implements BuildSandboxes {
   }
 
   /** One that sleeps and is used up by its next start is forked awake, and sleeps again. */
-  private async forkPaused(
+  async #forkPaused(
     org: string,
     from: SandboxId,
     request: ForkRequest,
     signal: AbortSignal,
   ): Promise<SandboxId> {
-    const { state } = await this.ctx.engine.get(org, from);
-    if (state !== 'paused' || !(await this.isConsumedByStart(from))) return this.fork(org, from, request);
+    const { state } = await this.#ctx.engine.get(org, from);
+    if (state !== 'paused' || !(await this.#isConsumedByStart(from))) return this.#fork(org, from, request);
     await this.connect(org, from, signal);
     try {
-      return await this.fork(org, from, request);
+      return await this.#fork(org, from, request);
     } finally {
       // If not now, then when it has been idle for long enough.
       await this.pause(org, from, signal).catch(() => {});
@@ -321,33 +321,33 @@ export class EngineSandboxes implements BuildSandboxes {
   }
 
   /** Whether the checkpoint that a pause leaves is not there for a fork. */
-  private async isConsumedByStart(id: SandboxId): Promise<boolean> {
-    const { engine } = this.ctx;
+  async #isConsumedByStart(id: SandboxId): Promise<boolean> {
+    const { engine } = this.#ctx;
     const runtime = (await engine.find(id))?.sandbox.runtime;
     return engine.runtimes().some(({ name, capabilities }) => name === runtime && !capabilities.replayable);
   }
 
-  private async fork(org: string, from: SandboxId, request: ForkRequest): Promise<SandboxId> {
-    const [fork] = await this.ctx.engine.fork({ org }, from, request);
+  async #fork(org: string, from: SandboxId, request: ForkRequest): Promise<SandboxId> {
+    const [fork] = await this.#ctx.engine.fork({ org }, from, request);
     if (fork === undefined) throw new TorporError('internal', 'A fork made nothing.');
     if ('error' in fork) throw TorporError.fromBody(fork.error);
     return fork.sandbox.id;
   }
 
   /** Nobody waits for it any more: then it must not be left behind. */
-  private async killIfAborted(org: string, id: SandboxId, signal: AbortSignal): Promise<SandboxId> {
+  async #killIfAborted(org: string, id: SandboxId, signal: AbortSignal): Promise<SandboxId> {
     if (!signal.aborted) return id;
     await this.kill(org, id);
     throw signal.reason;
   }
 
   /** Work with the agent, which holds the sandbox awake. */
-  private async withAgent<T>(org: string, id: SandboxId, work: (agent: AgentClient) => Promise<T>): Promise<T> {
-    const { engine } = this.ctx;
-    const letGo = engine.leases.hold(id);
+  async #withAgent<T>(org: string, id: SandboxId, work: (agent: AgentClient) => Promise<T>): Promise<T> {
+    const { engine } = this.#ctx;
+    const releaseLease = engine.leases.hold(id);
     const agent = connectToAgent(
       await engine.agent(org, id).catch((thrown: unknown) => {
-        letGo();
+        releaseLease();
         throw thrown;
       }),
     );
@@ -357,22 +357,7 @@ export class EngineSandboxes implements BuildSandboxes {
       throw fromAgentError(thrown, id);
     } finally {
       agent.close();
-      letGo();
-    }
-  }
-
-  /** Another operation may be under way; then ours comes after it. */
-  private async inTurn<T>(signal: AbortSignal, work: () => Promise<T>): Promise<T> {
-    const { clock } = this.ctx;
-    const until = clock.monotonic() + MAX_WAIT_MS;
-    for (;;) {
-      try {
-        return await work();
-      } catch (thrown) {
-        const busy = thrown instanceof TorporError && thrown.code === 'transitioning';
-        if (!busy || clock.monotonic() > until) throw thrown;
-      }
-      await clock.sleep(RETRY_MS, signal);
+      releaseLease();
     }
   }
 }

@@ -1,7 +1,7 @@
 /** How failures look on this face: `{detail, debug_id}`, and nothing of what is inside. */
 import { randomUUID } from 'node:crypto';
 import { NotReady, PartExpired, ResumeFailed } from '@torpor/builds';
-import { type ErrorCode, factsOf, type RequestId, TorporError } from '@torpor/protocol';
+import { type ErrorCode, factsOf, isId, type RequestId, TorporError } from '@torpor/protocol';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { answerOf } from '../http/error-answer.ts';
 import type { RouteContext } from '../route-context.ts';
@@ -71,4 +71,23 @@ function resumeDetail({ message, errorType, retryable, platform }: ResumeFailed)
     platform_message: code === 'internal' ? 'Something went wrong inside Torpor.' : said,
     ...(checkpointId === undefined ? {} : { checkpoint_id: checkpointId }),
   };
+}
+
+/**
+ * Builds and tracked jobs have ids of the same kind. When the caller asks the builds API for a tracked job, the failure
+ * says what that id is; every other failure is returned as it is.
+ */
+export async function explainTrackedJob(
+  { engine }: Pick<RouteContext, 'engine'>,
+  thrown: unknown,
+  request: FastifyRequest,
+): Promise<unknown> {
+  const { id } = (request.params ?? {}) as { readonly id?: unknown };
+  const isNotFound = thrown instanceof TorporError && thrown.code === 'not_found';
+  if (!isNotFound || typeof id !== 'string' || !isId('job', id)) return thrown;
+  const job = await engine.job(request.identity.org, id).catch(() => undefined);
+  if (job === undefined) return thrown;
+  const what = job.kind === 'service' ? 'a service' : 'a background process';
+  const message = `Job ${id} is ${what} of sandbox ${job.sandboxId}, not a build: see GET /v1/jobs/${id}.`;
+  return new TorporError('not_found', message, { sandboxId: job.sandboxId });
 }

@@ -39,7 +39,9 @@ export function generationRoutes(face: RoutesApp, ctx: RouteContext, builds: Bui
     },
     async (request, reply) => {
       const { body } = request;
-      return reply.code(201).send(await onceUnderKey(ctx, request, () => builds.begin(ownerOf(request), body)));
+      return reply
+        .code(201)
+        .send(await onceUnderKey(ctx, request, () => builds.begin(ownerOf(request), body)));
     },
   );
 
@@ -91,7 +93,9 @@ export function generationRoutes(face: RoutesApp, ctx: RouteContext, builds: Bui
     },
     async (request, reply) => {
       const { id } = request.params;
-      return reply.code(201).send(await onceUnderKey(ctx, request, () => builds.rebuild(ownerOf(request), id)));
+      return reply
+        .code(201)
+        .send(await onceUnderKey(ctx, request, () => builds.rebuild(ownerOf(request), id)));
     },
   );
 

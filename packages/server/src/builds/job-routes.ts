@@ -12,8 +12,8 @@ import { z } from 'zod';
 import { json } from '../http/route-schema.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
 import type { RouteContext } from '../route-context.ts';
-import { buildErrors, jobParams, onceUnderKey, ownerOf, refusal, startErrors } from './route-schema.ts';
 import { NotAwaitingConfirmation } from './failures.ts';
+import { buildErrors, jobParams, onceUnderKey, ownerOf, refusal, startErrors } from './route-schema.ts';
 import { streamEvents, streamLogs } from './streams.ts';
 
 const tags = ['builds'];
@@ -46,7 +46,9 @@ export function jobRoutes(face: RoutesApp, ctx: RouteContext, builds: Builds): v
     },
     async (request, reply) => {
       const { body } = request;
-      return reply.code(201).send(await onceUnderKey(ctx, request, () => builds.enqueue(ownerOf(request), body)));
+      return reply
+        .code(201)
+        .send(await onceUnderKey(ctx, request, () => builds.enqueue(ownerOf(request), body)));
     },
   );
 

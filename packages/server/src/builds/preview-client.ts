@@ -14,15 +14,19 @@ export interface PreviewRequestOptions {
 }
 
 export class PreviewClient {
-  private address: URL | undefined;
+  #address: URL | undefined;
 
   /** Where the server listens; known only then. */
   listenAt(address: URL): void {
-    this.address = address;
+    this.#address = address;
   }
 
-  request(host: string, { method, path, timeoutMs }: PreviewRequestOptions, signal: AbortSignal): Promise<Visit> {
-    const { address } = this;
+  request(
+    host: string,
+    { method, path, timeoutMs }: PreviewRequestOptions,
+    signal: AbortSignal,
+  ): Promise<Visit> {
+    const address = this.#address;
     if (address === undefined) throw new TorporError('unreachable', 'The server does not listen yet.');
     const secure = address.protocol === 'https:';
     const options: RequestOptions = {

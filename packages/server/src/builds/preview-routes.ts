@@ -96,7 +96,9 @@ export function previewRoutes(face: RoutesApp, builds: Builds): void {
       },
     },
     async (request) => {
-      const first = await request.deadline.run(() => builds.previewViewed(ownerOf(request), request.params.id));
+      const first = await request.deadline.run(() =>
+        builds.previewViewed(ownerOf(request), request.params.id),
+      );
       return { gate_id: null, status: first ? ('gate_created' as const) : ('gate_already_created' as const) };
     },
   );

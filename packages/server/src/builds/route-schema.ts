@@ -17,7 +17,11 @@ export function ownerOf({ identity }: FastifyRequest): Owner {
 }
 
 /** Twice under one key is once. */
-export function onceUnderKey<T>(ctx: RouteContext, request: FastifyRequest, work: () => Promise<T>): Promise<T> {
+export function onceUnderKey<T>(
+  ctx: RouteContext,
+  request: FastifyRequest,
+  work: () => Promise<T>,
+): Promise<T> {
   const { id = '' } = (request.params ?? {}) as { readonly id?: string };
   const thing = `${request.identity.subject} ${id}`;
   return request.deadline.run(() => ctx.replays.once(request, thing, async () => ({ body: await work() })));

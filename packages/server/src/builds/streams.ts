@@ -76,6 +76,6 @@ function send(
   everyMs: number,
 ) {
   reply.header('cache-control', 'no-cache');
-  const beat = { everyMs, frame: { event: 'heartbeat', data: {} } };
-  return sendEvents(ctx, request, reply, frames, { resumable: true, heartbeat: beat });
+  const heartbeat = { everyMs, frame: { event: 'heartbeat', data: {} } };
+  return sendEvents(ctx, request, reply, frames, { resumable: true, heartbeat });
 }

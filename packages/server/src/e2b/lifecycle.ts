@@ -5,10 +5,10 @@ import { z } from 'zod';
 import { lifecycle } from '../http/lifecycle.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
 import type { RouteContext } from '../route-context.ts';
+import { waitForTransition } from '../sandbox/wait-for-transition.ts';
 import { DEFAULT_SECONDS, secondsSchema } from './create-request.ts';
 import { e2bError } from './failures.ts';
 import { egressSchema, networkOf } from './network-rules.ts';
-import { waitForTransition } from '../sandbox/wait-for-transition.ts';
 import { idParams } from './route-params.ts';
 import { isPaused, sandboxShape } from './sandbox-shapes.ts';
 
@@ -28,7 +28,9 @@ export function e2bLifecycleRoutes(app: RoutesApp, ctx: RouteContext): void {
       const mode =
         memory === undefined || memory === null ? {} : ({ mode: memory ? 'memory' : 'files' } as const);
       const { paused } = await lifecycle(ctx, request, id, (caller) =>
-        waitForTransition(ctx, request, () => engine.pause(caller, id, mode)).catch(avoidConflictStatus),
+        waitForTransition(ctx.clock, request.deadline.signal, () => engine.pause(caller, id, mode)).catch(
+          avoidConflictStatus,
+        ),
       );
       if (!paused) throw new TorporError('conflict', 'The sandbox is paused already.', { sandboxId: id });
       return reply.code(204).send();
@@ -38,7 +40,7 @@ export function e2bLifecycleRoutes(app: RoutesApp, ctx: RouteContext): void {
   const connect = async (request: FastifyRequest, reply: FastifyReply, id: SandboxId, wanted: Start) => {
     const start = await resumeOptions(ctx, request.identity.org, id, wanted);
     const { sandbox, resumed } = await lifecycle(ctx, request, id, (caller) =>
-      waitForTransition(ctx, request, () => engine.resume(caller, id, start)),
+      waitForTransition(ctx.clock, request.deadline.signal, () => engine.resume(caller, id, start)),
     );
     return reply.code(resumed ? 201 : 200).send(sandboxShape(ctx, sandbox));
   };
@@ -83,7 +85,7 @@ export function e2bLifecycleRoutes(app: RoutesApp, ctx: RouteContext): void {
         ...(timeout === undefined || timeout === null ? {} : { timeoutSeconds: Math.max(1, timeout) }),
       };
       const forks = await lifecycle(ctx, request, id, (caller) =>
-        waitForTransition(ctx, request, async () => {
+        waitForTransition(ctx.clock, request.deadline.signal, async () => {
           if (isPaused(await engine.get(org, id))) throw pausedError(id);
           return engine.fork(caller, id, wanted);
         }),
@@ -105,7 +107,9 @@ export function e2bLifecycleRoutes(app: RoutesApp, ctx: RouteContext): void {
       const network = networkOf(request.body);
       request.logFields.sandboxId = id;
       await request.deadline.run(() =>
-        waitForTransition(ctx, request, () => engine.setNetwork(request.identity.org, id, network)),
+        waitForTransition(ctx.clock, request.deadline.signal, () =>
+          engine.setNetwork(request.identity.org, id, network),
+        ),
       );
       return reply.code(204).send();
     },
@@ -116,7 +120,12 @@ export function e2bLifecycleRoutes(app: RoutesApp, ctx: RouteContext): void {
  * The lifetime of a run that a connect begins or joins. Who does not say gets what the sandbox was made with, and
  * never less than E2B gives; one that was made without an end keeps none.
  */
-async function resumeOptions({ engine }: RouteContext, org: string, id: SandboxId, { timeout, memory }: Start) {
+async function resumeOptions(
+  { engine }: RouteContext,
+  org: string,
+  id: SandboxId,
+  { timeout, memory }: Start,
+) {
   const mode = memory === false ? ({ mode: 'files' } as const) : {};
   if (timeout !== undefined && timeout !== null) return { timeoutSeconds: Math.max(1, timeout), ...mode };
   const { timeoutSeconds } = await engine.get(org, id);

@@ -2,9 +2,9 @@
 import { z } from 'zod';
 import type { RoutesApp } from '../http/routes-app.ts';
 import type { RouteContext } from '../route-context.ts';
+import { waitForTransition } from '../sandbox/wait-for-transition.ts';
 import { secondsSchema } from './create-request.ts';
 import { notFound } from './failures.ts';
-import { waitForTransition } from '../sandbox/wait-for-transition.ts';
 import { idParams } from './route-params.ts';
 import { isPaused } from './sandbox-shapes.ts';
 
@@ -25,7 +25,7 @@ export function e2bLifetimeRoutes(app: RoutesApp, ctx: RouteContext): void {
       const { org } = request.identity;
       request.logFields.sandboxId = id;
       await request.deadline.run(async () => {
-        await waitForTransition(ctx, request, async () => {
+        await waitForTransition(ctx.clock, request.deadline.signal, async () => {
           // As with E2B: what sleeps has no end to set, and is not found here.
           if (isPaused(await engine.get(org, id))) throw notFound('The running sandbox');
           await engine.setEnd(org, id, request.body.timeout, 'exactly');

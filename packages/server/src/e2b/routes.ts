@@ -2,14 +2,14 @@
 import type { RoutesApp } from '../http/routes-app.ts';
 import type { RouteContext } from '../route-context.ts';
 import { answerE2bFailure } from './failures.ts';
-import { e2bMetricsAndLogRoutes } from './metrics-and-logs.ts';
 import { e2bLifecycleRoutes } from './lifecycle.ts';
 import { e2bLifetimeRoutes } from './lifetimes.ts';
-import { e2bUnsupportedRoutes } from './unsupported-routes.ts';
+import { e2bMetricsAndLogRoutes } from './metrics-and-logs.ts';
 import { e2bSandboxRoutes } from './sandboxes.ts';
 import { e2bSignedFileRoutes } from './signed-files.ts';
 import { e2bSnapshotRoutes } from './snapshots.ts';
 import { e2bTemplateRoutes } from './templates.ts';
+import { e2bUnsupportedRoutes } from './unsupported-routes.ts';
 
 const ROUTES = [
   e2bSandboxRoutes,

@@ -6,10 +6,10 @@ import { lifecycle } from '../http/lifecycle.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
 import type { RouteContext } from '../route-context.ts';
 import { type ApiVersion, createRequestOf, createSchema, type E2bCreate } from './create-request.ts';
-import { parseMetadataFilter, parseToken, sandboxesQuery, formatToken } from './list-query.ts';
-import { createSource } from './template-reference.ts';
+import { formatToken, parseMetadataFilter, parseToken, sandboxesQuery } from './list-query.ts';
 import { idParams } from './route-params.ts';
 import { detailShape, listedShape, SHOWN_STATES, sandboxShape, shownState } from './sandbox-shapes.ts';
+import { createSource } from './template-reference.ts';
 
 export function e2bSandboxRoutes(app: RoutesApp, ctx: RouteContext): void {
   const { engine } = ctx;

@@ -7,11 +7,11 @@ import { z } from 'zod';
 import { lifecycle } from '../http/lifecycle.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
 import type { RouteContext } from '../route-context.ts';
-import { notFound } from './failures.ts';
-import { parseToken, snapshotsQuery, formatToken } from './list-query.ts';
-import { parseTemplateReference, parseSnapshotName } from './template-reference.ts';
 import { waitForTransition } from '../sandbox/wait-for-transition.ts';
+import { notFound } from './failures.ts';
+import { formatToken, parseToken, snapshotsQuery } from './list-query.ts';
 import { idParams, templateParams } from './route-params.ts';
+import { parseSnapshotName, parseTemplateReference } from './template-reference.ts';
 
 export function e2bSnapshotRoutes(app: RoutesApp, ctx: RouteContext): void {
   const { engine } = ctx;
@@ -32,7 +32,9 @@ export function e2bSnapshotRoutes(app: RoutesApp, ctx: RouteContext): void {
       const { org } = request.identity;
       const name = request.body.name ? parseSnapshotName(request.body.name, org) : undefined;
       const snapshot = await lifecycle(ctx, request, id, async (caller) => {
-        const checkpoint = await waitForTransition(ctx, request, () => engine.snapshot(caller, id));
+        const checkpoint = await waitForTransition(ctx.clock, request.deadline.signal, () =>
+          engine.snapshot(caller, id),
+        );
         if (name === undefined) return checkpoint;
         try {
           // The same name again means the newest.
@@ -62,7 +64,9 @@ export function e2bSnapshotRoutes(app: RoutesApp, ctx: RouteContext): void {
         limit: limit + 1,
       }),
     );
-    const { items, nextCursor } = pageOf(found, limit, ({ createdAt, id }) => formatToken({ at: createdAt, id }));
+    const { items, nextCursor } = pageOf(found, limit, ({ createdAt, id }) =>
+      formatToken({ at: createdAt, id }),
+    );
     if (nextCursor !== null) reply.header('x-next-token', nextCursor);
     return reply.send(items.map((kept) => snapshotShape(org, kept)));
   });

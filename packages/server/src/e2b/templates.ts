@@ -5,9 +5,9 @@ import type { FastifyRequest } from 'fastify';
 import type { RoutesApp } from '../http/routes-app.ts';
 import type { RouteContext } from '../route-context.ts';
 import { notFound } from './failures.ts';
-import { parseTemplateReference } from './template-reference.ts';
 import { templateParams } from './route-params.ts';
 import { limitsOf } from './sandbox-shapes.ts';
+import { parseTemplateReference } from './template-reference.ts';
 
 export function e2bTemplateRoutes(app: RoutesApp, ctx: RouteContext): void {
   const { engine } = ctx;

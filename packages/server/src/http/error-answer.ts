@@ -58,7 +58,8 @@ export class HttpRefusal extends TorporError {
 
 function statusOf(thrown: unknown, error: TorporError): number {
   const { statusCode } = (thrown ?? {}) as { statusCode?: unknown };
-  const finer = error.code === 'invalid_request' && typeof statusCode === 'number' && SPECIFIC_STATUSES.has(statusCode);
+  const finer =
+    error.code === 'invalid_request' && typeof statusCode === 'number' && SPECIFIC_STATUSES.has(statusCode);
   return finer ? (statusCode as number) : factsOf(error.code).http;
 }
 

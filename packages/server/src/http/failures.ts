@@ -2,20 +2,18 @@
 import type { Socket } from 'node:net';
 import { type RequestId, TorporError } from '@torpor/protocol';
 import type { FastifyError, FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
-import { answerBuildFailure, isBuildRequest } from '../builds/failures.ts';
-import { explainNotABuild } from '../builds/not-a-build.ts';
+import { answerBuildFailure, explainTrackedJob, isBuildRequest } from '../builds/failures.ts';
 import type { RouteContext } from '../route-context.ts';
 import { answerOf, HttpRefusal } from './error-answer.ts';
-import { methodsOf } from './known-routes.ts';
 
 export function addFailureHandlers(app: FastifyInstance, ctx: RouteContext): void {
-  const known = methodsOf(app);
+  const methodsOf = watchRouteMethods(app);
   app.setErrorHandler(async (thrown: FastifyError, request, reply) => {
-    const failure = isBuildRequest(request.url) ? await explainNotABuild(ctx, thrown, request) : thrown;
+    const failure = isBuildRequest(request.url) ? await explainTrackedJob(ctx, thrown, request) : thrown;
     return answerFailure(ctx, failure, request, reply);
   });
   app.setNotFoundHandler((request, reply) => {
-    const allowed = known(request.url);
+    const allowed = methodsOf(request.url);
     if (allowed.length === 0)
       throw new TorporError('not_found', `There is nothing at ${pathOf(request.url)}.`);
     reply.header('allow', allowed.join(', '));
@@ -25,6 +23,27 @@ export function addFailureHandlers(app: FastifyInstance, ctx: RouteContext): voi
       `Possible here: ${allowed.join(', ')}.`,
     );
   });
+}
+
+/**
+ * Returns a function that lists the methods of a path, so that a wrong method (405) differs from an unknown path (404).
+ * Call it before the routes are registered.
+ */
+function watchRouteMethods(app: FastifyInstance): (url: string) => string[] {
+  const known = new Map<string, { readonly form: RegExp; readonly methods: Set<string> }>();
+  app.addHook('onRoute', ({ url, method }) => {
+    const form = new RegExp(`^${url.replace(/:[A-Za-z]+/g, '[^/]+')}$`);
+    const entry = known.get(url) ?? { form, methods: new Set<string>() };
+    for (const one of [method].flat()) entry.methods.add(one);
+    known.set(url, entry);
+  });
+  return (url) => {
+    const path = url.split('?', 1)[0] ?? '';
+    const methods = [...known.values()]
+      .filter(({ form }) => form.test(path))
+      .flatMap((entry) => [...entry.methods]);
+    return [...new Set(methods)].sort();
+  };
 }
 
 export function answerFailure(

@@ -53,42 +53,42 @@ async function look(): Promise<void> {
 
 describe('the watch over a key', () => {
   it('leaves a good key alone, however often it looks', async () => {
-    const { revoked: lost, release } = open(key);
+    const { revoked, release } = open(key);
     for (let looks = 0; looks < 3; looks++) await look();
     await clock.untilAsleepFor(EVERY_MS);
-    expect(lost.aborted).toBe(false);
+    expect(revoked.aborted).toBe(false);
     release();
   });
 
   it('tells all who have it open when it was revoked, and asks once for all of them', async () => {
     const connections = [open(key), open(key), open(key)];
-    const told = Promise.all(connections.map(({ revoked: lost }) => once(lost, 'abort')));
+    const told = Promise.all(connections.map(({ revoked }) => once(revoked, 'abort')));
     await revokeKey(ctx(), 'acme', key.id);
     await look();
     await told;
     expect(asked).toBe(1);
-    for (const { revoked: lost } of connections) expect(lost.reason).toMatchObject({ code: 'unauthenticated' });
+    for (const { revoked } of connections) expect(revoked.reason).toMatchObject({ code: 'unauthenticated' });
   });
 
   it('tells when it has expired', async () => {
-    const { revoked: lost } = open(await create({ expiresInSeconds: 20 }));
+    const { revoked } = open(await create({ expiresInSeconds: 20 }));
     await look();
     await clock.untilAsleepFor(EVERY_MS);
-    expect(lost.aborted).toBe(false);
-    const told = once(lost, 'abort');
+    expect(revoked.aborted).toBe(false);
+    const told = once(revoked, 'abort');
     await look();
     await told;
   });
 
   it('takes a database that does not answer for no answer', async () => {
-    const { revoked: lost } = open(key);
+    const { revoked } = open(key);
     await revokeKey(ctx(), 'acme', key.id);
     isDown = true;
     await look();
     await clock.untilAsleepFor(EVERY_MS);
-    expect(lost.aborted).toBe(false);
+    expect(revoked.aborted).toBe(false);
     isDown = false;
-    const told = once(lost, 'abort');
+    const told = once(revoked, 'abort');
     await look();
     await told;
   });

@@ -29,16 +29,16 @@ interface WatchedConnections {
 }
 
 export class KeyWatch {
-  private readonly ctx: KeyWatchContext;
-  private readonly watched = new Map<string, WatchedConnections>();
+  readonly #ctx: KeyWatchContext;
+  readonly #watched = new Map<string, WatchedConnections>();
 
   constructor(ctx: KeyWatchContext) {
-    this.ctx = ctx;
+    this.#ctx = ctx;
   }
 
   watch({ org, keyId }: Key): WatchedKey {
     const name = JSON.stringify([org, keyId]);
-    const watching = this.watched.get(name) ?? this.begin(name, { org, keyId });
+    const watching = this.#watched.get(name) ?? this.#begin(name, { org, keyId });
     const connection = new AbortController();
     watching.connections.add(connection);
     return {
@@ -47,18 +47,18 @@ export class KeyWatch {
         watching.connections.delete(connection);
         if (watching.connections.size > 0) return;
         watching.over.abort();
-        this.forget(name, watching);
+        this.#forget(name, watching);
       },
     };
   }
 
-  private begin(name: string, key: Key): WatchedConnections {
+  #begin(name: string, key: Key): WatchedConnections {
     const watching: WatchedConnections = { connections: new Set(), over: new AbortController() };
-    this.watched.set(name, watching);
-    void this.untilLost(key, watching.over.signal).then(
+    this.#watched.set(name, watching);
+    void this.#untilLost(key, watching.over.signal).then(
       () => {
         // Whoever comes with it from here on was let in anew, and is watched anew.
-        this.forget(name, watching);
+        this.#forget(name, watching);
         for (const connection of watching.connections) connection.abort(noLongerValid());
       },
       () => {},
@@ -67,17 +67,17 @@ export class KeyWatch {
   }
 
   /** Rejects when nobody is left who has it open. */
-  private async untilLost(key: Key, over: AbortSignal): Promise<void> {
-    const { clock, everyMs } = this.ctx;
+  async #untilLost(key: Key, over: AbortSignal): Promise<void> {
+    const { clock, everyMs } = this.#ctx;
     do {
       await clock.sleep(everyMs, over);
-    } while (await this.isStillGood(key));
+    } while (await this.#isStillGood(key));
     over.throwIfAborted();
   }
 
   /** A database that cannot be asked says nothing about a key. */
-  private async isStillGood({ org, keyId }: Key): Promise<boolean> {
-    const { db, clock } = this.ctx;
+  async #isStillGood({ org, keyId }: Key): Promise<boolean> {
+    const { db, clock } = this.#ctx;
     try {
       const key = await findKeyById(db, org, keyId);
       return key !== undefined && isValidKey(key, clock.now());
@@ -86,8 +86,8 @@ export class KeyWatch {
     }
   }
 
-  private forget(name: string, watching: WatchedConnections): void {
-    if (this.watched.get(name) === watching) this.watched.delete(name);
+  #forget(name: string, watching: WatchedConnections): void {
+    if (this.#watched.get(name) === watching) this.#watched.delete(name);
   }
 }
 

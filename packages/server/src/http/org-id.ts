@@ -37,6 +37,11 @@ export function requireOperator({ operator }: Identity): void {
   if (!operator) throw new TorporError('forbidden', 'Only an operator key may do that.');
 }
 
+/** Refuses the key of a user where a route shows the whole server. */
+export function requireService({ service }: Identity): void {
+  if (!service) throw new TorporError('forbidden', 'The key of a user cannot see the whole server.');
+}
+
 /** Says nothing about whether the other one exists. */
 function anotherOrg(identity: Identity, org: string): TorporError {
   return new TorporError('forbidden', `The key belongs to "${identity.org}" and not to "${org}".`, {

@@ -31,15 +31,15 @@ export interface ReplayContext {
 }
 
 export class Replays {
-  private readonly ctx: ReplayContext;
+  readonly #ctx: ReplayContext;
   /** Twins that arrive while the first is at work wait for its answer. */
-  private readonly underWay = new Map<
+  readonly #underWay = new Map<
     string,
     { readonly bodyHash: string; readonly answer: Promise<Answer<unknown>> }
   >();
 
   constructor(ctx: ReplayContext) {
-    this.ctx = ctx;
+    this.#ctx = ctx;
   }
 
   /**
@@ -63,42 +63,42 @@ export class Replays {
         .digest('hex'),
     };
     const name = JSON.stringify([scope.org, scope.route, scope.key]);
-    const twin = this.underWay.get(name);
-    if (twin !== undefined) {
-      refuseOtherBody(twin.bodyHash, scope);
-      const { body, again } = (await twin.answer) as Answer<T>;
+    const identical = this.#underWay.get(name);
+    if (identical !== undefined) {
+      refuseOtherBody(identical.bodyHash, scope);
+      const { body, again } = (await identical.answer) as Answer<T>;
       if (again !== undefined) throw again;
       return body;
     }
-    const answer = this.answer(scope, work, failures).finally(() => this.underWay.delete(name));
-    this.underWay.set(name, { bodyHash: scope.bodyHash, answer });
+    const answer = this.#answer(scope, work, failures).finally(() => this.#underWay.delete(name));
+    this.#underWay.set(name, { bodyHash: scope.bodyHash, answer });
     return (await answer).body;
   }
 
-  private async answer<T>(
+  async #answer<T>(
     scope: Scope,
     work: () => Promise<Answer<T>>,
     failures: 'keep' | 'forget',
   ): Promise<Answer<T>> {
-    const known = await this.find<T>(scope);
+    const known = await this.#find<T>(scope);
     if (known !== undefined) return known;
     try {
       const answer = await work();
-      await this.remember(scope, answer.again ?? answer);
+      await this.#remember(scope, answer.again ?? answer);
       return answer;
     } catch (thrown) {
       // What may pass, or is our own fault, frees the key for another try.
       const isFinal = thrown instanceof TorporError && !thrown.retryable && thrown.code !== 'internal';
-      if (isFinal && failures === 'keep') await this.remember(scope, thrown);
+      if (isFinal && failures === 'keep') await this.#remember(scope, thrown);
       throw thrown;
     }
   }
 
-  private async find<T>(scope: Scope): Promise<Answer<T> | undefined> {
-    const [row] = await this.ctx.db.query<{ body_hash: string; failed: number; answer: string }>(
+  async #find<T>(scope: Scope): Promise<Answer<T> | undefined> {
+    const [row] = await this.#ctx.db.query<{ body_hash: string; failed: number; answer: string }>(
       `SELECT body_hash, failed, answer FROM request_replays
        WHERE org = $1 AND route = $2 AND key = $3 AND expires_at > $4`,
-      [scope.org, scope.route, scope.key, this.ctx.clock.now()],
+      [scope.org, scope.route, scope.key, this.#ctx.clock.now()],
     );
     if (row === undefined) return undefined;
     refuseOtherBody(row.body_hash, scope);
@@ -108,11 +108,11 @@ export class Replays {
   }
 
   /** The first answer stays: a twin on another server may have been quicker. */
-  private async remember(scope: Scope, answer: Answer<unknown> | TorporError): Promise<void> {
-    const now = this.ctx.clock.now();
+  async #remember(scope: Scope, answer: Answer<unknown> | TorporError): Promise<void> {
+    const now = this.#ctx.clock.now();
     const failed = answer instanceof TorporError;
     const body = failed ? answer.toBody() : answer.body;
-    await this.ctx.db.transaction(async (tx) => {
+    await this.#ctx.db.transaction(async (tx) => {
       await tx.query('DELETE FROM request_replays WHERE expires_at <= $1', [now]);
       await tx.query(
         `INSERT INTO request_replays (org, route, key, body_hash, failed, answer, expires_at)
@@ -124,7 +124,7 @@ export class Replays {
           scope.bodyHash,
           failed ? 1 : 0,
           JSON.stringify(body),
-          now + this.ctx.keptMs,
+          now + this.#ctx.keptMs,
         ],
       );
     });

@@ -3,17 +3,17 @@ import type { Clock } from '@torpor/engine';
 import { TorporError } from '@torpor/protocol';
 
 export class RequestDeadline {
-  private readonly clock: Clock;
-  private readonly graceMs: number;
-  private readonly timer = new AbortController();
-  private readonly over = new AbortController();
+  readonly #clock: Clock;
+  readonly #graceMs: number;
+  readonly #timer = new AbortController();
+  readonly #over = new AbortController();
   readonly ms: number;
 
   constructor(clock: Clock, ms: number, graceMs: number) {
-    this.clock = clock;
+    this.#clock = clock;
     this.ms = ms;
-    this.graceMs = graceMs;
-    clock.sleep(ms, this.timer.signal).then(
+    this.#graceMs = graceMs;
+    clock.sleep(ms, this.#timer.signal).then(
       () => this.end(new TorporError('timeout', `There was no answer within ${ms} ms.`)),
       () => {},
     );
@@ -21,18 +21,18 @@ export class RequestDeadline {
 
   /** Fires when the time is over, or nobody waits for the answer any more. */
   get signal(): AbortSignal {
-    return this.over.signal;
+    return this.#over.signal;
   }
 
   /** Ends the waiting before its time. */
   end(reason: TorporError): void {
-    this.timer.abort();
-    this.over.abort(reason);
+    this.#timer.abort();
+    this.#over.abort(reason);
   }
 
   /** The request has its answer, or looks after its own time from here on. */
   release(): void {
-    this.timer.abort();
+    this.#timer.abort();
   }
 
   /**
@@ -41,14 +41,14 @@ export class RequestDeadline {
    */
   async run<T>(
     work: (signal: AbortSignal) => Promise<T>,
-    late: () => Promise<TorporError> = async () => this.reason(),
+    late: () => Promise<TorporError> = async () => this.#reason(),
   ): Promise<T> {
     this.signal.throwIfAborted();
     const working = work(this.signal);
     const settled = new AbortController();
     const tooLate = new Promise<never>((_, reject) => {
       const giveUp = () => {
-        this.clock.sleep(this.graceMs, settled.signal).then(
+        this.#clock.sleep(this.#graceMs, settled.signal).then(
           () => late().then(reject, reject),
           () => {},
         );
@@ -64,7 +64,7 @@ export class RequestDeadline {
     }
   }
 
-  private reason(): TorporError {
+  #reason(): TorporError {
     return TorporError.from(this.signal.reason);
   }
 }

@@ -5,10 +5,10 @@ import { identify } from '../keys/identity.ts';
 import type { RouteContext } from '../route-context.ts';
 import { unknownHostName } from './host-names.ts';
 import { isLoopback } from './loopback.ts';
+import { onResponseClosed } from './on-response-closed.ts';
 import { takeOrgId } from './org-id.ts';
 import { RequestDeadline } from './request-deadline.ts';
 import type { DeadlineKind } from './request-state.ts';
-import { onResponseClosed } from './on-response-closed.ts';
 
 export function addRequestHooks(app: FastifyInstance, ctx: RouteContext): void {
   const { clock, settings, db } = ctx;
@@ -49,7 +49,10 @@ function needsKey(request: FastifyRequest): boolean {
 }
 
 /** Under a name that is not ours a key is needed after all; see `HostNames`. */
-function mayAnswerWithoutKey({ hostNames }: RouteContext, { routeOptions, headers }: FastifyRequest): boolean {
+function mayAnswerWithoutKey(
+  { hostNames }: RouteContext,
+  { routeOptions, headers }: FastifyRequest,
+): boolean {
   // What is signed is known to nobody but whom it was signed for.
   if (routeOptions.config.access === 'signed' || hostNames.accepts(headers)) return true;
   if (headers.authorization !== undefined || headers['x-api-key'] !== undefined) return false;
@@ -65,7 +68,11 @@ function stoppingError(): TorporError {
   return new TorporError('unreachable', 'The server is stopping.', { retryAfterMs: 1_000 });
 }
 
-function recordResponse({ clock, log, metrics }: RouteContext, request: FastifyRequest, reply: FastifyReply): void {
+function recordResponse(
+  { clock, log, metrics }: RouteContext,
+  request: FastifyRequest,
+  reply: FastifyReply,
+): void {
   request.deadline.release();
   const route = request.routeOptions.url ?? 'unknown';
   const { method } = request;

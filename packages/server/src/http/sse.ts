@@ -58,10 +58,10 @@ export function sendEvents(
   metrics.streams.inc();
   const key = keyWatch.watch(request.identity);
   const closed = new AbortController();
-  const usualBeat = { everyMs: settings.heartbeatMs, text: ': heartbeat\n\n' };
+  const defaultHeartbeat = { everyMs: settings.heartbeatMs, text: ': heartbeat\n\n' };
   const beat =
     options.heartbeat === undefined
-      ? usualBeat
+      ? defaultHeartbeat
       : { everyMs: options.heartbeat.everyMs, text: frameText(options.heartbeat.frame) };
   const endUntaken = (chunks: AsyncGenerator<string>) =>
     withReadTimeout(chunks, clock, settings.stallMs, () => {
@@ -104,16 +104,16 @@ async function* inBatches(
   frames: AsyncGenerator<Frame>,
   clock: Clock,
   beat: Heartbeat,
-  lost: AbortSignal,
+  revoked: AbortSignal,
   requestId: string,
 ): AsyncGenerator<string> {
   // The head of the answer goes out with its first byte, and the caller waits for the head.
   yield ': connected\n\n';
   let next = frames.next();
   let timer = new AbortController();
-  lost.addEventListener('abort', () => timer.abort());
+  revoked.addEventListener('abort', () => timer.abort());
   try {
-    while (!lost.aborted) {
+    while (!revoked.aborted) {
       timer = new AbortController();
       const quiet = clock.sleep(beat.everyMs, timer.signal).then(
         () => 'quiet' as const,
@@ -121,7 +121,7 @@ async function* inBatches(
       );
       const first = await Promise.race([next, quiet]);
       timer.abort();
-      if (lost.aborted) break;
+      if (revoked.aborted) break;
       if (first === 'quiet') {
         yield beat.text;
         continue;
@@ -140,7 +140,7 @@ async function* inBatches(
       yield batch;
       await turn;
     }
-    const error = lost.reason as TorporError;
+    const error = revoked.reason as TorporError;
     yield frameText({ event: 'error', data: { ...error.toBody(), requestId } });
   } finally {
     next.catch(() => {});

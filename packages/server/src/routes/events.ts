@@ -112,7 +112,11 @@ async function answer(ctx: RouteContext, request: FastifyRequest, reply: Fastify
 }
 
 /** Whoever has read further than there is follows another ledger, and would wait for what this one never writes. */
-async function refuseFutureCursor({ engine }: RouteContext, request: FastifyRequest, { after, cursor }: Wanted) {
+async function refuseFutureCursor(
+  { engine }: RouteContext,
+  request: FastifyRequest,
+  { after, cursor }: Wanted,
+) {
   if (after === 0) return;
   const newest = await request.deadline.run(() => engine.newest(cursor));
   if (after <= newest) return;

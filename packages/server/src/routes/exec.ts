@@ -10,16 +10,16 @@ import {
 } from '@torpor/protocol';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { z } from 'zod';
+import { onResponseClosed } from '../http/on-response-closed.ts';
 import { errors, sandboxParams } from '../http/route-schema.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
 import { type Frame, sendEvents, wantsEvents } from '../http/sse.ts';
-import { onResponseClosed } from '../http/on-response-closed.ts';
 import type { RouteContext } from '../route-context.ts';
-import { type SandboxConnection, connectToSandbox } from '../sandbox/sandbox-connection.ts';
 import { startInBackground } from '../sandbox/background.ts';
 import { type Command, runCommand } from '../sandbox/command.ts';
 import { interruptedCommandError } from '../sandbox/interrupted-command.ts';
 import { BoundedOutput, OutputDecoder } from '../sandbox/output.ts';
+import { connectToSandbox, type SandboxConnection } from '../sandbox/sandbox-connection.ts';
 
 /** Of each channel, in the details of a `timeout`. */
 const PARTIAL_BYTES = 64 * 1024;
@@ -66,16 +66,16 @@ export function execRoutes(app: RoutesApp, ctx: RouteContext): void {
     async (request, reply) => {
       const { id } = request.params;
       const { body } = request;
-      const inside = await connectToSandbox(ctx, request, id);
+      const connection = await connectToSandbox(ctx, request, id);
       try {
-        if (body.background === true) return await startInBackground(ctx, request, id, inside, body);
-        if (wantsEvents(request)) return await stream(ctx, request, reply, id, inside, body);
+        if (body.background === true) return await startInBackground(ctx, request, id, connection, body);
+        if (wantsEvents(request)) return await stream(ctx, request, reply, id, connection, body);
       } catch (thrown) {
-        const error = await interruptedCommandError(ctx, request.identity.org, id, inside, thrown);
-        inside.release();
+        const error = await interruptedCommandError(ctx, request.identity.org, id, connection, thrown);
+        connection.release();
         throw error;
       }
-      return runToEnd(ctx, request, id, inside, body).finally(() => inside.release());
+      return runToEnd(ctx, request, id, connection, body).finally(() => connection.release());
     },
   );
 }
@@ -95,7 +95,7 @@ async function runToEnd(
   ctx: RouteContext,
   request: FastifyRequest,
   id: SandboxId,
-  inside: SandboxConnection,
+  connection: SandboxConnection,
   wanted: ExecRequest,
 ): Promise<ExecReply> {
   const { clock, settings } = ctx;
@@ -108,7 +108,7 @@ async function runToEnd(
   };
   const command = commandOf(request, wanted, settings.execMs);
   try {
-    for await (const event of runCommand(inside.agent, clock, command, commandSignal(ctx, request))) {
+    for await (const event of runCommand(connection.agent, clock, command, commandSignal(ctx, request))) {
       if (event.is === 'stdout' || event.is === 'stderr') out[event.is].add(event.bytes);
       if (event.is !== 'end') continue;
       return {
@@ -118,16 +118,16 @@ async function runToEnd(
         stderr: out.stderr.text(),
         truncated: out.stdout.truncated || out.stderr.truncated,
         durationMs: Math.round(clock.monotonic() - began),
-        autoResumed: inside.autoResumed,
+        autoResumed: connection.autoResumed,
       };
     }
     throw new TorporError('unreachable', 'The command ended without a word.');
   } catch (thrown) {
-    throw await failureOf(ctx, request, thrown, id, inside, {
+    throw await failureOf(ctx, request, thrown, id, connection, {
       stdout: out.stdout.tail(PARTIAL_BYTES),
       stderr: out.stderr.tail(PARTIAL_BYTES),
       durationMs: Math.round(clock.monotonic() - began),
-      autoResumed: inside.autoResumed,
+      autoResumed: connection.autoResumed,
     });
   }
 }
@@ -137,12 +137,12 @@ async function failureOf(
   request: FastifyRequest,
   thrown: unknown,
   id: SandboxId,
-  inside: SandboxConnection,
+  connection: SandboxConnection,
   soFar: Record<string, unknown>,
 ): Promise<TorporError> {
   if (ctx.forcedStop.aborted)
     return new TorporError('unreachable', 'The server stops, and the command was killed.');
-  const error = await interruptedCommandError(ctx, request.identity.org, id, inside, thrown);
+  const error = await interruptedCommandError(ctx, request.identity.org, id, connection, thrown);
   return error.code === 'timeout' ? error.with({ details: soFar }) : error;
 }
 
@@ -151,20 +151,20 @@ async function stream(
   request: FastifyRequest,
   reply: FastifyReply,
   id: SandboxId,
-  inside: SandboxConnection,
+  connection: SandboxConnection,
   wanted: ExecRequest,
 ): Promise<FastifyReply> {
   const { clock } = ctx;
   const began = clock.monotonic();
   const durationMs = () => Math.round(clock.monotonic() - began);
-  const events = runCommand(inside.agent, clock, commandOf(request, wanted), commandSignal(ctx, request));
+  const events = runCommand(connection.agent, clock, commandOf(request, wanted), commandSignal(ctx, request));
   // Before the head of the answer, so that a command that cannot start is an answer like any other.
   const first = await request.deadline.run(() => events.next());
   const frames = async function* (): AsyncGenerator<Frame> {
     const text = new OutputDecoder();
     try {
       if (!first.done && first.value.is === 'start') {
-        yield { event: 'start', data: { pid: first.value.pid, autoResumed: inside.autoResumed } };
+        yield { event: 'start', data: { pid: first.value.pid, autoResumed: connection.autoResumed } };
       }
       for await (const event of events) {
         if (event.is === 'stdout' || event.is === 'stderr') {
@@ -182,13 +182,13 @@ async function stream(
         };
       }
     } catch (thrown) {
-      const error = await failureOf(ctx, request, thrown, id, inside, { durationMs: durationMs() });
+      const error = await failureOf(ctx, request, thrown, id, connection, { durationMs: durationMs() });
       yield { event: 'error', data: { ...error.toBody(), requestId: request.id } };
     }
   };
   // Whether or not a byte was ever read of it: the command ends with its stream, and the sandbox is let go.
   onResponseClosed(reply, () => {
-    void events.return(undefined).finally(() => inside.release());
+    void events.return(undefined).finally(() => connection.release());
   });
   return sendEvents(ctx, request, reply, frames(), { resumable: false });
 }

@@ -11,10 +11,10 @@ import {
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { z } from 'zod';
 import { FILE_HEADERS } from '../http/file-headers.ts';
+import { onResponseClosed } from '../http/on-response-closed.ts';
 import { errors, json, sandboxParams } from '../http/route-schema.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
 import { withStallTimeout } from '../http/stall-timeout.ts';
-import { onResponseClosed } from '../http/on-response-closed.ts';
 import type { RouteContext } from '../route-context.ts';
 import { fromAgentError } from '../sandbox/agent-failure.ts';
 import { connectToSandbox, withAgent } from '../sandbox/sandbox-connection.ts';
@@ -128,20 +128,20 @@ async function read(
   query: FilesQuery,
 ) {
   const { clock, settings } = ctx;
-  const inside = await connectToSandbox(ctx, request, id);
+  const connection = await connectToSandbox(ctx, request, id);
   try {
-    const found = await request.deadline.run((signal) => open(inside.agent, query, signal));
+    const found = await request.deadline.run((signal) => open(connection.agent, query, signal));
     if (found.file === undefined) {
-      inside.release();
+      connection.release();
       return found.listing;
     }
     request.deadline.release();
-    onResponseClosed(reply, () => inside.release());
+    onResponseClosed(reply, () => connection.release());
     const length = found.file.headers['content-length'];
     if (length !== undefined) reply.header('content-length', length);
     return reply.headers(FILE_HEADERS).send(withStallTimeout(found.file, clock, settings.stallMs));
   } catch (thrown) {
-    inside.release();
+    connection.release();
     throw fromAgentError(thrown, id);
   }
 }
@@ -159,18 +159,18 @@ async function open(agent: AgentClient, query: FilesQuery, signal: AbortSignal) 
 async function write(ctx: RouteContext, request: FastifyRequest, id: SandboxId, query: FilesQuery) {
   const { clock, settings } = ctx;
   const { path, user } = query;
-  const inside = await connectToSandbox(ctx, request, id);
+  const connection = await connectToSandbox(ctx, request, id);
   request.deadline.release();
   const { signal } = request.deadline;
   try {
-    return await inside.agent.files.write(path, withStallTimeout(request.raw, clock, settings.stallMs), {
+    return await connection.agent.files.write(path, withStallTimeout(request.raw, clock, settings.stallMs), {
       user,
       signal,
     });
   } catch (thrown) {
     throw fromAgentError(thrown, id);
   } finally {
-    inside.release();
+    connection.release();
   }
 }
 

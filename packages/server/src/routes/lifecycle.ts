@@ -145,9 +145,7 @@ export function lifecycleRoutes(app: RoutesApp, ctx: RouteContext): void {
     },
     async (request) => {
       const { id } = request.params;
-      const reply = await lifecycle(ctx, request, id, (caller) =>
-        engine.rollback(caller, id, request.body),
-      );
+      const reply = await lifecycle(ctx, request, id, (caller) => engine.rollback(caller, id, request.body));
       return { ...reply, sandbox: withUrls(ctx, reply.sandbox) };
     },
   );

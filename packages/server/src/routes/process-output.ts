@@ -9,9 +9,9 @@ import type { RoutesApp } from '../http/routes-app.ts';
 import { type Frame, sendEvents } from '../http/sse.ts';
 import type { RouteContext } from '../route-context.ts';
 import { fromAgentError } from '../sandbox/agent-failure.ts';
-import { connectToAgent } from '../sandbox/sandbox-connection.ts';
 import { endOf } from '../sandbox/command-end.ts';
 import { OutputDecoder } from '../sandbox/output.ts';
+import { connectToAgent } from '../sandbox/sandbox-connection.ts';
 
 /** The agent does not say where the past ends: what is kept comes at once, and then there is silence. */
 const SILENCE_MS = 250;

@@ -26,7 +26,9 @@ export function processRoutes(app: RoutesApp, ctx: RouteContext): void {
     async (request) => {
       const { id } = request.params;
       request.logFields.sandboxId = id;
-      const items = await request.deadline.run((signal) => processesOf(ctx, request.identity.org, id, signal));
+      const items = await request.deadline.run((signal) =>
+        processesOf(ctx, request.identity.org, id, signal),
+      );
       return { items, nextCursor: null };
     },
   );

@@ -1,10 +1,17 @@
 /** How a sandbox is, and how much room it has. Neither wakes it. */
-import { driveViewSchema, pageSchema, sandboxHealthSchema } from '@torpor/protocol';
+import {
+  type DriveView,
+  driveViewSchema,
+  pageSchema,
+  type SandboxId,
+  sandboxHealthSchema,
+} from '@torpor/protocol';
 import { errors, json, sandboxParams } from '../http/route-schema.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
 import type { RouteContext } from '../route-context.ts';
-import { drivesOf } from '../sandbox/drives.ts';
+import { fromAgentError } from '../sandbox/agent-failure.ts';
 import { healthOf } from '../sandbox/health.ts';
+import { connectToAgent } from '../sandbox/sandbox-connection.ts';
 
 export function sandboxHealthRoutes(app: RoutesApp, ctx: RouteContext): void {
   app.get(
@@ -52,4 +59,23 @@ export function sandboxHealthRoutes(app: RoutesApp, ctx: RouteContext): void {
       return { items, nextCursor: null };
     },
   );
+}
+
+/** The root is the one filesystem that every runtime gives a sandbox, and every agent reports. */
+async function drivesOf(
+  { engine }: RouteContext,
+  org: string,
+  id: SandboxId,
+  signal: AbortSignal,
+): Promise<DriveView[]> {
+  const agent = connectToAgent(await engine.agent(org, id));
+  try {
+    const { diskTotal, diskUsed } = await agent.metrics({ signal });
+    const freeBytes = Math.max(0, diskTotal - diskUsed);
+    return [{ path: '/', totalBytes: diskTotal, usedBytes: diskUsed, freeBytes }];
+  } catch (thrown) {
+    throw fromAgentError(thrown, id);
+  } finally {
+    agent.close();
+  }
 }

@@ -12,7 +12,7 @@ import {
 } from '@torpor/protocol';
 import { z } from 'zod';
 import { callerOf } from '../http/caller.ts';
-import { requireService } from '../http/require-service.ts';
+import { requireService } from '../http/org-id.ts';
 import { errors, json, numberedPageQuery, pageQuery } from '../http/route-schema.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
 import type { RouteContext } from '../route-context.ts';
@@ -129,7 +129,9 @@ export function sessionRoutes(app: RoutesApp, ctx: RouteContext): void {
     },
     async (request) => {
       const { limit, cursor = 0 } = request.query;
-      return request.deadline.run(() => sessions.wakes(request.identity.org, request.params.id, cursor, limit));
+      return request.deadline.run(() =>
+        sessions.wakes(request.identity.org, request.params.id, cursor, limit),
+      );
     },
   );
 
@@ -196,7 +198,7 @@ export function sessionRoutes(app: RoutesApp, ctx: RouteContext): void {
       },
     },
     async (request) => {
-      requireService(request);
+      requireService(request.identity);
       return request.deadline.run(() => sessions.healing());
     },
   );

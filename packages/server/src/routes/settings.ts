@@ -1,7 +1,7 @@
 /** The settings of this server, with where each value came from. None of them is secret. */
 import { pageSchema, settingViewSchema } from '@torpor/protocol';
 import { z } from 'zod';
-import { requireService } from '../http/require-service.ts';
+import { requireService } from '../http/org-id.ts';
 import { errors, json, unpagedQuery } from '../http/route-schema.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
 import type { RouteContext } from '../route-context.ts';
@@ -20,7 +20,7 @@ export function settingRoutes(app: RoutesApp, { settingsList }: RouteContext): v
       },
     },
     async (request) => {
-      requireService(request);
+      requireService(request.identity);
       return { items: [...settingsList], nextCursor: null };
     },
   );

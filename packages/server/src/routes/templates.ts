@@ -15,11 +15,11 @@ import { z } from 'zod';
 import { idempotencyKeyOf } from '../http/caller.ts';
 import { HttpRefusal } from '../http/error-answer.ts';
 import { parseJson } from '../http/json-body.ts';
+import { onResponseClosed } from '../http/on-response-closed.ts';
 import { RequestDeadline } from '../http/request-deadline.ts';
 import { errors, json, unpagedQuery } from '../http/route-schema.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
 import { withStallTimeout } from '../http/stall-timeout.ts';
-import { onResponseClosed } from '../http/on-response-closed.ts';
 import type { RouteContext } from '../route-context.ts';
 
 /** Packed with gzip or zstd as well: the bytes say which. */
@@ -191,8 +191,8 @@ async function fromArchive(ctx: RouteContext, request: Created, reply: FastifyRe
   const upload = await receive(ctx, request, { name, runtime });
   // The same request is the same archive with the same words.
   request.body = { name, runtime, definition, sha256: upload.sha256 };
-  const patience = new RequestDeadline(clock, settings.lifecycleMs, settings.graceMs);
-  onResponseClosed(reply, () => patience.end(new TorporError('timeout', 'The caller went away.')));
+  const deadline = new RequestDeadline(clock, settings.lifecycleMs, settings.graceMs);
+  onResponseClosed(reply, () => deadline.end(new TorporError('timeout', 'The caller went away.')));
   const archive = upload.path;
   let isUsed = false;
   const work = (signal: AbortSignal) => {
@@ -204,9 +204,9 @@ async function fromArchive(ctx: RouteContext, request: Created, reply: FastifyRe
       .finally(() => upload.remove());
   };
   try {
-    return await patience.run(work, async () => stillPreparing(name));
+    return await deadline.run(work, async () => stillPreparing(name));
   } finally {
-    patience.release();
+    deadline.release();
     // The caller went away before anybody looked at it.
     if (!isUsed) await upload.remove();
   }

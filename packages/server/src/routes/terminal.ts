@@ -103,7 +103,11 @@ export function attachTerminal(
   );
 }
 
-function openClientSocket({ clock, settings }: RouteContext, door: AcceptedSocket, window: number | undefined): LiveSocket {
+function openClientSocket(
+  { clock, settings }: RouteContext,
+  door: AcceptedSocket,
+  window: number | undefined,
+): LiveSocket {
   const live = new LiveSocket(door.webSocket, window);
   void live.keepAlive(clock, settings.heartbeatMs, door.bytesRead);
   return live;
@@ -147,18 +151,32 @@ function serverStops(): TorporError {
 
 /** A request that became a socket has no answer, and so none of the usual lines in the log. */
 function logEnd({ log, clock }: RouteContext, request: FastifyRequest): void {
-  const { id: requestId, method, logFields: facts, identity } = request;
+  const { id: requestId, method, logFields, identity } = request;
   const route = request.routeOptions.url ?? 'unknown';
   const durationMs = Math.round(clock.monotonic() - request.startedAt);
   const { org, subject, keyId } = identity;
   log.info(
-    { event: 'request', requestId, method, route, status: 101, durationMs, org, subject, keyId, ...facts },
+    {
+      event: 'request',
+      requestId,
+      method,
+      route,
+      status: 101,
+      durationMs,
+      org,
+      subject,
+      keyId,
+      ...logFields,
+    },
     `${method} ${route} 101`,
   );
 }
 
 /** A terminal is somebody's to watch: it ends when the server begins to stop. */
-function terminalPlan({ stopping }: RouteContext, { cols, rows, command, cwd, user }: TerminalQuery): ProcessPlan {
+function terminalPlan(
+  { stopping }: RouteContext,
+  { cols, rows, command, cwd, user }: TerminalQuery,
+): ProcessPlan {
   const envs = { TERM: 'xterm-256color' };
   const process =
     command === undefined
@@ -168,11 +186,11 @@ function terminalPlan({ stopping }: RouteContext, { cols, rows, command, cwd, us
 }
 
 /** A command may finish while the server stops. */
-async function execPlan({ forcedStop: leaving }: RouteContext, live: LiveSocket): Promise<ProcessPlan> {
+async function execPlan({ forcedStop }: RouteContext, live: LiveSocket): Promise<ProcessPlan> {
   const { command, cwd, env, user, timeoutSeconds } = await firstRequest(live);
   const { process } = startRequest({ command, cwd, env, tag: '' });
   const timeoutMs = timeoutSeconds === undefined ? undefined : timeoutSeconds * 1_000;
-  return { process, user, timeoutMs, until: leaving };
+  return { process, user, timeoutMs, until: forcedStop };
 }
 
 async function firstRequest(live: LiveSocket): Promise<ExecSocketRequest> {

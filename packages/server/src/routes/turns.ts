@@ -82,7 +82,9 @@ export function turnRoutes(app: RoutesApp, ctx: RouteContext): void {
     },
     async (request) => {
       const { limit, cursor = 0 } = request.query;
-      return request.deadline.run(() => sessions.turns(request.identity.org, request.params.id, cursor, limit));
+      return request.deadline.run(() =>
+        sessions.turns(request.identity.org, request.params.id, cursor, limit),
+      );
     },
   );
 

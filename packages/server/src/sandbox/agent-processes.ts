@@ -2,9 +2,9 @@
 import type { AgentAddress, ProcessEnd, Processes } from '@torpor/engine';
 import { type AgentClient, agentError } from '@torpor/envd';
 import { TorporError } from '@torpor/protocol';
-import { connectToAgent } from './sandbox-connection.ts';
 import { commandOf } from './command.ts';
 import { endOf } from './command-end.ts';
+import { connectToAgent } from './sandbox-connection.ts';
 
 export const agentProcesses: Processes = {
   list: (address, signal) =>

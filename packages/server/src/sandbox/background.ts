@@ -4,16 +4,16 @@ import type { BackgroundReply, ExecRequest, JobId, SandboxId } from '@torpor/pro
 import { TorporError } from '@torpor/protocol';
 import type { FastifyRequest } from 'fastify';
 import type { RouteContext } from '../route-context.ts';
-import type { SandboxConnection } from './sandbox-connection.ts';
-import { type Command, callOptions, writeStdin, killEvenWhileStarting, startRequest } from './command.ts';
+import { type Command, callOptions, killEvenWhileStarting, startRequest, writeStdin } from './command.ts';
 import { viewJobProcess } from './process-views.ts';
+import type { SandboxConnection } from './sandbox-connection.ts';
 
-/** Lets go of `inside` itself, once the command has its input. */
+/** Lets go of `connection` itself, once the command has its input. */
 export async function startInBackground(
   ctx: RouteContext,
   request: FastifyRequest,
   id: SandboxId,
-  inside: SandboxConnection,
+  connection: SandboxConnection,
   wanted: ExecRequest,
 ): Promise<BackgroundReply> {
   const { timeoutSeconds, ...rest } = wanted;
@@ -22,10 +22,10 @@ export async function startInBackground(
     tag: ctx.ids.next('job'),
     ...(timeoutSeconds === undefined ? {} : { timeoutMs: timeoutSeconds * 1_000 }),
   };
-  const job = await startAndTrack(ctx, request, id, inside, command);
-  void writeStdinAndRelease(ctx, inside, command);
-  const process = viewJobProcess(job, inside.generation);
-  return { jobId: job.id, process, autoResumed: inside.autoResumed };
+  const job = await startAndTrack(ctx, request, id, connection, command);
+  void writeStdinAndRelease(ctx, connection, command);
+  const process = viewJobProcess(job, connection.generation);
+  return { jobId: job.id, process, autoResumed: connection.autoResumed };
 }
 
 /** What cannot be written down does not go on, because nobody would know of it. */
@@ -33,21 +33,21 @@ async function startAndTrack(
   { clock, engine }: RouteContext,
   request: FastifyRequest,
   sandboxId: SandboxId,
-  inside: SandboxConnection,
+  connection: SandboxConnection,
   command: Command & { readonly tag: JobId },
 ): Promise<TrackedJob> {
   let started = false;
   try {
-    const pid = await request.deadline.run(() => start(inside, command));
+    const pid = await request.deadline.run(() => start(connection, command));
     started = true;
-    const { generation } = inside;
+    const { generation } = connection;
     const process = { id: command.tag, sandboxId, generation, pid, cwd: command.cwd ?? null };
     return await request.deadline.run(() =>
       engine.trackProcess(request.identity.org, { ...process, command: command.command }),
     );
   } catch (thrown) {
     const mayRun = started || request.deadline.signal.aborted;
-    if (mayRun) await killEvenWhileStarting(inside.agent, clock, command.tag, started);
+    if (mayRun) await killEvenWhileStarting(connection.agent, clock, command.tag, started);
     throw thrown;
   }
 }
@@ -55,7 +55,7 @@ async function startAndTrack(
 /** A process that does not read its input must not hold the sandbox awake for ever. */
 async function writeStdinAndRelease(
   { clock, settings }: RouteContext,
-  inside: SandboxConnection,
+  connection: SandboxConnection,
   command: Command,
 ): Promise<void> {
   const enough = new AbortController();
@@ -63,9 +63,9 @@ async function writeStdinAndRelease(
     () => enough.abort(),
     () => {},
   );
-  await writeStdin(inside.agent, command, enough.signal);
+  await writeStdin(connection.agent, command, enough.signal);
   enough.abort();
-  inside.release();
+  connection.release();
 }
 
 /** Reads until it runs, then lets go of the stream: the agent does not end a process with its stream. */

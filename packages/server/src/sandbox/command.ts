@@ -43,7 +43,7 @@ export function startRequest({ command, cwd, env = {}, stdin, tag }: Command) {
   };
 }
 
-export function callOptions({ user, timeoutMs }: Command, signal: AbortSignal) {
+export function callOptions({ user, timeoutMs }: Pick<Command, 'user' | 'timeoutMs'>, signal: AbortSignal) {
   return {
     signal,
     ...(user === undefined ? {} : { headers: asUser(user) }),
@@ -72,7 +72,7 @@ export async function* runCommand(
   const stream = new AbortController();
   const stopTimer = new AbortController();
   const limit = new TimeLimit(clock, command.timeoutMs, stopTimer.signal, async () => {
-    await kill(agent, clock, command.tag);
+    await killProcess(agent, clock, command.tag);
     await clock.sleep(KILL_MS, stopTimer.signal);
     stream.abort();
   });
@@ -102,12 +102,13 @@ export async function* runCommand(
   }
 }
 
-class TimeLimit {
+/** Calls back once when the time is over. Undefined is no limit. */
+export class TimeLimit {
   passed = false;
-  private readonly ms: number;
+  readonly #ms: number;
 
   constructor(clock: Clock, ms: number | undefined, stop: AbortSignal, onPassed: () => Promise<void>) {
-    this.ms = ms ?? 0;
+    this.#ms = ms ?? 0;
     if (ms === undefined) return;
     clock
       .sleep(ms, stop)
@@ -119,7 +120,7 @@ class TimeLimit {
   }
 
   error(): TorporError {
-    return new TorporError('timeout', `The command was killed after ${this.ms / 1_000} s.`, {
+    return new TorporError('timeout', `The command was killed after ${this.#ms / 1_000} s.`, {
       hint: 'Give it more time with "timeoutSeconds", or run it with "background".',
     });
   }
@@ -149,7 +150,11 @@ const STDIN_CHUNK_BYTES = 256 * 1024;
  * Beside the reading of output, because a command may want to be read before it reads on. Never fails: that a
  * command does not read its input, or has ended, is no failure of the command.
  */
-export async function writeStdin(agent: AgentClient, { stdin, tag }: Command, signal: AbortSignal): Promise<void> {
+export async function writeStdin(
+  agent: AgentClient,
+  { stdin, tag }: Command,
+  signal: AbortSignal,
+): Promise<void> {
   if (stdin === undefined) return;
   const process = { selector: { case: 'tag' as const, value: tag } };
   const bytes = new TextEncoder().encode(stdin);
@@ -172,24 +177,24 @@ export async function killEvenWhileStarting(
   started: boolean,
 ): Promise<void> {
   for (let tries = started ? 1 : START_TRIES; tries > 0; tries--) {
-    if (await kill(agent, clock, tag)) return;
+    if (await killProcess(agent, clock, tag)) return;
     if (tries > 1) await clock.sleep(START_MS);
   }
 }
 
 /** Whether there was something to kill. Never fails: what cannot be reached cannot be killed. */
-async function kill(agent: AgentClient, clock: Clock, tag: string): Promise<boolean> {
+export async function killProcess(agent: AgentClient, clock: Clock, tag: string): Promise<boolean> {
   const done = new AbortController();
   const process = { selector: { case: 'tag' as const, value: tag } };
   const killing = agent.process.sendSignal({ process, signal: Signal.SIGKILL }).then(
     () => true,
     () => false,
   );
-  const patience = clock.sleep(KILL_MS, done.signal).then(
+  const timeout = clock.sleep(KILL_MS, done.signal).then(
     () => true,
     () => true,
   );
-  const killed = await Promise.race([killing, patience]);
+  const killed = await Promise.race([killing, timeout]);
   done.abort();
   return killed;
 }

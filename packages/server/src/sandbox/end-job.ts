@@ -5,8 +5,8 @@ import { hasJobEnded, type JobId, TorporError } from '@torpor/protocol';
 import type { FastifyRequest } from 'fastify';
 import type { RouteContext } from '../route-context.ts';
 import { untilEnded } from './agent-processes.ts';
-import { connectToSandbox } from './sandbox-connection.ts';
 import { interruptedCommandError } from './interrupted-command.ts';
+import { connectToSandbox } from './sandbox-connection.ts';
 
 /** How long a killed process may take to be gone. */
 const KILL_MS = 5_000;
@@ -27,18 +27,18 @@ export async function endJob(
   const { sandboxId } = asked;
   request.logFields.sandboxId = sandboxId;
   if (hasJobEnded(asked.state)) return asked;
-  const inside = await connectToSandbox(ctx, request, sandboxId);
+  const connection = await connectToSandbox(ctx, request, sandboxId);
   try {
     const awake = await engine.job(org, id);
     if (hasJobEnded(awake.state)) return awake;
-    await request.deadline.run((signal) => terminate(inside.agent, clock, awake.tag, graceMs, signal));
+    await request.deadline.run((signal) => terminate(connection.agent, clock, awake.tag, graceMs, signal));
     await engine.compareJobs(org, sandboxId);
     const ended = await engine.job(org, id);
     if (hasJobEnded(ended.state)) return ended;
   } catch (thrown) {
-    throw await interruptedCommandError(ctx, org, sandboxId, inside, thrown);
+    throw await interruptedCommandError(ctx, org, sandboxId, connection, thrown);
   } finally {
-    inside.release();
+    connection.release();
   }
   throw new TorporError('conflict', `Job ${id} could not be ended.`, {
     sandboxId,

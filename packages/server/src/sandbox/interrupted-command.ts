@@ -2,7 +2,7 @@
 import { type SandboxId, TorporError } from '@torpor/protocol';
 import type { RouteContext } from '../route-context.ts';
 import { fromAgentError } from './agent-failure.ts';
-import { type SandboxConnection, hasChangedSince } from './sandbox-connection.ts';
+import { hasChangedSince, type SandboxConnection } from './sandbox-connection.ts';
 
 export async function interruptedCommandError(
   { engine }: RouteContext,

@@ -3,44 +3,44 @@ import { StringDecoder } from 'node:string_decoder';
 
 /** The first bytes are kept; the rest is read and dropped, so that the command never waits for us. */
 export class BoundedOutput {
-  private readonly max: number;
-  private readonly chunks: Uint8Array[] = [];
-  private size = 0;
+  readonly #max: number;
+  readonly #chunks: Uint8Array[] = [];
+  #size = 0;
   truncated = false;
 
   constructor(max: number) {
-    this.max = max;
+    this.#max = max;
   }
 
   add(bytes: Uint8Array): void {
-    const room = this.max - this.size;
+    const room = this.#max - this.#size;
     const kept = bytes.length > room ? bytes.subarray(0, room) : bytes;
     if (kept.length < bytes.length) this.truncated = true;
     if (kept.length === 0) return;
-    this.chunks.push(kept);
-    this.size += kept.length;
+    this.#chunks.push(kept);
+    this.#size += kept.length;
   }
 
   text(): string {
-    return Buffer.concat(this.chunks).toString('utf8');
+    return Buffer.concat(this.#chunks).toString('utf8');
   }
 
   /** The end of what was kept. */
   tail(bytes: number): string {
-    return Buffer.concat(this.chunks).subarray(-bytes).toString('utf8');
+    return Buffer.concat(this.#chunks).subarray(-bytes).toString('utf8');
   }
 }
 
 /** A character that was cut in two by the wire is put together again. */
 export class OutputDecoder {
-  private readonly decoders = { stdout: new StringDecoder('utf8'), stderr: new StringDecoder('utf8') };
+  readonly #decoders = { stdout: new StringDecoder('utf8'), stderr: new StringDecoder('utf8') };
 
   decode(channel: 'stdout' | 'stderr', bytes: Uint8Array): string {
-    return this.decoders[channel].write(Buffer.from(bytes));
+    return this.#decoders[channel].write(Buffer.from(bytes));
   }
 
   /** What is left when no more will come. */
   flush(channel: 'stdout' | 'stderr'): string {
-    return this.decoders[channel].end();
+    return this.#decoders[channel].end();
   }
 }

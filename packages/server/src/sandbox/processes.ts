@@ -3,8 +3,8 @@ import type { ProcessInfo } from '@torpor/envd';
 import type { ProcessView, SandboxId } from '@torpor/protocol';
 import type { RouteContext } from '../route-context.ts';
 import { fromAgentError } from './agent-failure.ts';
-import { connectToAgent } from './sandbox-connection.ts';
 import { viewJobProcess, viewUntrackedProcess } from './process-views.ts';
+import { connectToAgent } from './sandbox-connection.ts';
 
 /** Never wakes the sandbox. */
 export async function processesOf(
@@ -39,14 +39,14 @@ async function listAgentProcesses(
   signal: AbortSignal,
 ): Promise<readonly ProcessInfo[]> {
   const agent = connectToAgent(await engine.agent(org, id));
-  const letGo = engine.leases.hold(id);
+  const releaseLease = engine.leases.hold(id);
   try {
     return (await agent.process.list({}, { signal })).processes;
   } catch (thrown) {
     throw fromAgentError(thrown, id);
   } finally {
     agent.close();
-    letGo();
+    releaseLease();
   }
 }
 

@@ -18,10 +18,15 @@ export interface SandboxConnection {
 const RETRY_MS = 100;
 
 /** The caller releases what it gets. `signal` ends the waiting. */
-async function wakeAndConnect(ctx: RouteContext, org: string, id: SandboxId, signal: AbortSignal): Promise<SandboxConnection> {
+async function wakeAndConnect(
+  ctx: RouteContext,
+  org: string,
+  id: SandboxId,
+  signal: AbortSignal,
+): Promise<SandboxConnection> {
   const { engine } = ctx;
   // From the beginning, so that the sandbox does not fall asleep between waking and working.
-  const letGo = engine.leases.hold(id);
+  const releaseLease = engine.leases.hold(id);
   try {
     const { address, autoResumed, generation } = await wakeAndFindAgent(ctx, org, id, signal);
     const agent = connectToAgent(address);
@@ -31,17 +36,22 @@ async function wakeAndConnect(ctx: RouteContext, org: string, id: SandboxId, sig
       generation,
       release() {
         agent.close();
-        letGo();
+        releaseLease();
       },
     };
   } catch (thrown) {
-    letGo();
+    releaseLease();
     throw thrown;
   }
 }
 
 /** Looks again whenever the sandbox changed under us: while it goes to sleep, for example, nothing can be done. */
-async function wakeAndFindAgent({ engine, clock }: RouteContext, org: string, id: SandboxId, signal: AbortSignal) {
+async function wakeAndFindAgent(
+  { engine, clock }: RouteContext,
+  org: string,
+  id: SandboxId,
+  signal: AbortSignal,
+) {
   let autoResumed = false;
   for (;;) {
     signal.throwIfAborted();
@@ -93,7 +103,11 @@ export function connectToAgent({ address, token }: AgentAddress): AgentClient {
 }
 
 /** Within the time of the request; a sandbox that wakes later than that is let go of at once. */
-export async function connectToSandbox(ctx: RouteContext, request: FastifyRequest, id: SandboxId): Promise<SandboxConnection> {
+export async function connectToSandbox(
+  ctx: RouteContext,
+  request: FastifyRequest,
+  id: SandboxId,
+): Promise<SandboxConnection> {
   request.logFields.sandboxId = id;
   const waking = wakeAndConnect(ctx, request.identity.org, id, request.deadline.signal);
   try {

@@ -1,16 +1,15 @@
-/** E2B's clients are not told that something else is under way: whatever they ask for waits for its turn. */
+/** Repeats work that is refused because another operation of the sandbox is still in progress. */
+import type { Clock } from '@torpor/engine';
 import { TorporError } from '@torpor/protocol';
-import type { FastifyRequest } from 'fastify';
-import type { RouteContext } from '../route-context.ts';
 
 const RETRY_MS = 50;
-/** Below the minute after which their SDK gives up by itself. */
+/** Less than the minute after which E2B's SDK gives up by itself. */
 const MAX_WAIT_MS = 50_000;
 
-/** Repeats `work` for as long as it is refused because of something else that will end by itself. */
+/** Repeats `work` while it fails with `transitioning`, for at most `MAX_WAIT_MS`. `signal` ends the waiting earlier. */
 export async function waitForTransition<T>(
-  { clock }: Pick<RouteContext, 'clock'>,
-  request: FastifyRequest,
+  clock: Clock,
+  signal: AbortSignal,
   work: () => Promise<T>,
 ): Promise<T> {
   const until = clock.monotonic() + MAX_WAIT_MS;
@@ -21,6 +20,6 @@ export async function waitForTransition<T>(
       const isBusy = thrown instanceof TorporError && thrown.code === 'transitioning';
       if (!isBusy || clock.monotonic() >= until) throw thrown;
     }
-    await clock.sleep(RETRY_MS, request.deadline.signal);
+    await clock.sleep(RETRY_MS, signal);
   }
 }

@@ -4,9 +4,9 @@ import { type AgentClient, agentError } from '@torpor/envd';
 import { type SandboxId, TorporError } from '@torpor/protocol';
 import type { Inside, Receipt, Said, TurnOrder } from '@torpor/sessions';
 import { fromAgentError } from '../sandbox/agent-failure.ts';
-import { connectToAgent } from '../sandbox/sandbox-connection.ts';
 import { startRequest } from '../sandbox/command.ts';
 import { endOf } from '../sandbox/command-end.ts';
+import { connectToAgent } from '../sandbox/sandbox-connection.ts';
 
 /** Relative to the home of the sandbox's user. */
 const HISTORY_FILE = '.torpor-history.json';

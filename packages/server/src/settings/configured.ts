@@ -3,7 +3,14 @@
  * `TORPOR_ENGINE_CALL_MS=60s` before `{"settings": {"engine": {"callMs": "60s"}}}` in the file before the default.
  */
 import { rangeOf, type SettingSource, type SettingView, settingSchema, TorporError } from '@torpor/protocol';
-import { type AllSettings, CATALOGUE, type DescribedSetting, GROUPS, ORDER, variablePrefix } from './catalogue.ts';
+import {
+  type AllSettings,
+  CATALOGUE,
+  type DescribedSetting,
+  GROUPS,
+  ORDER,
+  variablePrefix,
+} from './catalogue.ts';
 
 /** One value as it was found in one place. */
 export interface GivenSetting {

@@ -15,67 +15,67 @@ const MAX_MISSED_PONGS = 1;
 export type Incoming = { readonly bytes: Uint8Array } | { readonly request: SocketRequest };
 
 export class LiveSocket {
-  private readonly socket: WebSocket;
-  private readonly window: number;
-  private readonly over = new AbortController();
-  private readonly incoming: Incoming[] = [];
-  private unreadBytes = 0;
+  readonly #socket: WebSocket;
+  readonly #window: number;
+  readonly #over = new AbortController();
+  readonly #incoming: Incoming[] = [];
+  #unreadBytes = 0;
   /** Whether we have not read for a while since the last ping. */
-  private wasPaused = false;
+  #wasPaused = false;
   /** Sent and not confirmed. */
-  private outstanding = 0;
-  private wakeReader: () => void = () => {};
-  private wakeWriter: () => void = () => {};
+  #outstanding = 0;
+  #wakeReader: () => void = () => {};
+  #wakeWriter: () => void = () => {};
 
   constructor(socket: WebSocket, window: number | undefined) {
-    this.socket = socket;
-    this.window = window ?? Number.POSITIVE_INFINITY;
-    socket.on('message', (data, isBinary) => this.accept(data as Buffer, isBinary));
+    this.#socket = socket;
+    this.#window = window ?? Number.POSITIVE_INFINITY;
+    socket.on('message', (data, isBinary) => this.#accept(data as Buffer, isBinary));
     socket.on('error', () => socket.terminate());
-    socket.on('close', () => this.finish());
+    socket.on('close', () => this.#finish());
   }
 
   /** Fires when the other side is gone, or not listened to any more. */
   get closed(): AbortSignal {
-    return this.over.signal;
+    return this.#over.signal;
   }
 
   /** Resolves when the reader can take more. */
   async send(bytes: Uint8Array, counted = bytes.length): Promise<void> {
-    this.outstanding += counted;
-    this.socket.send(bytes, () => this.wakeWriter());
+    this.#outstanding += counted;
+    this.#socket.send(bytes, () => this.#wakeWriter());
     while (
       !this.closed.aborted &&
-      (this.outstanding >= this.window || this.socket.bufferedAmount > MAX_BUFFERED_BYTES)
+      (this.#outstanding >= this.#window || this.#socket.bufferedAmount > MAX_BUFFERED_BYTES)
     ) {
       await new Promise<void>((resolve) => {
-        this.wakeWriter = resolve;
+        this.#wakeWriter = resolve;
       });
     }
   }
 
   notice(notice: SocketNotice): void {
-    if (!this.closed.aborted) this.socket.send(JSON.stringify(notice));
+    if (!this.closed.aborted) this.#socket.send(JSON.stringify(notice));
   }
 
   /** Nothing that still comes counts: who does not close its side could otherwise go on with its input. */
   end(): void {
-    this.socket.close(NORMAL);
+    this.#socket.close(NORMAL);
     // One that is not read would never hear that the other side has closed too.
-    this.socket.resume();
-    this.finish();
+    this.#socket.resume();
+    this.#finish();
   }
 
   /** The next thing that comes in; undefined when the other side is gone. */
   async next(): Promise<Incoming | undefined> {
-    while (this.incoming.length === 0 && !this.closed.aborted) {
+    while (this.#incoming.length === 0 && !this.closed.aborted) {
       await new Promise<void>((resolve) => {
-        this.wakeReader = resolve;
+        this.#wakeReader = resolve;
       });
     }
-    const next = this.incoming.shift();
-    if (next !== undefined) this.unreadBytes -= sizeOf(next);
-    if (this.unreadBytes <= MAX_UNREAD_BYTES) this.socket.resume();
+    const next = this.#incoming.shift();
+    if (next !== undefined) this.#unreadBytes -= sizeOf(next);
+    if (this.#unreadBytes <= MAX_UNREAD_BYTES) this.#socket.resume();
     return next;
   }
 
@@ -87,25 +87,25 @@ export class LiveSocket {
     let before = -1;
     let silent = 0;
     while (!this.closed.aborted) {
-      silent = bytesRead() === before && !this.wasPaused ? silent + 1 : 0;
-      if (silent > MAX_MISSED_PONGS) this.socket.terminate();
+      silent = bytesRead() === before && !this.#wasPaused ? silent + 1 : 0;
+      if (silent > MAX_MISSED_PONGS) this.#socket.terminate();
       before = bytesRead();
-      this.wasPaused = this.socket.isPaused;
-      this.socket.ping();
+      this.#wasPaused = this.#socket.isPaused;
+      this.#socket.ping();
       await clock.sleep(everyMs, this.closed).catch(() => {});
     }
   }
 
-  private finish(): void {
-    this.over.abort();
-    this.wakeReader();
-    this.wakeWriter();
+  #finish(): void {
+    this.#over.abort();
+    this.#wakeReader();
+    this.#wakeWriter();
   }
 
-  private accept(data: Buffer, isBinary: boolean): void {
+  #accept(data: Buffer, isBinary: boolean): void {
     if (this.closed.aborted) return;
     if (isBinary) {
-      this.push({ bytes: data });
+      this.#push({ bytes: data });
       return;
     }
     const request = parse(data.toString('utf8'));
@@ -114,19 +114,19 @@ export class LiveSocket {
       this.notice({ error: error.toBody() });
       this.end();
     } else if ('received' in request) {
-      this.outstanding = Math.max(0, this.outstanding - request.received);
-      this.wakeWriter();
-    } else this.push({ request });
+      this.#outstanding = Math.max(0, this.#outstanding - request.received);
+      this.#wakeWriter();
+    } else this.#push({ request });
   }
 
-  private push(incoming: Incoming): void {
-    this.incoming.push(incoming);
-    this.unreadBytes += sizeOf(incoming);
-    if (this.unreadBytes > MAX_UNREAD_BYTES) {
-      this.wasPaused = true;
-      this.socket.pause();
+  #push(incoming: Incoming): void {
+    this.#incoming.push(incoming);
+    this.#unreadBytes += sizeOf(incoming);
+    if (this.#unreadBytes > MAX_UNREAD_BYTES) {
+      this.#wasPaused = true;
+      this.#socket.pause();
     }
-    this.wakeReader();
+    this.#wakeReader();
   }
 }
 

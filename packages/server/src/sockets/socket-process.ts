@@ -1,12 +1,12 @@
 /** A process in a sandbox for as long as a socket is open: its output goes out, what comes in is its input. */
-import type { Clock } from '@torpor/engine';
-import { type AgentClient, asUser, type ProcessEvent_DataEvent, Signal } from '@torpor/envd';
+import type { AgentClient, ProcessEvent_DataEvent } from '@torpor/envd';
 import { OUTPUT_CHANNELS, type SandboxId, TorporError } from '@torpor/protocol';
 import type { FastifyRequest } from 'fastify';
 import type { RouteContext } from '../route-context.ts';
-import { type SandboxConnection, connectToSandbox } from '../sandbox/sandbox-connection.ts';
+import { callOptions, killEvenWhileStarting, killProcess, TimeLimit } from '../sandbox/command.ts';
 import { endOf } from '../sandbox/command-end.ts';
 import { interruptedCommandError } from '../sandbox/interrupted-command.ts';
+import { connectToSandbox, type SandboxConnection } from '../sandbox/sandbox-connection.ts';
 import type { Incoming, LiveSocket } from './live-socket.ts';
 
 export interface ProcessPlan {
@@ -19,11 +19,6 @@ export interface ProcessPlan {
   readonly until: AbortSignal;
 }
 
-const KILL_MS = 3_000;
-const AGENT_GRACE_MS = 5_000;
-const START_TRIES = 5;
-const START_MS = 200;
-
 /** Wakes the sandbox, and lets the process and the socket talk until one of them ends. */
 export async function runSocketProcess(
   ctx: RouteContext,
@@ -32,14 +27,16 @@ export async function runSocketProcess(
   id: SandboxId,
   plan: ProcessPlan,
 ): Promise<void> {
-  const inside = await connectToSandbox(ctx, request, id);
+  const connection = await connectToSandbox(ctx, request, id);
   request.deadline.release();
   try {
-    await runProcess(ctx, request.id, live, inside, plan);
+    await runProcess(ctx, request.id, live, connection, plan);
   } catch (thrown) {
-    throw ctx.stopping.aborted ? thrown : await interruptedCommandError(ctx, request.identity.org, id, inside, thrown);
+    throw ctx.stopping.aborted
+      ? thrown
+      : await interruptedCommandError(ctx, request.identity.org, id, connection, thrown);
   } finally {
-    inside.release();
+    connection.release();
   }
 }
 
@@ -52,12 +49,14 @@ async function runProcess(
 ): Promise<void> {
   const began = clock.monotonic();
   const over = new AbortController();
-  const limit = timeLimit(clock, plan.timeoutMs, over.signal, () => kill(agent, tag));
+  const limit = new TimeLimit(clock, plan.timeoutMs, over.signal, async () => {
+    await killProcess(agent, clock, tag);
+  });
   let started = false;
   let ended = false;
   try {
     const signal = AbortSignal.any([live.closed, plan.until]);
-    for await (const { event } of agent.process.start(startOf(plan, tag), callOf(plan, signal))) {
+    for await (const { event } of agent.process.start(startOf(plan, tag), callOptions(plan, signal))) {
       const happened = event?.event;
       if (happened?.case === 'start') {
         started = true;
@@ -74,43 +73,12 @@ async function runProcess(
     if (!ended) throw new TorporError('unreachable', 'The sandbox was cut off while the process ran.');
   } finally {
     over.abort();
-    // A start that nobody has heard of yet may still be on its way.
-    for (let tries = started ? 1 : START_TRIES; !ended && tries > 0; tries--) {
-      if (await kill(agent, tag)) break;
-      if (tries > 1) await clock.sleep(START_MS);
-    }
+    if (!ended) await killEvenWhileStarting(agent, clock, tag, started);
   }
 }
 
 function startOf({ process, terminal }: ProcessPlan, tag: string) {
   return { process, tag, stdin: true, ...(terminal === undefined ? {} : { pty: { size: terminal } }) };
-}
-
-/** The agent's own limit comes after ours and is for the case that the server dies. */
-function callOf({ user, timeoutMs }: ProcessPlan, signal: AbortSignal) {
-  return {
-    signal,
-    ...(user === undefined ? {} : { headers: asUser(user) }),
-    ...(timeoutMs === undefined ? {} : { timeoutMs: timeoutMs + AGENT_GRACE_MS }),
-  };
-}
-
-function timeLimit(
-  clock: Clock,
-  ms: number | undefined,
-  over: AbortSignal,
-  onPassed: () => Promise<unknown>,
-) {
-  const limit = { passed: false };
-  if (ms === undefined) return limit;
-  clock.sleep(ms, over).then(
-    () => {
-      limit.passed = true;
-      return onPassed();
-    },
-    () => {},
-  );
-  return limit;
 }
 
 /** Pipes have two channels, and the first byte says which; a terminal has one. */
@@ -124,7 +92,12 @@ async function forwardOutput(live: LiveSocket, { output }: ProcessEvent_DataEven
 }
 
 /** One piece after the other. A process that takes no input, or has ended, is no failure. */
-async function forwardInputs(live: LiveSocket, agent: AgentClient, tag: string, plan: ProcessPlan): Promise<void> {
+async function forwardInputs(
+  live: LiveSocket,
+  agent: AgentClient,
+  tag: string,
+  plan: ProcessPlan,
+): Promise<void> {
   const process = selected(tag);
   const kind = plan.terminal === undefined ? 'stdin' : 'pty';
   for (let next = await live.next(); next !== undefined; next = await live.next()) {
@@ -149,15 +122,6 @@ async function forwardInput(
     return agent.process.update({ process, pty: { size: request.resize } }, { signal });
   if ('closeStdin' in request && kind === 'stdin') return agent.process.closeStdin({ process }, { signal });
   return undefined;
-}
-
-/** With everything in its group; whether there was something to kill. What cannot be reached is not waited for. */
-async function kill(agent: AgentClient, tag: string): Promise<boolean> {
-  const request = { process: selected(tag), signal: Signal.SIGKILL };
-  return agent.process.sendSignal(request, { timeoutMs: KILL_MS }).then(
-    () => true,
-    () => false,
-  );
 }
 
 function selected(tag: string) {
