@@ -1,4 +1,4 @@
-/** The native API as one Fastify application. It listens to nothing yet, so that a test can ask it directly. */
+/** The HTTP APIs as one Fastify application. It does not listen yet, so a test can send requests to it directly. */
 import swagger from '@fastify/swagger';
 import { type FrontServer, frontServer } from '@torpor/gateway';
 import { type FastifyServerFactory, fastify } from 'fastify';
@@ -71,12 +71,12 @@ const ROUTES = [
   buildRoutes,
 ];
 
-/** For answers to those whose request is cut short. */
+/** Time for the answers to requests that a forced stop interrupts. */
 const FORCED_STOP_MS = 1_000;
 
 export interface App {
   readonly server: RoutesApp;
-  /** Takes no more requests, ends streams, and waits for what is under way, up to its bound. */
+  /** Refuses new requests, ends streams, and waits for requests in progress for at most `settings.stopMs`. */
   stop(): Promise<void>;
 }
 
@@ -126,13 +126,13 @@ export async function buildApp(given: AppContext): Promise<App> {
 function createServer(ctx: RouteContext): RoutesApp {
   const { ids, gateway, tls } = ctx;
   const server = fastify({
-    // Ours are the only ids: one that a caller chose could be anybody's, or anything.
+    // Request ids are always made here. An id that a caller chose could repeat another one or hold anything.
     genReqId: () => ids.next('req'),
     requestIdHeader: false,
     logger: false,
-    // The parser of bodies keeps its own bound, and files have none.
+    // The JSON parser has its own size limit; file uploads have none.
     bodyLimit: Number.MAX_SAFE_INTEGER,
-    // While stopping, requests on open connections get an answer in the usual shape.
+    // While the server stops, requests on open connections get an error in the usual shape.
     return503OnClosing: false,
     forceCloseConnections: 'idle',
     frameworkErrors: (error, request, reply) => {

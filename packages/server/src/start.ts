@@ -1,4 +1,4 @@
-/** Puts a server together and opens its door. What was begun is undone when a later step fails. */
+/** Assembles a server and lets it listen. When a step fails, the earlier steps are undone. */
 import { randomBytes } from 'node:crypto';
 import { rename, rm, writeFile } from 'node:fs/promises';
 import { hostname } from 'node:os';
@@ -32,9 +32,9 @@ import { openUploads } from './uploads.ts';
 
 export interface RunningServer {
   readonly url: string;
-  /** Under which previews are found; with its port. */
+  /** The domain of previews, with its port. */
   readonly domain: string;
-  /** What has to be trusted for TLS; absent without it. */
+  /** The certificate authority that clients must trust. Absent without TLS. */
   readonly authorityFile?: string;
   readonly config: ServerConfig;
   readonly key: FirstKey;
@@ -43,14 +43,14 @@ export interface RunningServer {
     readonly capabilities: Capabilities;
     readonly limits: readonly string[];
   };
-  /** Finishes what is under way within its bounds, and leaves running sandboxes running. */
+  /** Finishes requests and operations within their time limits. Running sandboxes continue to run. */
   stop(): Promise<void>;
 }
 
 export interface StartOptions {
   readonly log: Log;
   readonly faults: FaultPoints;
-  /** What runs the sandboxes; a test brings its own. */
+  /** Replaces the choice of the runtime in tests. */
   readonly choose?: typeof chooseRuntime;
 }
 
@@ -73,7 +73,7 @@ export async function startServer(config: ServerConfig, options: StartOptions): 
   const operations = new OperationTrace(randomIds);
   const secret = await ensureSecret(dataDir, randomBytes);
   const shared = { db, clock: systemClock, randomBytes, log: options.log, metrics };
-  // The gateway holds the door that the engine closes, and asks the engine to wake whoever is behind it.
+  // Engine and gateway need each other: the engine closes the gateway's gates, the gateway wakes sandboxes.
   const gateway = openGateway({
     ...shared,
     engine: () => engine,
@@ -169,7 +169,7 @@ export async function startServer(config: ServerConfig, options: StartOptions): 
   };
 }
 
-/** Browsers know without asking that names below this one are this machine. */
+/** Browsers resolve names below `localhost` to this machine without DNS. */
 const DEFAULT_DOMAIN = 'sbx.localhost';
 
 function certificateFor({ dataDir, domain = DEFAULT_DOMAIN, host }: ServerConfig): Promise<LocalCertificate> {
@@ -194,11 +194,13 @@ async function listen(app: App, { host, port, tls }: ServerConfig): Promise<URL>
     const { code } = cause as NodeJS.ErrnoException;
     if (code === 'EADDRINUSE') {
       throw new TorporError('in_use', `Port ${port} of ${host} is taken.`, {
-        hint: 'Is Torpor running already? Else choose another port: --port 0 finds a free one.',
+        hint: 'Torpor may already be running. Or choose another port; --port 0 finds a free one.',
         cause,
       });
     }
-    throw new TorporError('invalid_request', `It cannot listen on ${host}:${port} (${code}).`, { cause });
+    throw new TorporError('invalid_request', `The server cannot listen on ${host}:${port} (${code}).`, {
+      cause,
+    });
   }
   const bound = app.server.server.address();
   const actual = typeof bound === 'object' && bound !== null ? bound.port : port;
@@ -217,13 +219,13 @@ async function writeAddressFile(dataDir: string, url: string): Promise<() => Pro
   return () => rm(file, { force: true });
 }
 
-/** What does not end in time stays open in the database, and the next start takes it up. */
+/** Operations that do not end in time stay open in the database. The next start continues them. */
 async function stopEngine(engine: Engine, withinMs: number, log: Log): Promise<void> {
   const enough = new AbortController();
   const stopped = engine.stop().then(
     () => true,
     (thrown: unknown) => {
-      log.warn({ event: 'stop', error: thrown }, 'the engine did not stop well');
+      log.warn({ event: 'stop', error: thrown }, 'the engine failed to stop');
       return false;
     },
   );
@@ -233,5 +235,5 @@ async function stopEngine(engine: Engine, withinMs: number, log: Log): Promise<v
   );
   const inTime = await Promise.race([stopped, bound]);
   enough.abort();
-  if (!inTime) log.warn({ event: 'stop' }, 'what is left open is taken up at the next start');
+  if (!inTime) log.warn({ event: 'stop' }, 'the next start continues the open operations');
 }

@@ -1,7 +1,7 @@
 /**
- * What a build asks of sandboxes, answered by the engine. Nothing here decides about a lifecycle: a workbench is a
- * create or a fork, a preview is a fork of the workbench's checkpoint, sleep is a pause. Where the runtime cannot fork,
- * the workbench becomes the preview; where it cannot pause, its services are started in place.
+ * The port of builds to sandboxes, implemented with the engine. It makes no lifecycle decisions: a build sandbox is a
+ * create or a fork, a preview is a fork of the build sandbox's checkpoint, sleep is a pause. When the runtime cannot
+ * fork, the build sandbox becomes the preview. When it cannot pause, services are started in the running sandbox.
  */
 import type {
   BuildCapabilities,
@@ -39,12 +39,12 @@ export interface EngineSandboxesContext {
   readonly settings: RuntimeSettings;
 }
 
-/** By which the sandboxes of a job are found again. */
+/** The metadata key that holds the job id, so that the sandboxes of a job can be found again. */
 const JOB_METADATA_KEY = 'torpor.build';
 const ALIVE = ['creating', 'running', 'pausing', 'paused', 'resuming'] as const;
 const MAX_SANDBOXES = 100;
 const MAX_PARALLEL_WRITES = 8;
-/** Deeper than any path that a check lets through. */
+/** Deeper than any path that the checks of generated files accept. */
 const MAX_DEPTH = 32;
 /** How long marking files as executable may take. */
 const CHMOD_MS = 60_000;
@@ -135,7 +135,7 @@ export class EngineSandboxes implements BuildSandboxes {
       const plain = entries.filter(({ type, path }) => type === FileType.FILE && !isToolDirectory(path));
       const total = plain.reduce((sum, { size }) => sum + Number(size), 0);
       if (plain.length > limits.count || total > limits.totalBytes) {
-        throw new TorporError('invalid_request', 'The runner made more than is allowed.');
+        throw new TorporError('invalid_request', 'The runner made more files than are allowed.');
       }
       const files: GeneratedFile[] = [];
       for (const { path, mode } of plain) {
@@ -143,7 +143,7 @@ export class EngineSandboxes implements BuildSandboxes {
         let size = 0;
         for await (const chunk of await agent.files.read(path, { signal })) {
           size += (chunk as Buffer).length;
-          // It may grow while it is read.
+          // The file may grow while it is read.
           if (size > limits.totalBytes) throw new TorporError('invalid_request', 'A file is too large.');
           chunks.push(chunk as Buffer);
         }
@@ -172,7 +172,9 @@ export class EngineSandboxes implements BuildSandboxes {
           output(event.is, text.decode(event.is, event.bytes));
         if (event.is === 'end') return { exitCode: event.exitCode };
       }
-      throw new TorporError('unreachable', 'The command ended without a word.', { sandboxId: id });
+      throw new TorporError('unreachable', 'The connection closed before the command ended.', {
+        sandboxId: id,
+      });
     });
   }
 
@@ -189,7 +191,7 @@ export class EngineSandboxes implements BuildSandboxes {
       await this.setLifetime(org, workbench, lifetimeSeconds, signal);
       return workbench;
     }
-    // Files only: whatever still runs in the workbench is not part of what was built.
+    // Files only: processes that still run in the build sandbox are not part of the build.
     await engine.pause({ org, signal }, workbench, { mode: 'files' });
     if (await this.#isConsumedByStart(workbench)) await this.connect(org, workbench, signal);
     const preview = await this.#fork(org, workbench, {
@@ -224,19 +226,19 @@ export class EngineSandboxes implements BuildSandboxes {
     });
   }
 
-  /** The workbench itself becomes the preview. What still runs in it is no part of what was built. */
+  /** Turns the build sandbox itself into the preview. Processes that still run in it are not part of the build. */
   async #serveInPlace(org: string, id: SandboxId, service: Service, signal: AbortSignal): Promise<void> {
     await this.#ctx.engine.setServices(org, id, [service]);
     for (const pid of await this.processes(org, id, signal)) {
-      // It may have ended meanwhile.
+      // The process may have ended meanwhile.
       await this.endProcess(org, id, pid, signal).catch(() => {});
     }
     await this.startServices(org, id, signal);
   }
 
   /**
-   * A start from files starts the declared services, each where its runtime says. Where there is no pause there is no
-   * other start; they are started in the sandbox as it runs.
+   * Pauses and resumes the sandbox, because a start from files starts the declared services. A runtime that cannot pause
+   * has no such start, so the services are started in the running sandbox.
    */
   async startServices(org: string, id: SandboxId, signal: AbortSignal): Promise<void> {
     if ((await this.capabilities(id)).pause === 'none') return this.#startInPlace(org, id, signal);
@@ -288,8 +290,8 @@ export class EngineSandboxes implements BuildSandboxes {
   }
 
   /**
-   * A damaged part of a checkpoint need not be the one that a start uses, so damage alone is no proof. A resume that
-   * has failed for it is: nothing but another checkpoint would make the next one succeed.
+   * A damaged part of a checkpoint need not be the part that a start uses, so damage alone is no proof. A resume that
+   * failed because of the damage is proof: only another checkpoint would let the next resume succeed.
    */
   async #damageOf(org: string, id: SandboxId, checkpointId: CheckpointId): Promise<SandboxGlance['damage']> {
     const { engine } = this.#ctx;
@@ -302,7 +304,7 @@ export class EngineSandboxes implements BuildSandboxes {
     return { sure, reason: healthDetail ?? `checkpoint ${checkpointId} is damaged` };
   }
 
-  /** One that sleeps and is used up by its next start is forked awake, and sleeps again. */
+  /** When the next start would consume the checkpoint of a paused sandbox, resumes it for the fork and pauses it again. */
   async #forkPaused(
     org: string,
     from: SandboxId,
@@ -315,12 +317,12 @@ export class EngineSandboxes implements BuildSandboxes {
     try {
       return await this.#fork(org, from, request);
     } finally {
-      // If not now, then when it has been idle for long enough.
+      // When this pause fails, the idle timeout pauses the sandbox later.
       await this.pause(org, from, signal).catch(() => {});
     }
   }
 
-  /** Whether the checkpoint that a pause leaves is not there for a fork. */
+  /** Whether a start consumes the checkpoint of a pause, so that a fork cannot use it. */
   async #isConsumedByStart(id: SandboxId): Promise<boolean> {
     const { engine } = this.#ctx;
     const runtime = (await engine.find(id))?.sandbox.runtime;
@@ -329,19 +331,19 @@ export class EngineSandboxes implements BuildSandboxes {
 
   async #fork(org: string, from: SandboxId, request: ForkRequest): Promise<SandboxId> {
     const [fork] = await this.#ctx.engine.fork({ org }, from, request);
-    if (fork === undefined) throw new TorporError('internal', 'A fork made nothing.');
+    if (fork === undefined) throw new TorporError('internal', 'The fork made no sandbox.');
     if ('error' in fork) throw TorporError.fromBody(fork.error);
     return fork.sandbox.id;
   }
 
-  /** Nobody waits for it any more: then it must not be left behind. */
+  /** When the caller has stopped waiting, kills the new sandbox instead of leaving it behind. */
   async #killIfAborted(org: string, id: SandboxId, signal: AbortSignal): Promise<SandboxId> {
     if (!signal.aborted) return id;
     await this.kill(org, id);
     throw signal.reason;
   }
 
-  /** Work with the agent, which holds the sandbox awake. */
+  /** Works with the agent, and keeps the sandbox awake meanwhile. */
   async #withAgent<T>(org: string, id: SandboxId, work: (agent: AgentClient) => Promise<T>): Promise<T> {
     const { engine } = this.#ctx;
     const releaseLease = engine.leases.hold(id);

@@ -1,4 +1,4 @@
-/** How failures look on this face: `{detail, debug_id}`, and nothing of what is inside. */
+/** The error shape of the builds API: `{detail, debug_id}`, without internal details. */
 import { randomUUID } from 'node:crypto';
 import { NotReady, PartExpired, ResumeFailed } from '@torpor/builds';
 import { type ErrorCode, factsOf, isId, type RequestId, TorporError } from '@torpor/protocol';
@@ -6,7 +6,7 @@ import type { FastifyReply, FastifyRequest } from 'fastify';
 import { answerOf } from '../http/error-answer.ts';
 import type { RouteContext } from '../route-context.ts';
 
-/** A refusal that this face has a status of its own for. */
+/** The build does not await a confirmation. The builds API answers this with 400 instead of 422. */
 export class NotAwaitingConfirmation extends TorporError {
   constructor(message: string) {
     super('invalid_request', message);
@@ -37,7 +37,7 @@ export function answerBuildFailure(
   return reply.code(status).send(JSON.stringify({ detail: detailOf(error), debug_id: debugId }));
 }
 
-/** Whether a request is one to this face, be there a route for it or not. */
+/** Whether the URL belongs to the builds API, also when no route exists for it. */
 export function isBuildRequest(url: string): boolean {
   return /^\/api\/(generation|jobs)(?:[/?]|$)/.test(url);
 }
@@ -46,7 +46,7 @@ function statusOf(error: TorporError, usual: number): number {
   if (error instanceof ResumeFailed) return 503;
   if (error instanceof NotReady) return 422;
   if (error instanceof NotAwaitingConfirmation) return 400;
-  // Too large, the wrong type, the wrong method: those say more than this face's own.
+  // A more specific status stays: 413, 415, 405.
   return usual === factsOf(error.code).http ? statusOfCode(error.code) : usual;
 }
 
@@ -60,7 +60,7 @@ function detailOf(error: TorporError): unknown {
   return error.code === 'internal' ? 'Internal server error' : error.message;
 }
 
-/** What is inside stays inside: a fault of the server has only its code here (R114). */
+/** Of an internal error the caller sees only the code (R114). */
 function resumeDetail({ message, errorType, retryable, platform }: ResumeFailed) {
   const { code, message: said, checkpointId } = platform.toBody();
   return {

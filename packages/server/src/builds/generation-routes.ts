@@ -1,4 +1,4 @@
-/** `/api/generation`: starting a build, looking at it and at what it made, ending it, building it again. */
+/** `/api/generation`: start, inspect, cancel and repeat a build, and read its files. */
 import type { Builds } from '@torpor/builds';
 import {
   buildCancelledSchema,
@@ -28,11 +28,11 @@ export function generationRoutes(face: RoutesApp, ctx: RouteContext, builds: Bui
       schema: {
         operationId: 'startBuild',
         summary: 'Turn a goal into a preview',
-        description: 'With `previous_job_id` it is an iteration, which starts from a fork of that build.',
+        description: 'With `previous_job_id` the build is an iteration and starts from a fork of that build.',
         tags,
         body: buildRequestSchema,
         response: {
-          201: json('It is in line, or scheduled for tomorrow.', buildStartedSchema),
+          201: json('The build is queued, or scheduled for tomorrow.', buildStartedSchema),
           ...startErrors,
         },
       },
@@ -50,10 +50,10 @@ export function generationRoutes(face: RoutesApp, ctx: RouteContext, builds: Bui
     {
       schema: {
         operationId: 'getBuild',
-        summary: 'How far a build is, and where its preview is',
+        summary: 'The progress of a build and the address of its preview',
         tags,
         params: jobParams,
-        response: { 200: json('As it is now.', buildStatusSchema), ...buildErrors('not_found') },
+        response: { 200: json('The current status.', buildStatusSchema), ...buildErrors('not_found') },
       },
     },
     (request) => request.deadline.run(() => builds.status(ownerOf(request), request.params.id)),
@@ -65,11 +65,11 @@ export function generationRoutes(face: RoutesApp, ctx: RouteContext, builds: Bui
       config: { deadline: 'lifecycle' },
       schema: {
         operationId: 'cancelBuild',
-        summary: 'Stop a build, wherever it is',
+        summary: 'Stop a build in any stage',
         tags,
         params: jobParams,
         response: {
-          200: json('It is failed, and its sandboxes are ended.', buildCancelledSchema),
+          200: json('The build is failed and its sandboxes are killed.', buildCancelledSchema),
           ...buildErrors('not_found', 'conflict', 'idempotency_mismatch'),
         },
       },
@@ -82,11 +82,11 @@ export function generationRoutes(face: RoutesApp, ctx: RouteContext, builds: Bui
     {
       schema: {
         operationId: 'rebuild',
-        summary: 'A new build from the goal and the files of one that is over',
+        summary: 'Start a new build from the goal and the files of a finished one',
         tags,
         params: jobParams,
         response: {
-          201: json('The new one; the old one stays as it is.', buildStartedSchema),
+          201: json('The new build. The old one does not change.', buildStartedSchema),
           ...buildErrors('not_found', 'conflict', 'quota_exceeded', 'capacity', 'idempotency_mismatch'),
         },
       },
@@ -104,10 +104,10 @@ export function generationRoutes(face: RoutesApp, ctx: RouteContext, builds: Bui
     {
       schema: {
         operationId: 'getBuildDocs',
-        summary: 'What there is to read about a build',
+        summary: 'The documentation of a build',
         description:
-          'From the texts that the application brings along, from what its package.json makes run, and from the ' +
-          'builds that it goes on from. A section that none of them says anything about is null.',
+          'Taken from the texts in the application, from the scripts of its package.json, and from the builds that it ' +
+          'continues. A section without any source is null.',
         tags,
         params: jobParams,
         response: {
@@ -125,15 +125,15 @@ export function generationRoutes(face: RoutesApp, ctx: RouteContext, builds: Bui
       exposeHeadRoute: false,
       schema: {
         operationId: 'getBuildFiles',
-        summary: 'What the runner made: the names of the files, or one of them',
+        summary: 'The files that the runner made: their names, or the contents of one',
         description:
-          'Kept as it was made, also of a build that failed, for as long as the server keeps them.',
+          'The files as the runner made them, also of a failed build, for as long as the server keeps them.',
         tags,
         params: jobParams,
         querystring: filesQuery,
         response: {
           200: {
-            description: 'All files by name; with `path` the bytes of one.',
+            description: 'All files by name. With `path`, the bytes of one file.',
             content: { 'application/json': { schema: buildFilesSchema }, ...bytes },
           },
           ...buildErrors('not_found', 'expired'),
@@ -152,7 +152,7 @@ export function generationRoutes(face: RoutesApp, ctx: RouteContext, builds: Bui
         return { items };
       }
       const file = files.find((one) => one.path === path);
-      if (file === undefined) throw new TorporError('not_found', 'There is no such file in this build.');
+      if (file === undefined) throw new TorporError('not_found', 'This build has no such file.');
       return sendFile(reply, file.content);
     },
   );

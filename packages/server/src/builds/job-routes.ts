@@ -1,4 +1,4 @@
-/** `/api/jobs`: builds as work in a line, with what they say while they are at it. */
+/** `/api/jobs`: builds as jobs in a queue, with their logs and events. */
 import type { Builds } from '@torpor/builds';
 import {
   buildLogPageSchema,
@@ -35,11 +35,11 @@ export function jobRoutes(face: RoutesApp, ctx: RouteContext, builds: Builds): v
     {
       schema: {
         operationId: 'enqueueBuild',
-        summary: 'Start a build, and get its place in the line',
+        summary: 'Start a build and get its position in the queue',
         tags,
         body: buildRequestSchema,
         response: {
-          201: json('Where it stands, and what the user has used.', jobViewSchema),
+          201: json('The position of the build, and what the user has used.', jobViewSchema),
           ...startErrors,
         },
       },
@@ -74,10 +74,10 @@ export function jobRoutes(face: RoutesApp, ctx: RouteContext, builds: Builds): v
     {
       schema: {
         operationId: 'getJob',
-        summary: 'The place of a build in the line, and what the user has used',
+        summary: 'The position of a build in the queue, and what the user has used',
         tags,
         params: jobParams,
-        response: { 200: json('As it is now.', jobViewSchema), ...buildErrors('not_found') },
+        response: { 200: json('The current state.', jobViewSchema), ...buildErrors('not_found') },
       },
     },
     (request) => request.deadline.run(() => builds.job(ownerOf(request), request.params.id)),
@@ -88,12 +88,12 @@ export function jobRoutes(face: RoutesApp, ctx: RouteContext, builds: Builds): v
     {
       schema: {
         operationId: 'getBuildLogs',
-        summary: 'What a build has said',
+        summary: 'The log of a build',
         tags,
         params: jobParams,
         querystring: logQuery,
         response: {
-          200: json('The last lines, or those before one.', buildLogPageSchema),
+          200: json('The last lines, or the lines before `before_id`.', buildLogPageSchema),
           ...buildErrors('not_found', 'expired'),
         },
       },
@@ -110,13 +110,13 @@ export function jobRoutes(face: RoutesApp, ctx: RouteContext, builds: Builds): v
     {
       schema: {
         operationId: 'confirmIterations',
-        summary: 'Let a build have more iterations',
+        summary: 'Allow a build more iterations',
         tags,
         params: jobParams,
         response: {
-          200: json('How many more.', iterationsGrantedSchema),
+          200: json('The number of additional iterations.', iterationsGrantedSchema),
           ...buildErrors('not_found'),
-          400: refusal('It does not await a confirmation, or has had all that there are.'),
+          400: refusal('The build does not await a confirmation, or has no iterations left.'),
         },
       },
     },
@@ -143,7 +143,7 @@ function streamRoutes(face: RoutesApp, ctx: RouteContext): void {
       params: jobParams,
       response: {
         200: {
-          description: 'Server-sent events, with signs of life; they end with the build.',
+          description: 'Server-sent events with heartbeats. The stream ends with the build.',
           content: { 'text/event-stream': { schema: z.string() } },
         },
         ...buildErrors('not_found', 'expired', 'quota_exceeded'),
@@ -155,7 +155,7 @@ function streamRoutes(face: RoutesApp, ctx: RouteContext): void {
     '/api/jobs/:id/stream',
     stream(
       'streamBuildStatus',
-      'The state of a build, now and whenever it changes',
+      'The state of a build, now and after each change',
       'Frames are `BuildEvent`s.',
     ),
     async (request, reply) => {
@@ -167,10 +167,10 @@ function streamRoutes(face: RoutesApp, ctx: RouteContext): void {
     '/api/jobs/:id/events/stream',
     stream(
       'streamBuildEvents',
-      'Everything that happens to a build',
-      'Frames are `BuildEvent`s and named by their type. After `ready` comes `snapshot.updated` or `snapshot.failed`, ' +
-        'within a bound; then the stream ends. Of a build for which that is over there is one frame, its last step. ' +
-        'With `Last-Event-ID` there is everything after that event.',
+      'All events of a build',
+      'Frames are `BuildEvent`s, named by their type. After `ready` comes `snapshot.updated` or `snapshot.failed` ' +
+        'within a time limit; then the stream ends. For a finished build the stream has one frame, its last step. ' +
+        'With `Last-Event-ID` the stream begins after that event.',
     ),
     async (request, reply) => {
       await streamEvents(ctx, request, reply, ownerOf(request), request.params.id, 'typed');
@@ -181,8 +181,8 @@ function streamRoutes(face: RoutesApp, ctx: RouteContext): void {
     '/api/jobs/:id/logs/stream',
     stream(
       'streamBuildLogs',
-      'What a build says from now on',
-      'Frames `log` are `BuildLogLine`s; `done` has the status that it ended with.',
+      'New log lines of a build',
+      'Frames `log` are `BuildLogLine`s. The frame `done` has the final status.',
     ),
     async (request, reply) => {
       await streamLogs(ctx, request, reply, ownerOf(request), request.params.id);

@@ -1,4 +1,4 @@
-/** Builds as part of the server: with the engine's sandboxes, and the runners that the operator configured. */
+/** Makes the builds service of the server, with the engine's sandboxes and the runners of the configuration. */
 import { randomUUID } from 'node:crypto';
 import {
   type BuildContext,
@@ -57,7 +57,7 @@ export function openBuilds(ctx: OpenBuildsContext, config: RunnerConfig): Builds
   return new Builds(context, { defaultRunner: config.runner });
 }
 
-/** Short values of an environment are words, and words are not hidden. */
+/** Short values are ordinary words and are not hidden in logs. */
 function isSecret(value: string): boolean {
   return value.length >= 12;
 }

@@ -1,6 +1,6 @@
 /**
- * Requests to previews by the way that visitors take: through the server's own port and the gateway behind it, and
- * never through a resolver, which need not know the names of previews.
+ * Sends requests to previews the way clients do: through the server's own port and its gateway. DNS is not used,
+ * because the resolver need not know the names of previews.
  */
 import { request as httpRequest, type RequestOptions } from 'node:http';
 import { request as httpsRequest } from 'node:https';
@@ -16,7 +16,7 @@ export interface PreviewRequestOptions {
 export class PreviewClient {
   #address: URL | undefined;
 
-  /** Where the server listens; known only then. */
+  /** Sets the address at which the server listens. It is known only after the server listens. */
   listenAt(address: URL): void {
     this.#address = address;
   }
@@ -37,7 +37,7 @@ export class PreviewClient {
       headers: { host, accept: '*/*', 'user-agent': 'torpor-builds' },
       agent: false,
       signal: AbortSignal.any([signal, AbortSignal.timeout(timeoutMs)]),
-      // It is our own certificate, made for names and not for this address.
+      // The server's own certificate is made for names, not for this address.
       ...(secure ? { servername: host.replace(/:\d+$/, ''), rejectUnauthorized: false } : {}),
     };
     return new Promise((resolve, reject) => {

@@ -1,4 +1,4 @@
-/** `/api/generation/*` and `/api/jobs/*`: what programs outside rely on, word for word. */
+/** `/api/generation/*` and `/api/jobs/*`. Existing programs rely on these exact routes and fields. */
 import type { RoutesApp } from '../http/routes-app.ts';
 import type { RouteContext } from '../route-context.ts';
 import { generationRoutes } from './generation-routes.ts';

@@ -1,4 +1,4 @@
-/** The streams of a build: typed events and lines of log, each with a sign of life and an end. */
+/** The streams of a build: typed events and log lines, with heartbeats and an end. */
 import { isBuildOver } from '@torpor/protocol';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { type Frame, sendEvents } from '../http/sse.ts';
@@ -7,9 +7,9 @@ import type { RouteContext } from '../route-context.ts';
 type Owner = { readonly org: string; readonly user: string };
 
 /**
- * Whoever comes when nothing more is to be waited for gets the last step and is let go; a reader that was cut off says
- * what it has last, and gets all that it missed. Typed events go on after `ready` until the pause of the preview has
- * happened or failed.
+ * For a finished build the stream has the last step and ends. A client that reconnects sends the last event it has and
+ * gets everything after that event. Typed events continue after `ready` until the pause of the preview has succeeded
+ * or failed.
  */
 export async function streamEvents(
   ctx: RouteContext,
@@ -37,7 +37,7 @@ export async function streamEvents(
   return send(ctx, request, reply, frames(), ctx.settings.buildEventsBeatMs);
 }
 
-/** What a reader that was cut off says it has last. */
+/** The last event that a reconnecting client has. */
 function lastEventId(request: FastifyRequest): number | undefined {
   const said = /^\d{1,9}$/.exec(String(request.headers['last-event-id'] ?? ''))?.[0];
   return said === undefined ? undefined : Number(said);

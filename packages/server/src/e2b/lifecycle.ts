@@ -1,4 +1,4 @@
-/** Pause, connect, resume, fork and the network of a sandbox, as E2B's clients ask for them. */
+/** E2B's routes for pause, connect, resume, fork and the network of a sandbox. */
 import { type SandboxId, TorporError } from '@torpor/protocol';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { z } from 'zod';
@@ -32,7 +32,7 @@ export function e2bLifecycleRoutes(app: RoutesApp, ctx: RouteContext): void {
           avoidConflictStatus,
         ),
       );
-      if (!paused) throw new TorporError('conflict', 'The sandbox is paused already.', { sandboxId: id });
+      if (!paused) throw new TorporError('conflict', 'The sandbox is already paused.', { sandboxId: id });
       return reply.code(204).send();
     },
   );
@@ -57,7 +57,7 @@ export function e2bLifecycleRoutes(app: RoutesApp, ctx: RouteContext): void {
     async (request, reply) => {
       const { id } = request.params;
       const { state } = await request.deadline.run(() => engine.get(request.identity.org, id));
-      if (state === 'running') throw new TorporError('conflict', 'The sandbox is running already.');
+      if (state === 'running') throw new TorporError('conflict', 'The sandbox is already running.');
       const { timeout } = request.body;
       return connect(request, reply, id, { ...request.body, timeout: timeout ?? DEFAULT_SECONDS.v1 });
     },
@@ -117,8 +117,8 @@ export function e2bLifecycleRoutes(app: RoutesApp, ctx: RouteContext): void {
 }
 
 /**
- * The lifetime of a run that a connect begins or joins. Who does not say gets what the sandbox was made with, and
- * never less than E2B gives; one that was made without an end keeps none.
+ * The timeout of a run that a connect starts or joins. Without `timeout` it is the timeout that the sandbox was made
+ * with, and never less than E2B's default. A sandbox that was made without a timeout keeps none.
  */
 async function resumeOptions(
   { engine }: RouteContext,
@@ -140,7 +140,7 @@ function pausedError(sandboxId: SandboxId): TorporError {
   });
 }
 
-/** To their SDK a 409 means that the sandbox is paused already, so nothing else may be answered with one. */
+/** E2B's SDK takes any 409 to mean that the sandbox is already paused, so other conflicts become `unreachable`. */
 function avoidConflictStatus(thrown: unknown): never {
   if (!(thrown instanceof TorporError)) throw thrown;
   if (thrown.code !== 'transitioning' && thrown.code !== 'conflict') throw thrown;

@@ -1,4 +1,4 @@
-/** Deadlines of sandboxes that run. A connect is not here: it never makes one earlier. */
+/** E2B's routes that set the end of a running sandbox. A connect, in lifecycle.ts, never sets an earlier end. */
 import { z } from 'zod';
 import type { RoutesApp } from '../http/routes-app.ts';
 import type { RouteContext } from '../route-context.ts';
@@ -8,7 +8,7 @@ import { notFound } from './failures.ts';
 import { idParams } from './route-params.ts';
 import { isPaused } from './sandbox-shapes.ts';
 
-/** What a refresh adds at least. */
+/** A refresh extends the life of a sandbox by at least this much. */
 const REFRESH_SECONDS = 15;
 
 export function e2bLifetimeRoutes(app: RoutesApp, ctx: RouteContext): void {
@@ -26,7 +26,7 @@ export function e2bLifetimeRoutes(app: RoutesApp, ctx: RouteContext): void {
       request.logFields.sandboxId = id;
       await request.deadline.run(async () => {
         await waitForTransition(ctx.clock, request.deadline.signal, async () => {
-          // As with E2B: what sleeps has no end to set, and is not found here.
+          // As with E2B, a paused sandbox has no end to set and is 404 here.
           if (isPaused(await engine.get(org, id))) throw notFound('The running sandbox');
           await engine.setEnd(org, id, request.body.timeout, 'exactly');
         });

@@ -1,4 +1,4 @@
-/** What a sandbox uses, as its agent counts at this moment, and what happened to it, as the ledger has it. */
+/** The current metrics of a sandbox, from its agent, and its logs, from the ledger. */
 import type { EventView, SandboxId, SandboxView } from '@torpor/protocol';
 import type { FastifyRequest } from 'fastify';
 import { z } from 'zod';
@@ -21,9 +21,9 @@ export function e2bMetricsAndLogRoutes(app: RoutesApp, ctx: RouteContext): void 
       const { id } = request.params;
       const { start = 0, end = Number.POSITIVE_INFINITY } = request.query;
       const sandbox = await request.deadline.run(() => ctx.engine.get(request.identity.org, id));
-      // There is no history: whoever asks for another time gets nothing, and nobody is woken for it.
-      const figures = await metricsOf(ctx, request, sandbox);
-      return figures.filter(({ timestampUnix: at }) => at >= start && at <= end);
+      // There is no history of metrics: another time range gets an empty list. No sandbox is woken.
+      const metrics = await metricsOf(ctx, request, sandbox);
+      return metrics.filter(({ timestampUnix: at }) => at >= start && at <= end);
     },
   );
 
@@ -37,8 +37,8 @@ export function e2bMetricsAndLogRoutes(app: RoutesApp, ctx: RouteContext): void 
           const id = idParams.safeParse({ id: text });
           if (!id.success) return [];
           const sandbox = await ctx.engine.get(request.identity.org, id.data.id).catch(() => undefined);
-          const [figures] = sandbox === undefined ? [] : await metricsOf(ctx, request, sandbox);
-          return figures === undefined ? [] : [[text, figures] as const];
+          const [metrics] = sandbox === undefined ? [] : await metricsOf(ctx, request, sandbox);
+          return metrics === undefined ? [] : [[text, metrics] as const];
         }),
       );
       return { sandboxes: Object.fromEntries(found.flat()) };
@@ -119,7 +119,7 @@ async function metricsOf({ engine, clock }: RouteContext, request: FastifyReques
   });
 }
 
-/** The newest of a long history. */
+/** Only the newest events of a long history are read. */
 const MAX_EVENTS = 1_000;
 
 async function eventsOf({ engine }: RouteContext, request: FastifyRequest, sandboxId: SandboxId) {

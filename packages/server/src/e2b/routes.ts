@@ -1,4 +1,4 @@
-/** E2B's face: one room in the server, where failures look as E2B's clients expect. */
+/** E2B's API: a Fastify scope of its own, because errors have the shape that E2B's clients expect. */
 import type { RoutesApp } from '../http/routes-app.ts';
 import type { RouteContext } from '../route-context.ts';
 import { answerE2bFailure } from './failures.ts';
@@ -23,8 +23,8 @@ const ROUTES = [
 ];
 
 export function e2bRoutes(app: RoutesApp, ctx: RouteContext): void {
-  app.register(async (room: RoutesApp) => {
-    room.setErrorHandler((thrown, request, reply) => answerE2bFailure(ctx, thrown, request, reply));
-    for (const addRoutes of ROUTES) addRoutes(room, ctx);
+  app.register(async (scope: RoutesApp) => {
+    scope.setErrorHandler((thrown, request, reply) => answerE2bFailure(ctx, thrown, request, reply));
+    for (const addRoutes of ROUTES) addRoutes(scope, ctx);
   });
 }

@@ -1,4 +1,4 @@
-/** Making, finding and ending sandboxes, as E2B's clients do. */
+/** E2B's routes to create, list, get and kill sandboxes. */
 import { pageOf } from '@torpor/protocol';
 import type { FastifyRequest } from 'fastify';
 import type { z } from 'zod';
@@ -71,7 +71,7 @@ export function e2bSandboxRoutes(app: RoutesApp, ctx: RouteContext): void {
       return reply.send(items);
     },
   );
-  // The first generation's list has no pages, and shows only what runs.
+  // The list of the first API version has no pages and shows only running sandboxes.
   app.get('/sandboxes', { schema: { hide: true, querystring: sandboxesQuery } }, async (request, reply) => {
     const all = [];
     for (let nextToken: string | undefined; ; ) {
@@ -94,7 +94,7 @@ export function e2bSandboxRoutes(app: RoutesApp, ctx: RouteContext): void {
     { config, schema: { hide: true, params: idParams } },
     async (request, reply) => {
       const { id } = request.params;
-      // A second kill finds nothing, as it does with E2B.
+      // A second kill is 404, as with E2B.
       shownState(await request.deadline.run(() => engine.get(request.identity.org, id)));
       await lifecycle(ctx, request, id, (caller) => engine.kill(caller, id));
       return reply.code(204).send();

@@ -1,6 +1,6 @@
 /**
- * File URLs that E2B's SDK signs by itself. When it is told one address for all sandboxes they name no sandbox: then
- * the signature does, because it was made with that sandbox's token.
+ * File URLs that E2B's SDK signs itself. When the SDK is configured with one address for all sandboxes, these URLs do
+ * not name the sandbox. The signature identifies it, because it is made with that sandbox's token.
  */
 import { makeSignature, sameSecret } from '@torpor/envd';
 import type { ClientResponse } from '@torpor/gateway';
@@ -18,8 +18,8 @@ export function e2bSignedFileRoutes(app: RoutesApp, ctx: RouteContext): void {
   const { gateway } = ctx;
   if (gateway === undefined) return;
   let last: Promise<unknown> = Promise.resolve();
-  /** One search after another: nobody needs a key to ask for one. */
-  const inLine = <T>(work: () => Promise<T>): Promise<T> => {
+  /** Searches run one at a time, because a search needs no key. */
+  const oneAtATime = <T>(work: () => Promise<T>): Promise<T> => {
     const turn = last.then(work);
     last = turn.catch(() => {});
     return turn;
@@ -31,8 +31,8 @@ export function e2bSignedFileRoutes(app: RoutesApp, ctx: RouteContext): void {
     if (signature === '') throw refused('missing signature query parameter');
     if (!SIGNATURE.test(signature)) throw refused('invalid signature');
     const sandboxId = await request.deadline.run((signal) =>
-      inLine(async () => {
-        // Whoever has gone while they waited is not searched for.
+      oneAtATime(async () => {
+        // The client may have gone away while its search waited.
         signal.throwIfAborted();
         return findSigner(ctx, request.method, query);
       }),
@@ -40,7 +40,7 @@ export function e2bSignedFileRoutes(app: RoutesApp, ctx: RouteContext): void {
     if (sandboxId === undefined) throw refused('invalid signature');
     request.logFields.sandboxId = sandboxId;
     request.deadline.release();
-    // The body is for the sandbox, and nobody here has read of it.
+    // The body is for the sandbox and has not been read.
     reply.hijack();
     gateway.pass(sandboxId, AGENT_PORT, request.raw, reply.raw as ClientResponse);
   };
@@ -60,7 +60,7 @@ function refused(why: string): TorporError {
   return new TorporError('unauthenticated', why);
 }
 
-/** Every living sandbox is tried. Their tokens are not kept anywhere: they are made from their ids. */
+/** Tries the token of every sandbox that is not ended. Tokens are not stored: each is derived from the sandbox id. */
 async function findSigner(
   { engine, gateway }: RouteContext,
   method: string,

@@ -1,6 +1,6 @@
 /**
- * Snapshots. With E2B they are templates; here they are checkpoints that are kept, and those with a name are templates
- * too. Both go by one call.
+ * E2B's snapshots. With E2B a snapshot is a template. Here it is a kept checkpoint, and one with a name is a template
+ * too. One route deletes both.
  */
 import { pageOf, parseSandboxId, TorporError } from '@torpor/protocol';
 import { z } from 'zod';
@@ -37,7 +37,7 @@ export function e2bSnapshotRoutes(app: RoutesApp, ctx: RouteContext): void {
         );
         if (name === undefined) return checkpoint;
         try {
-          // The same name again means the newest.
+          // A name that exists already moves to the newest snapshot.
           await engine.nameTemplate(org, { name, from: checkpoint.id }, 'replace');
         } catch (thrown) {
           await engine.letGoOfCheckpoint(org, checkpoint.id);
@@ -84,7 +84,10 @@ export function e2bSnapshotRoutes(app: RoutesApp, ctx: RouteContext): void {
         }
         const { checkpointId, builtIn } = await engine.template(org, named.name);
         if (builtIn)
-          throw new TorporError('forbidden', `The template "${named.name}" is built in, and stays.`);
+          throw new TorporError(
+            'forbidden',
+            `The template "${named.name}" is built in and cannot be deleted.`,
+          );
         if (checkpointId !== null && (await engine.letGoOfCheckpoint(org, checkpointId))) return;
         await engine.deleteTemplate(org, named.name);
       });
@@ -93,7 +96,7 @@ export function e2bSnapshotRoutes(app: RoutesApp, ctx: RouteContext): void {
   );
 }
 
-/** Those with a name are known by it: it goes on to lead to the newest. */
+/** A named snapshot is identified by its name, which always leads to the newest snapshot of that name. */
 function snapshotShape(org: string, { id, templates }: { id: string; templates: readonly string[] }) {
   const names = templates.map((name) => `${org}/${name}`);
   return { snapshotID: names[0] === undefined ? id : `${names[0]}:default`, names };

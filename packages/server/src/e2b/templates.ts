@@ -1,4 +1,4 @@
-/** Templates as E2B's clients list and look for them. */
+/** E2B's routes to list and get templates. */
 import { ENVD_VERSION } from '@torpor/envd';
 import type { TemplateView } from '@torpor/protocol';
 import type { FastifyRequest } from 'fastify';
@@ -15,9 +15,9 @@ export function e2bTemplateRoutes(app: RoutesApp, ctx: RouteContext): void {
   for (const path of ['/templates', '/v2/templates']) {
     app.get(path, { schema: { hide: true } }, async (request) => {
       const all = await request.deadline.run(() => engine.templates(request.identity.org));
-      const [usual] = engine.runtimes().filter((runtime) => runtime.default);
-      // A built-in one is there for each runtime, and would be listed once for each.
-      const shown = all.filter(({ builtIn, runtime }) => !builtIn || runtime === usual?.name);
+      const [defaultRuntime] = engine.runtimes().filter((runtime) => runtime.default);
+      // A built-in template exists once per runtime; only the one of the default runtime is listed.
+      const shown = all.filter(({ builtIn, runtime }) => !builtIn || runtime === defaultRuntime?.name);
       return shown.map((template) => templateShape(template));
     });
   }
@@ -51,7 +51,7 @@ export function e2bTemplateRoutes(app: RoutesApp, ctx: RouteContext): void {
 
 const STATUS = { preparing: 'building', ready: 'ready', failed: 'error' } as const;
 
-/** The id of a build is that of the checkpoint that it made. */
+/** The id of a build is the id of the checkpoint that it made. */
 function buildShape({ name, checkpointId, state, createdAt }: TemplateView) {
   const at = new Date(createdAt).toISOString();
   return {

@@ -1,4 +1,4 @@
-/** What E2B has and Torpor has not yet: an answer that says so, instead of a path that leads nowhere. */
+/** Routes of E2B's API that Torpor does not support yet. They answer with a clear error instead of 404. */
 import { TorporError } from '@torpor/protocol';
 import type { RoutesApp } from '../http/routes-app.ts';
 
@@ -37,8 +37,8 @@ export function e2bUnsupportedRoutes(app: RoutesApp): void {
       url,
       schema: { hide: true },
       handler: async () => {
-        throw new TorporError('capability_unsupported', `${what} is not there yet.`, {
-          hint: 'docs/coming-from-e2b.md says what is.',
+        throw new TorporError('capability_unsupported', `${what}: not supported yet.`, {
+          hint: 'docs/coming-from-e2b.md lists what is supported.',
         });
       },
     });

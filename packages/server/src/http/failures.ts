@@ -1,4 +1,4 @@
-/** Answers every failure in the one shape (builds have their own), wherever it comes from: routes, Fastify, or Node's own parser. */
+/** Answers every failure of routes, of Fastify and of Node's HTTP parser in one shape. The builds API has its own shape. */
 import type { Socket } from 'node:net';
 import { type RequestId, TorporError } from '@torpor/protocol';
 import type { FastifyError, FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
@@ -14,13 +14,12 @@ export function addFailureHandlers(app: FastifyInstance, ctx: RouteContext): voi
   });
   app.setNotFoundHandler((request, reply) => {
     const allowed = methodsOf(request.url);
-    if (allowed.length === 0)
-      throw new TorporError('not_found', `There is nothing at ${pathOf(request.url)}.`);
+    if (allowed.length === 0) throw new TorporError('not_found', `Nothing is at ${pathOf(request.url)}.`);
     reply.header('allow', allowed.join(', '));
     throw new HttpRefusal(
       405,
-      `${request.method} is not possible here.`,
-      `Possible here: ${allowed.join(', ')}.`,
+      `${request.method} is not allowed here.`,
+      `Allowed here: ${allowed.join(', ')}.`,
     );
   });
 }
@@ -52,7 +51,7 @@ export function answerFailure(
   request: FastifyRequest,
   reply: FastifyReply,
 ): FastifyReply {
-  // Also for what no route has seen: a path that there is not, or that cannot be read.
+  // Also for requests that reach no route: an unknown path, or a URL that cannot be parsed.
   if (isBuildRequest(request.url)) return answerBuildFailure(ctx, thrown, request, reply);
   const { status, headers, body, error } = answerOf(
     thrown,
@@ -65,12 +64,12 @@ export function answerFailure(
     'x-request-id': request.id,
     'content-type': 'application/json; charset=utf-8',
   });
-  // What is left of a body that nobody reads must not be taken for the next request.
+  // The unread rest of a body must not be taken for the next request.
   if (!request.raw.complete) reply.header('connection', 'close');
   return reply.code(status).send(body);
 }
 
-/** What the log and the figures keep of a failure, whatever shape its answer has. */
+/** Records a failure in the log and the metrics. */
 export function recordFailure(
   ctx: Pick<RouteContext, 'log' | 'metrics'>,
   thrown: unknown,
@@ -80,7 +79,7 @@ export function recordFailure(
 ): void {
   const { code, retryable, ...shown } = error.toBody();
   ctx.metrics.failures.inc({ code, retryable: String(retryable) });
-  // A URL that Fastify cannot read fails before the first hook has run.
+  // A URL that Fastify cannot parse fails before the first hook runs, so `logFields` may be missing.
   if (request.logFields) {
     request.logFields.errorCode = code;
     if (shown.sandboxId !== undefined) request.logFields.sandboxId ??= shown.sandboxId;
@@ -97,7 +96,7 @@ const PARSER_STATUS: Readonly<Record<string, readonly [status: number, message: 
   ERR_HTTP_REQUEST_TIMEOUT: [408, 'The request did not arrive in time.'],
 };
 
-/** For bytes that are not HTTP: there is no request to answer, only a socket. */
+/** Answers bytes that are not HTTP. There is no request object, only a socket. */
 export function answerBrokenRequest(ctx: Pick<RouteContext, 'ids' | 'log'>) {
   return (error: Error & { code?: string }, socket: Socket): void => {
     if (error.code === 'ECONNRESET' || !socket.writable) {

@@ -1,6 +1,6 @@
 /**
- * Whether the keys behind open streams and sockets are still good. A request asks once, when it comes in; what
- * stays open for hours is asked for again, once for each key and not for each connection.
+ * Checks whether the keys of open streams and sockets are still valid. A request checks its key once, when it arrives.
+ * A connection can stay open for hours, so its key is checked again: once per key, not once per connection.
  */
 import type { Clock, Queryable } from '@torpor/engine';
 import { TorporError } from '@torpor/protocol';
@@ -14,16 +14,16 @@ export interface KeyWatchContext {
 }
 
 export interface WatchedKey {
-  /** Fires with the reason, `unauthenticated`, when the key is good no more. */
+  /** Fires with the reason `unauthenticated` when the key is no longer valid. */
   readonly revoked: AbortSignal;
-  /** The connection is over. */
+  /** Ends the watch of this connection. */
   release(): void;
 }
 
 type Key = Pick<Identity, 'org' | 'keyId'>;
 
 interface WatchedConnections {
-  /** A signal for each, so that none holds on to the listeners of another that is long over. */
+  /** One signal per connection, so that listeners of a closed connection can be collected. */
   readonly connections: Set<AbortController>;
   readonly over: AbortController;
 }
@@ -57,7 +57,7 @@ export class KeyWatch {
     this.#watched.set(name, watching);
     void this.#untilLost(key, watching.over.signal).then(
       () => {
-        // Whoever comes with it from here on was let in anew, and is watched anew.
+        // A later connection with this key has passed a new check and gets a new watch.
         this.#forget(name, watching);
         for (const connection of watching.connections) connection.abort(noLongerValid());
       },
@@ -66,7 +66,7 @@ export class KeyWatch {
     return watching;
   }
 
-  /** Rejects when nobody is left who has it open. */
+  /** Resolves when the key is no longer valid. Rejects when its last connection closes. */
   async #untilLost(key: Key, over: AbortSignal): Promise<void> {
     const { clock, everyMs } = this.#ctx;
     do {
@@ -75,7 +75,7 @@ export class KeyWatch {
     over.throwIfAborted();
   }
 
-  /** A database that cannot be asked says nothing about a key. */
+  /** A database that does not answer says nothing about a key, so the key counts as valid. */
   async #isStillGood({ org, keyId }: Key): Promise<boolean> {
     const { db, clock } = this.#ctx;
     try {
@@ -92,8 +92,5 @@ export class KeyWatch {
 }
 
 function noLongerValid(): TorporError {
-  return new TorporError(
-    'unauthenticated',
-    'The API key is not valid any more: it was revoked or has expired.',
-  );
+  return new TorporError('unauthenticated', 'The API key is no longer valid: it was revoked or has expired.');
 }

@@ -1,7 +1,6 @@
-/** The end of an answer, whichever way it ends. */
 import type { FastifyReply } from 'fastify';
 
-/** Calls back once the answer was sent or its caller has gone, also when that has happened already. */
+/** Calls back when the response was sent or the client has gone away, also when that has already happened. */
 export function onResponseClosed({ raw }: FastifyReply, callback: () => void): void {
   if (raw.closed) callback();
   else raw.once('close', callback);

@@ -1,9 +1,8 @@
 /**
- * Idempotency keys of requests that are not operations: the answer is kept and given again. (Operations keep
- * theirs with their rows, inside the engine.)
+ * Idempotency keys of requests that are not operations: the answer is stored and sent again. (Operations store their
+ * keys in their own rows, in the engine.)
  *
- * The work of all these requests may be repeated without harm, so an answer that was lost in a crash before it
- * was written down costs nothing.
+ * All these requests can be repeated without harm, so losing an answer in a crash before it is stored costs nothing.
  */
 import { createHash } from 'node:crypto';
 import type { Clock, Database } from '@torpor/engine';
@@ -13,7 +12,7 @@ import { idempotencyKeyOf } from './caller.ts';
 
 export interface Answer<T> {
   readonly body: T;
-  /** What a repetition is told instead, where the answer may be given only once. */
+  /** The error that a repeated request gets, when the answer may be sent only once. */
   readonly again?: TorporError;
 }
 
@@ -32,7 +31,7 @@ export interface ReplayContext {
 
 export class Replays {
   readonly #ctx: ReplayContext;
-  /** Twins that arrive while the first is at work wait for its answer. */
+  /** Identical requests that arrive while the first one runs wait for its answer. */
   readonly #underWay = new Map<
     string,
     { readonly bodyHash: string; readonly answer: Promise<Answer<unknown>> }
@@ -43,8 +42,8 @@ export class Replays {
   }
 
   /**
-   * `thing` tells requests of one route apart beyond their bodies. `failures: 'forget'` frees the key after every
-   * failure, so that a corrected request may come under it.
+   * `thing` distinguishes requests of one route beyond their bodies. `failures: 'forget'` frees the key after every
+   * failure, so that a corrected request may use the same key.
    */
   async once<T>(
     request: FastifyRequest,
@@ -87,7 +86,7 @@ export class Replays {
       await this.#remember(scope, answer.again ?? answer);
       return answer;
     } catch (thrown) {
-      // What may pass, or is our own fault, frees the key for another try.
+      // A retryable or internal failure frees the key for another try.
       const isFinal = thrown instanceof TorporError && !thrown.retryable && thrown.code !== 'internal';
       if (isFinal && failures === 'keep') await this.#remember(scope, thrown);
       throw thrown;
@@ -107,7 +106,7 @@ export class Replays {
     return { body: body as T };
   }
 
-  /** The first answer stays: a twin on another server may have been quicker. */
+  /** Keeps the first stored answer: an identical request on another server may have been faster. */
   async #remember(scope: Scope, answer: Answer<unknown> | TorporError): Promise<void> {
     const now = this.#ctx.clock.now();
     const failed = answer instanceof TorporError;

@@ -1,4 +1,4 @@
-/** The time a request has in all: from its first byte to its answer, whatever happens behind it. */
+/** The deadline of a request, from its arrival to its answer. */
 import type { Clock } from '@torpor/engine';
 import { TorporError } from '@torpor/protocol';
 
@@ -19,25 +19,25 @@ export class RequestDeadline {
     );
   }
 
-  /** Fires when the time is over, or nobody waits for the answer any more. */
+  /** Fires at the deadline, or when the client has gone away. */
   get signal(): AbortSignal {
     return this.#over.signal;
   }
 
-  /** Ends the waiting before its time. */
+  /** Fires the signal before the deadline. */
   end(reason: TorporError): void {
     this.#timer.abort();
     this.#over.abort(reason);
   }
 
-  /** The request has its answer, or looks after its own time from here on. */
+  /** Stops the timer: the request has its answer, or limits its own time from now on. */
   release(): void {
     this.#timer.abort();
   }
 
   /**
-   * The result of `work`. When the time is over it has a moment left to answer for itself, because it may
-   * know best how far things have come; then `late` says what there is to say. `work` may go on.
+   * Returns the result of `work`. After the deadline `work` has `graceMs` to fail with an error of its own, because it
+   * knows best how far it has come. Then the error of `late` is thrown. `work` may continue in the background.
    */
   async run<T>(
     work: (signal: AbortSignal) => Promise<T>,
@@ -59,7 +59,7 @@ export class RequestDeadline {
       return await Promise.race([working, tooLate]);
     } finally {
       settled.abort();
-      // What comes of it later concerns nobody.
+      // A later failure of `work` has no reader.
       working.catch(() => {});
     }
   }

@@ -1,4 +1,4 @@
-/** What happens to every request around its route: its id, its time, its key, its line in the log. */
+/** Hooks that run for every request: request id, deadline, key check, log line. */
 import { TorporError } from '@torpor/protocol';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { identify } from '../keys/identity.ts';
@@ -35,31 +35,31 @@ export function addRequestHooks(app: FastifyInstance, ctx: RouteContext): void {
   });
 
   app.addHook('onSend', async (_, reply) => {
-    // A connection that is kept would hold up the stop.
+    // A kept-alive connection would delay the stop.
     if (ctx.stopping.aborted) reply.header('connection', 'close');
   });
   app.addHook('onResponse', async (request, reply) => recordResponse(ctx, request, reply));
 }
 
-/** A path that leads nowhere needs a key too, so that a stranger cannot tell which do. */
+/** An unknown path needs a key too, so that a caller without a key cannot find out which paths exist. */
 function needsKey(request: FastifyRequest): boolean {
   const { access = 'key' } = request.routeOptions.config;
   if (access === 'loopback') return !(isLoopback(request.socket.remoteAddress) && !isForwarded(request));
   return access === 'key';
 }
 
-/** Under a name that is not ours a key is needed after all; see `HostNames`. */
+/** Under an unknown host name even open routes need a key; see `HostNames`. */
 function mayAnswerWithoutKey(
   { hostNames }: RouteContext,
   { routeOptions, headers }: FastifyRequest,
 ): boolean {
-  // What is signed is known to nobody but whom it was signed for.
+  // Only the client that a URL was signed for knows the signature.
   if (routeOptions.config.access === 'signed' || hostNames.accepts(headers)) return true;
   if (headers.authorization !== undefined || headers['x-api-key'] !== undefined) return false;
   throw unknownHostName();
 }
 
-/** A proxy on this machine speaks for somebody who is not on it. */
+/** A request that a proxy forwards comes from another machine. */
 function isForwarded({ headers }: FastifyRequest): boolean {
   return headers['forwarded'] !== undefined || headers['x-forwarded-for'] !== undefined;
 }

@@ -1,4 +1,4 @@
-/** Server-sent events: frames, and a stream that shows signs of life and ends when nobody reads it. */
+/** Server-sent events: frames, heartbeats, and the end of streams that nobody reads. */
 import { Readable } from 'node:stream';
 import { setImmediate } from 'node:timers/promises';
 import type { Clock } from '@torpor/engine';
@@ -19,12 +19,12 @@ export function wantsEvents(request: FastifyRequest): boolean {
   return accepted.includes('text/event-stream');
 }
 
-/** JSON never holds a line break, so one line of data is enough. */
+/** JSON text has no line break, so one `data` line is enough. */
 function frameText({ id, event, data }: Frame): string {
   return `${id === undefined ? '' : `id: ${id}\n`}event: ${event}\ndata: ${JSON.stringify(data)}\n\n`;
 }
 
-/** When nothing happens for so long, the stream shows that it is alive. */
+/** The text that is sent after `everyMs` without a frame. */
 interface Heartbeat {
   readonly everyMs: number;
   readonly text: string;
@@ -32,18 +32,19 @@ interface Heartbeat {
 
 export interface StreamOptions {
   /**
-   * Whether a reader that is cut off can go on where it stopped. Such a stream counts towards what its key may have
-   * open, and is ended when nobody reads it. A command is not: its reader may rest, and would lose it.
+   * Whether a client that loses its connection can continue where it stopped. Such a stream counts towards the limit of
+   * its key, and is ended when its client does not read. The stream of a command is neither: ending it would lose the
+   * command.
    */
   readonly resumable: boolean;
-  /** Instead of the usual comment. */
+  /** Replaces the usual comment. */
   readonly heartbeat?: { readonly everyMs: number; readonly frame: Frame };
 }
 
 /**
- * Answers with the frames as they come. Frames that are there at once go out in batches, each only when the caller
- * has taken the one before and everybody else has had a turn. `frames` must end when `request.deadline.signal` fires;
- * it is told to, also when the caller goes away or its key is revoked.
+ * Sends frames as they arrive. Frames that are available at once are sent in batches. A batch is sent only after the
+ * client has read the previous one and the event loop has run. `frames` must end when `request.deadline.signal` fires;
+ * the signal also fires when the client goes away or its key is revoked.
  */
 export function sendEvents(
   ctx: RouteContext,
@@ -77,7 +78,7 @@ export function sendEvents(
     const { reason } = key.revoked as { readonly reason: TorporError };
     request.logFields.errorCode = reason.code;
     request.deadline.end(reason);
-    // Who does not read is not told either, and must not keep the stream for that.
+    // A client that does not read cannot receive the error, and must not keep the stream open.
     clock.sleep(settings.stallMs, closed.signal).then(
       () => body.destroy(),
       () => {},
@@ -91,13 +92,13 @@ export function sendEvents(
   return (
     reply
       .header('content-type', 'text/event-stream; charset=utf-8')
-      // A proxy that collects the answer first would defeat its purpose.
+      // Tells nginx not to buffer the stream.
       .header('x-accel-buffering', 'no')
       .send(body)
   );
 }
 
-/** A batch is sent when it has grown to this. */
+/** A batch is sent when it reaches this size. */
 const BATCH_CHARACTERS = 32 * 1024;
 
 async function* inBatches(
@@ -107,7 +108,7 @@ async function* inBatches(
   revoked: AbortSignal,
   requestId: string,
 ): AsyncGenerator<string> {
-  // The head of the answer goes out with its first byte, and the caller waits for the head.
+  // Node sends the response headers with the first byte, and the client waits for the headers.
   yield ': connected\n\n';
   let next = frames.next();
   let timer = new AbortController();
@@ -131,7 +132,7 @@ async function* inBatches(
       next = frames.next();
       const turn = setImmediate();
       while (batch.length < BATCH_CHARACTERS) {
-        // A failure is met again, and thrown, once the batch is out.
+        // `next` is awaited again after the batch is sent; a failure is thrown there.
         const more = await Promise.race([next, turn]).catch(() => undefined);
         if (more === undefined || more.done) break;
         batch += frameText(more.value);
@@ -148,7 +149,7 @@ async function* inBatches(
   }
 }
 
-/** Calls back when a chunk waits for longer than `stallMs` until the next one is asked for. */
+/** Calls `onStall` when the reader does not request the next chunk for `stallMs`. */
 async function* withReadTimeout(
   chunks: AsyncGenerator<string>,
   clock: Clock,

@@ -1,4 +1,4 @@
-/** The key that a server starts with: set on purpose by its operator, or made once and kept beside the data. */
+/** The first key of a server: configured by the operator, or made once and stored in the data directory. */
 import { readFile, rename, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { DEFAULT_ORG, TorporError } from '@torpor/protocol';
@@ -6,14 +6,14 @@ import { hashKey, makeKey, parseKey } from './api-key.ts';
 import { findKey, insertKey, lockServiceKeys, markRevoked, markValid } from './key-table.ts';
 import { type KeyContext, rowOf } from './manage.ts';
 
-/** The name of the key that was set on purpose; another value at the next start takes its place. */
+/** The name of the configured key. A different value at the next start replaces it. */
 const CONFIGURED = 'TORPOR_API_KEY';
 const FIRST = 'first';
 
 export interface FirstKey {
-  /** Where the key can be read again; null when the operator knows it anyway. */
+  /** The file that holds the key; null for a configured key. */
   readonly file: string | null;
-  /** The key, when it was made just now and nobody has seen it yet. */
+  /** The key, when this start has made it and nobody has seen it yet. */
   readonly made: string | null;
 }
 
@@ -33,12 +33,12 @@ export async function ensureFirstKey(
   const file = keyFileOf(dataDir);
   const kept = await readKeyFile(file);
   if (kept !== undefined) {
-    // A key that was revoked stays so, whatever the file says.
+    // A revoked key stays revoked, although the file holds it.
     if ((await findKey(ctx.db, hashKey(kept))) === undefined) await registerKey(ctx, kept, FIRST);
     return { file, made: null };
   }
   const key = makeKey(ctx.randomBytes);
-  // The file first: a key in the table that nobody can read would be of no use.
+  // The file is written first: a key that only the table has would be of no use.
   await writeKeyFile(file, key);
   await registerKey(ctx, key, FIRST);
   return { file, made: key };
@@ -47,9 +47,13 @@ export async function ensureFirstKey(
 export function parseConfiguredKey(text: string): string {
   const key = parseKey(text);
   if (key !== undefined) return key;
-  throw new TorporError('invalid_request', 'TORPOR_API_KEY is not a key: 32 to 128 hexadecimal digits are.', {
-    hint: 'Make one with: openssl rand -hex 32',
-  });
+  throw new TorporError(
+    'invalid_request',
+    'TORPOR_API_KEY is not a key. A key has 32 to 128 hexadecimal digits.',
+    {
+      hint: 'Make one with: openssl rand -hex 32',
+    },
+  );
 }
 
 async function registerKey({ db, clock }: KeyContext, key: string, name: string): Promise<void> {
@@ -83,11 +87,11 @@ async function readKeyFile(file: string): Promise<string | undefined> {
   const key = parseKey(text);
   if (key !== undefined) return key;
   throw new TorporError('invalid_request', `The key file ${file} does not hold a key.`, {
-    hint: 'Remove it, and the next start makes a new key.',
+    hint: 'Remove the file. The next start makes a new key.',
   });
 }
 
-/** By renaming, so that a reader finds a whole key or none. */
+/** Renames a finished file, so that a reader finds a whole key or none. */
 async function writeKeyFile(file: string, key: string): Promise<void> {
   const unfinished = `${file}.new`;
   await writeFile(unfinished, `${key}\n`, { mode: 0o600 });

@@ -1,4 +1,4 @@
-/** Making and revoking keys, for the routes, the command line and the first start. */
+/** Creating and revoking keys, for the routes, the CLI and the first start. */
 import { type Clock, type Database, lockOrg } from '@torpor/engine';
 import {
   type CreatedKey,
@@ -27,12 +27,12 @@ export async function createKey(
   const now = clock.now();
   const { name, subject = null, operator = false, expiresInSeconds } = request;
   if (operator && org !== DEFAULT_ORG) {
-    throw new TorporError('invalid_request', `Only keys of "${DEFAULT_ORG}" can carry the operator right.`);
+    throw new TorporError('invalid_request', `Only keys of "${DEFAULT_ORG}" can be operator keys.`);
   }
   const expiresAt = expiresInSeconds === undefined ? null : now + expiresInSeconds * 1_000;
   const row = rowOf(key, { org, subject, name, operator, createdAt: now, expiresAt });
   await db.transaction(async (tx) => {
-    // Locked, so that the organisation is not deleted between this look and the insert.
+    // The lock prevents that the organisation is deleted between this check and the insert.
     if ((await lockOrg(tx, org)) === undefined) throw noSuchOrg(org);
     await insertKey(tx, row);
   });
@@ -50,8 +50,8 @@ export async function pageOfKeys({ db }: Pick<KeyContext, 'db'>, org: string, af
 }
 
 /**
- * Revoking a key that is revoked changes nothing. The last service key of an organisation and the last operator key
- * stay, because nobody could make another; an operator may take the last one of another organisation.
+ * Revoking a revoked key changes nothing. The last service key of an organisation and the last operator key cannot be
+ * revoked, because nobody could make another. An operator may revoke the last key of another organisation.
  */
 export async function revokeKey(
   { db, clock }: Pick<KeyContext, 'db' | 'clock'>,

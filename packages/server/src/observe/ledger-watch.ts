@@ -1,7 +1,7 @@
 /**
- * Follows the whole ledger for log and metrics (R115): every line that is written while this server runs becomes
- * a line of the log and is counted. Only what this server's own operations wrote, so that several servers on one
- * database do not count twice; lines that belong to no operation are counted by each.
+ * Follows the ledger for the log and the metrics (R115): every event that is written while this server runs becomes a
+ * log line and is counted. Events of other servers' operations are left out, so that several servers on one database
+ * do not count twice. Events without an operation are counted by each server.
  */
 import type { Database, Queryable } from '@torpor/engine';
 import type { EventType } from '@torpor/protocol';
@@ -47,7 +47,7 @@ export interface LedgerWatchContext {
   readonly metrics: Metrics;
 }
 
-/** Returns how to stop it, which waits for what is being read. */
+/** Returns a function that stops the watch after the current read. */
 export async function watchLedger(ctx: LedgerWatchContext): Promise<() => Promise<void>> {
   const { db, log } = ctx;
   let position = await headOf(db);
@@ -71,7 +71,7 @@ export async function watchLedger(ctx: LedgerWatchContext): Promise<() => Promis
     again = true;
     if (stopped) return;
     reading ??= readOn()
-      .catch((thrown: unknown) => log.warn({ error: thrown }, 'the ledger could not be followed'))
+      .catch((thrown: unknown) => log.warn({ error: thrown }, 'the ledger could not be read'))
       .finally(() => {
         reading = undefined;
       });

@@ -1,4 +1,4 @@
-/** The gateway as part of the server: with its keys, its figures, and what only agents know about ports. */
+/** Makes the gateway of the server, with the server's keys and metrics and the open ports that agents report. */
 import type { Clock, Database, Engine, Ids } from '@torpor/engine';
 import { checkSignature } from '@torpor/envd';
 import {
@@ -28,7 +28,7 @@ export interface OpenGatewayContext {
   readonly settings: GatewaySettings;
 }
 
-/** For the list of open ports in an error, which nobody waits long for. */
+/** How long to wait for the list of open ports that an error shows. */
 const OPEN_PORTS_MS = 1_000;
 
 export function openGateway(ctx: OpenGatewayContext): Gateway {
@@ -53,11 +53,11 @@ export function openGateway(ctx: OpenGatewayContext): Gateway {
 
 function keysOf({ db, clock }: OpenGatewayContext): Keys {
   return {
-    // One that was revoked is still none of the app's business.
+    // A revoked key is still hidden from the app.
     isKey: async (text) => (await findKey(db, hashKey(parseKey(text) ?? ''))) !== undefined,
     orgOf: async (headers) => {
       const plain = headers['x-api-key'];
-      // With a key of ours in its own header, Authorization is for the app.
+      // When X-API-Key has our key, Authorization is for the app.
       const only = plain === undefined ? headers : { 'x-api-key': plain };
       return (await identify(db, clock, only)).org;
     },
@@ -82,7 +82,7 @@ function observer({ log, metrics }: OpenGatewayContext): GatewayObserver {
       const outcome = error?.code ?? 'ok';
       const durationMs = Math.round(ms);
       metrics.wakeSeconds.observe({ outcome }, ms / 1_000);
-      log.info({ event: 'wake', sandboxId, durationMs, outcome }, `woken for a visitor: ${outcome}`);
+      log.info({ event: 'wake', sandboxId, durationMs, outcome }, `woken for a preview request: ${outcome}`);
     },
   };
 }

@@ -1,4 +1,4 @@
-/** Checkpoints: looking at them, reading them through, deleting them. Always answers, whatever the store does. */
+/** Checkpoints: list, get, verify, delete. Every route answers within its deadline, even when the store hangs. */
 import { checkpointPageSchema, checkpointViewSchema, idSchema } from '@torpor/protocol';
 import { z } from 'zod';
 import { checkpointParams, errors, json, limitQuery, sandboxParams } from '../http/route-schema.ts';
@@ -36,10 +36,10 @@ export function checkpointRoutes(app: RoutesApp, ctx: RouteContext): void {
       config: { deadline: 'checkpoint' },
       schema: {
         operationId: 'getCheckpoint',
-        summary: 'One checkpoint: what was committed, and what the last look and verification saw',
+        summary: 'One checkpoint, with the results of its last inspection and verification',
         tags,
         params: checkpointParams,
-        response: { 200: json('As it is known.', checkpointViewSchema), ...errors('not_found') },
+        response: { 200: json('The checkpoint.', checkpointViewSchema), ...errors('not_found') },
       },
     },
     async (request) => request.deadline.run(() => engine.checkpoint(request.identity.org, request.params.id)),
@@ -51,13 +51,13 @@ export function checkpointRoutes(app: RoutesApp, ctx: RouteContext): void {
       config: { deadline: 'lifecycle' },
       schema: {
         operationId: 'verifyCheckpoint',
-        summary: 'Read a checkpoint through and record its health',
+        summary: 'Read all contents of a checkpoint and record its health',
         description: 'A store that does not answer makes the health `unknown`, never `damaged`.',
         tags,
         params: checkpointParams,
         body: z.strictObject({}),
         response: {
-          200: json('What was seen.', checkpointViewSchema),
+          200: json('The checkpoint after the verification.', checkpointViewSchema),
           ...errors('not_found', 'checkpoint_unreadable', 'capability_unsupported', 'idempotency_mismatch'),
         },
       },
@@ -76,11 +76,11 @@ export function checkpointRoutes(app: RoutesApp, ctx: RouteContext): void {
       config: { deadline: 'lifecycle' },
       schema: {
         operationId: 'deleteCheckpoint',
-        summary: 'Delete a checkpoint that nothing needs any more',
+        summary: 'Delete a checkpoint that nothing needs',
         tags,
         params: checkpointParams,
         response: {
-          204: z.null().meta({ description: 'It is deleted.' }),
+          204: z.null().meta({ description: 'The checkpoint is deleted.' }),
           ...errors('not_found', 'conflict', 'forbidden', 'idempotency_mismatch'),
         },
       },

@@ -1,4 +1,4 @@
-/** The ledger: pages of lines, oldest first, or a stream that goes on where the reader stopped. */
+/** The ledger: pages of events, oldest first, or a stream that continues where the client stopped. */
 import type { Cursor } from '@torpor/engine';
 import { type EventView, eventViewSchema, pageOf, pageSchema, TorporError } from '@torpor/protocol';
 import type { FastifyReply, FastifyRequest } from 'fastify';
@@ -8,7 +8,7 @@ import type { RoutesApp } from '../http/routes-app.ts';
 import { type Frame, sendEvents, wantsEvents } from '../http/sse.ts';
 import type { RouteContext } from '../route-context.ts';
 
-/** A number that a database holds exactly. */
+/** A number that JavaScript and the databases hold exactly. */
 const numberSchema = z
   .string()
   .regex(/^\d{1,15}$/)
@@ -17,8 +17,7 @@ const eventsQuery = z.strictObject({ limit: limitQuery, cursor: numberSchema.opt
 
 const response = {
   200: {
-    description:
-      'One page, or with `Accept: text/event-stream` every event and every new one as it is written.',
+    description: 'One page. With `Accept: text/event-stream`, all events and then each new one.',
     content: {
       'application/json': { schema: pageSchema(eventViewSchema) },
       'text/event-stream': { schema: z.string() },
@@ -36,8 +35,9 @@ export function eventRoutes(app: RoutesApp, ctx: RouteContext): void {
       exposeHeadRoute: false,
       schema: {
         operationId: 'listSandboxEvents',
-        summary: 'What happened to a sandbox',
-        description: 'Cursors and the `Last-Event-ID` of the stream are `seq`, up to the newest there is.',
+        summary: 'The events of a sandbox',
+        description:
+          'Cursors and the `Last-Event-ID` of the stream are `seq`, at most that of the newest event.',
         tags,
         params: sandboxParams,
         querystring: eventsQuery,
@@ -47,7 +47,7 @@ export function eventRoutes(app: RoutesApp, ctx: RouteContext): void {
     async (request, reply) => {
       const { id } = request.params;
       request.logFields.sandboxId = id;
-      // The ledger of a stranger's sandbox is as absent as the sandbox (R104).
+      // The events of another organisation's sandbox are 404, like the sandbox itself (R104).
       await request.deadline.run(() => engine.get(request.identity.org, id));
       const after = startOf(request, request.query.cursor);
       return answer(ctx, request, reply, {
@@ -65,9 +65,9 @@ export function eventRoutes(app: RoutesApp, ctx: RouteContext): void {
       exposeHeadRoute: false,
       schema: {
         operationId: 'listEvents',
-        summary: 'What happened to all sandboxes of the organisation',
+        summary: 'The events of all sandboxes of the organisation',
         description:
-          'Cursors and the `Last-Event-ID` of the stream are `position`, up to the newest there is.',
+          'Cursors and the `Last-Event-ID` of the stream are `position`, at most that of the newest event.',
         tags,
         querystring: eventsQuery,
         response: { ...response, ...errors('quota_exceeded') },
@@ -87,7 +87,7 @@ export function eventRoutes(app: RoutesApp, ctx: RouteContext): void {
 
 interface Wanted {
   readonly limit: number;
-  /** The number of the event that the reader has last, in the cursor too. */
+  /** The number of the last event that the client has; `cursor` has it too. */
   readonly after: number;
   readonly cursor: Cursor;
   readonly numberOf: (event: EventView) => number;
@@ -111,7 +111,7 @@ async function answer(ctx: RouteContext, request: FastifyRequest, reply: Fastify
   return sendEvents(ctx, request, reply, follow(), { resumable: true });
 }
 
-/** Whoever has read further than there is follows another ledger, and would wait for what this one never writes. */
+/** A cursor beyond the newest event comes from another ledger. Such a client would wait for events that never come. */
 async function refuseFutureCursor(
   { engine }: RouteContext,
   request: FastifyRequest,
@@ -120,13 +120,13 @@ async function refuseFutureCursor(
   if (after === 0) return;
   const newest = await request.deadline.run(() => engine.newest(cursor));
   if (after <= newest) return;
-  throw new TorporError('invalid_request', `There is no event ${after} yet: the newest is ${newest}.`, {
-    hint: 'Is this another server, or another organisation? Then read from the beginning.',
+  throw new TorporError('invalid_request', `Event ${after} does not exist yet. The newest is ${newest}.`, {
+    hint: 'The cursor may belong to another server or organisation. Then read from the beginning.',
     details: { newest },
   });
 }
 
-/** A stream that was broken off says itself where; that counts for more than where it once began. */
+/** `Last-Event-ID` of a reconnecting client takes precedence over `cursor`, where the stream once began. */
 function startOf(request: FastifyRequest, cursor: number | undefined): number {
   const last = request.headers['last-event-id'];
   if (last === undefined || last === '') return cursor ?? 0;

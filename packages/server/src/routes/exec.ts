@@ -1,4 +1,4 @@
-/** Commands: the answer in one piece, as a stream, or a process that goes on in the background. */
+/** Commands: with one answer at the end, as a stream, or in the background. */
 import {
   backgroundReplySchema,
   type ExecReply,
@@ -21,7 +21,7 @@ import { interruptedCommandError } from '../sandbox/interrupted-command.ts';
 import { BoundedOutput, OutputDecoder } from '../sandbox/output.ts';
 import { connectToSandbox, type SandboxConnection } from '../sandbox/sandbox-connection.ts';
 
-/** Of each channel, in the details of a `timeout`. */
+/** Output of each channel that the details of a `timeout` contain. */
 const PARTIAL_BYTES = 64 * 1024;
 
 export function execRoutes(app: RoutesApp, ctx: RouteContext): void {
@@ -33,17 +33,17 @@ export function execRoutes(app: RoutesApp, ctx: RouteContext): void {
         operationId: 'exec',
         summary: 'Run a command',
         description:
-          'A sandbox that sleeps wakes first, unless its `autoResume` is off, and is held awake until the ' +
-          'command has ended. When the caller goes away the command is killed, unless it runs in the background. ' +
-          'The stream has the events `start`, `stdout`, `stderr` and `end`, or `error`. `Idempotency-Key` has no ' +
-          'meaning here.',
+          'A paused sandbox is woken first, unless its `autoResume` is off. It is kept awake until the ' +
+          'command has ended. When the client disconnects, the command is killed, unless it runs in the background. ' +
+          'The stream has the events `start`, `stdout`, `stderr` and `end`, or `error`. `Idempotency-Key` is ' +
+          'ignored.',
         tags: ['commands'],
         params: sandboxParams,
         body: execRequestSchema,
         response: {
           200: {
             description:
-              'How it ended; with `background`, the process; with `Accept: text/event-stream`, the stream.',
+              'The result of the command. With `background`, the process. With `Accept: text/event-stream`, the stream.',
             content: {
               'application/json': { schema: z.union([execReplySchema, backgroundReplySchema]) },
               'text/event-stream': { schema: z.string() },
@@ -86,7 +86,7 @@ function commandOf(request: FastifyRequest, wanted: ExecRequest, usualMs?: numbe
   return { ...rest, tag: request.id, timeoutMs };
 }
 
-/** The command goes on for as long as somebody waits for it and the server stays. */
+/** Ends the command when the client disconnects or when the server is forced to stop. */
 function commandSignal(ctx: RouteContext, request: FastifyRequest): AbortSignal {
   return AbortSignal.any([request.deadline.signal, ctx.forcedStop]);
 }
@@ -99,7 +99,7 @@ async function runToEnd(
   wanted: ExecRequest,
 ): Promise<ExecReply> {
   const { clock, settings } = ctx;
-  // From here on the command's own time counts.
+  // From now on the timeout of the command applies, not the deadline of the request.
   request.deadline.release();
   const began = clock.monotonic();
   const out = {
@@ -121,7 +121,7 @@ async function runToEnd(
         autoResumed: connection.autoResumed,
       };
     }
-    throw new TorporError('unreachable', 'The command ended without a word.');
+    throw new TorporError('unreachable', 'The connection closed before the command ended.');
   } catch (thrown) {
     throw await failureOf(ctx, request, thrown, id, connection, {
       stdout: out.stdout.tail(PARTIAL_BYTES),
@@ -141,7 +141,7 @@ async function failureOf(
   soFar: Record<string, unknown>,
 ): Promise<TorporError> {
   if (ctx.forcedStop.aborted)
-    return new TorporError('unreachable', 'The server stops, and the command was killed.');
+    return new TorporError('unreachable', 'The server is stopping and has killed the command.');
   const error = await interruptedCommandError(ctx, request.identity.org, id, connection, thrown);
   return error.code === 'timeout' ? error.with({ details: soFar }) : error;
 }
@@ -158,7 +158,7 @@ async function stream(
   const began = clock.monotonic();
   const durationMs = () => Math.round(clock.monotonic() - began);
   const events = runCommand(connection.agent, clock, commandOf(request, wanted), commandSignal(ctx, request));
-  // Before the head of the answer, so that a command that cannot start is an answer like any other.
+  // Read before the response headers are sent, so that a command that cannot start gets an ordinary error.
   const first = await request.deadline.run(() => events.next());
   const frames = async function* (): AsyncGenerator<Frame> {
     const text = new OutputDecoder();
@@ -186,7 +186,7 @@ async function stream(
       yield { event: 'error', data: { ...error.toBody(), requestId: request.id } };
     }
   };
-  // Whether or not a byte was ever read of it: the command ends with its stream, and the sandbox is let go.
+  // The command ends with its stream, even when the client never read a byte. Then the sandbox may sleep again.
   onResponseClosed(reply, () => {
     void events.return(undefined).finally(() => connection.release());
   });

@@ -1,4 +1,4 @@
-/** Files of a sandbox: bytes in and out by way of its agent, which also guards the paths. */
+/** Files of a sandbox, read and written through its agent. The agent checks the paths. */
 import type { IncomingMessage } from 'node:http';
 import { type AgentClient, asUser, type EntryInfo, FileType } from '@torpor/envd';
 import {
@@ -20,7 +20,7 @@ import { fromAgentError } from '../sandbox/agent-failure.ts';
 import { connectToSandbox, withAgent } from '../sandbox/sandbox-connection.ts';
 
 const filesQuery = z.strictObject({
-  path: z.string().min(1).max(4_096).meta({ description: "Absolute, or relative to the sandbox's home." }),
+  path: z.string().min(1).max(4_096).meta({ description: 'Absolute, or relative to the home directory.' }),
   user: userNameSchema.optional(),
 });
 type FilesQuery = z.infer<typeof filesQuery>;
@@ -49,13 +49,13 @@ export function fileRoutes(app: RoutesApp, ctx: RouteContext): void {
       schema: {
         operationId: 'readFile',
         summary: 'The bytes of a file, or the entries of a directory',
-        description: 'A sandbox that sleeps wakes first, unless its `autoResume` is off.',
+        description: 'A paused sandbox is woken first, unless its `autoResume` is off.',
         tags,
         params: sandboxParams,
         querystring: filesQuery,
         response: {
           200: {
-            description: 'The file, or as JSON the directory.',
+            description: 'The bytes of a file, or a directory as JSON.',
             content: { 'application/json': { schema: directoryListingSchema }, ...bytes },
           },
           ...failures,
@@ -65,7 +65,7 @@ export function fileRoutes(app: RoutesApp, ctx: RouteContext): void {
     async (request, reply) => read(ctx, request, reply, request.params.id, request.query),
   );
 
-  // The body is the file, whatever its type says.
+  // The body is the file, whatever its content type is.
   app.register(async (raw: RoutesApp) => {
     raw.removeAllContentTypeParsers();
     raw.addContentTypeParser('*', (_request, _payload, done) => done(null, {}));
@@ -75,12 +75,12 @@ export function fileRoutes(app: RoutesApp, ctx: RouteContext): void {
         config,
         schema: {
           operationId: 'writeFile',
-          summary: 'Write a file, and the directories above it',
-          description: 'The body is the file. Whoever reads it meanwhile sees the old file or the new one.',
+          summary: 'Write a file and create its parent directories',
+          description: 'The body is the file. A concurrent reader sees the old file or the new one.',
           tags,
           params: sandboxParams,
           querystring: filesQuery,
-          response: { 200: json('It is written.', writtenFileSchema), ...failures },
+          response: { 200: json('The file is written.', writtenFileSchema), ...failures },
         },
       },
       async (request) => write(ctx, request, request.params.id, request.query),
@@ -93,11 +93,11 @@ export function fileRoutes(app: RoutesApp, ctx: RouteContext): void {
       config,
       schema: {
         operationId: 'removeFile',
-        summary: 'Remove a file, or a directory with all that is in it',
+        summary: 'Remove a file, or a directory with its contents',
         tags,
         params: sandboxParams,
         querystring: filesQuery,
-        response: { 204: z.null().meta({ description: 'It is not there any more.' }), ...failures },
+        response: { 204: z.null().meta({ description: 'It is removed.' }), ...failures },
       },
     },
     async (request, reply) => {

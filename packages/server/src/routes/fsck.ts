@@ -1,4 +1,4 @@
-/** `POST /v1/admin/fsck`: one round of making what is so and what is written agree, and a report. */
+/** `POST /v1/admin/fsck`: one round of the reconciler, a look at every checkpoint, and a report. */
 import { type Engine, inPages } from '@torpor/engine';
 import {
   type Finding,
@@ -23,17 +23,18 @@ export function fsckRoutes(app: RoutesApp, ctx: RouteContext): void {
       config: { deadline: 'lifecycle' },
       schema: {
         operationId: 'fsck',
-        summary: 'Compare everything, repair what can be repaired, and report the rest',
+        summary:
+          'Compare the records with the sandboxes and checkpoints, repair what can be repaired, report the rest',
         description:
-          'Looks at the presence and sizes of every checkpoint of the organisation while the caller waits. ' +
-          'For operator keys. The round covers all that the server looks after; findings are those of the organisation.',
+          'Checks presence and sizes of every checkpoint of the organisation while the caller waits. ' +
+          'For operator keys. The round covers all sandboxes of the server; the findings are those of the organisation.',
         tags: ['server'],
         body: z.strictObject({}),
         response: { 200: json('What was found.', fsckReportSchema), ...errors('forbidden') },
       },
     },
     async (request) => {
-      // The round counts what was found in every organisation.
+      // The figures of the round include all organisations.
       requireOperator(request.identity);
       const { org } = request.identity;
       return request.deadline.run((signal) => runFsck(ctx, org, signal));
@@ -70,25 +71,26 @@ async function findingFor(engine: Engine, org: string, sandbox: SandboxView): Pr
   const about = { sandboxId, state, checkpointId };
   if (state === 'lost') {
     const lostId = sandbox.lostCheckpoint?.checkpointId ?? null;
-    const detail = reason ?? 'Nothing usable is left of it.';
+    const detail = reason ?? 'Nothing usable is left of the sandbox.';
     return { ...about, checkpointId: lostId, what: 'lost', detail };
   }
   if (state === 'running' && evidence === 'unknown') {
-    return { ...about, what: 'unknown', detail: 'The runtime could not say how it is.' };
+    return { ...about, what: 'unknown', detail: 'The runtime could not observe the sandbox.' };
   }
-  // What is wrong with its checkpoint is a finding of its own.
+  // A damaged checkpoint is a finding of its own; see `unhealthy`.
   if (state !== 'paused' || checkpointId === null || checkpointHealth?.health !== 'ok') return undefined;
   const { recovered } = await engine.checkpoint(org, checkpointId);
-  if (recovered) return { ...about, what: 'recovered', detail: `It came back without: ${lost.join(', ')}.` };
+  if (recovered)
+    return { ...about, what: 'recovered', detail: `The sandbox was recovered without: ${lost.join(', ')}.` };
   return undefined;
 }
 
-/** Every checkpoint of the organisation that is not well, of whatever sandbox or template. */
+/** Every checkpoint of the organisation that is not healthy, of any sandbox or template. */
 async function* unhealthy(engine: Engine, org: string, signal: AbortSignal): AsyncGenerator<Finding> {
   const pages = inPages((after, limit) => engine.unhealthyCheckpoints(org, after, limit), PAGE);
   for await (const { id: checkpointId, sandboxId, sandboxState: state, health, detail } of pages) {
     signal.throwIfAborted();
     if (health === 'ok') continue;
-    yield { sandboxId, state, checkpointId, what: health, detail: detail ?? `Its checkpoint is ${health}.` };
+    yield { sandboxId, state, checkpointId, what: health, detail: detail ?? `The checkpoint is ${health}.` };
   }
 }

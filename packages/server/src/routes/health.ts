@@ -1,4 +1,4 @@
-/** How the server itself is: for probes, for Prometheus, and for whoever wants to know its API. */
+/** The server itself: health for probes, metrics for Prometheus, and the OpenAPI document. */
 import { totalsOfOrgs } from '@torpor/engine';
 import { DISK_LEVELS, healthSchema } from '@torpor/protocol';
 import { z } from 'zod';
@@ -8,10 +8,10 @@ import { errors, json } from '../http/route-schema.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
 import type { RouteContext } from '../route-context.ts';
 
-/** A probe waits less long than people do. */
+/** Probes have short timeouts. */
 const PROBE_MS = 1_000;
 
-/** So many organisations have figures of their own in the metrics. */
+/** How many organisations have metrics of their own. */
 const ORGS_APART = 100;
 
 export function healthRoutes(app: RoutesApp, ctx: RouteContext): void {
@@ -26,12 +26,12 @@ export function healthRoutes(app: RoutesApp, ctx: RouteContext): void {
       config: { access: 'open' },
       schema: {
         operationId: 'getHealth',
-        summary: 'Whether the server can work',
+        summary: 'Whether the server works',
         tags,
         security: [],
         response: {
-          200: json('It can. A full disk degrades it.', healthSchema),
-          503: json('It cannot reach its database.', healthSchema),
+          200: json('The server works. A full disk makes it `degraded`.', healthSchema),
+          503: json('The server cannot reach its database.', healthSchema),
         },
       },
     },
@@ -59,10 +59,10 @@ export function healthRoutes(app: RoutesApp, ctx: RouteContext): void {
       config: { access: 'loopback' },
       schema: {
         operationId: 'getMetrics',
-        summary: 'Figures for Prometheus',
+        summary: 'Metrics for Prometheus',
         description:
-          'Without a key only from the machine itself, and not through a proxy; else with an operator key, because ' +
-          'the figures are those of all organisations.',
+          'Needs no key from the machine itself, unless a proxy forwards the request. Otherwise it needs an operator ' +
+          'key, because the metrics cover all organisations.',
         tags,
         response: {
           200: {
@@ -87,7 +87,7 @@ export function healthRoutes(app: RoutesApp, ctx: RouteContext): void {
   );
 }
 
-/** A database that does not answer leaves the figures of the last time. */
+/** When the database does not answer, the metrics keep their last values. */
 async function countCheckpoints({ engine, clock, metrics }: RouteContext): Promise<void> {
   const counts = await probing(clock, () => engine.checkpointHealthCounts()).catch(() => undefined);
   for (const [health, count] of Object.entries(counts ?? {}))

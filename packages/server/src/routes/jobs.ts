@@ -1,4 +1,4 @@
-/** Tracked jobs: services and background processes of sandboxes, each with an id of its own. */
+/** Tracked jobs: the services and background processes of sandboxes. */
 import { viewJob } from '@torpor/engine';
 import {
   type AnyJobView,
@@ -29,7 +29,7 @@ const statesQuery = z
   .string()
   .regex(new RegExp(`^(?:${oneState})(?:,(?:${oneState}))*$`))
   .transform((text) => text.split(',') as JobState[])
-  .meta({ description: 'Several are separated by commas.' });
+  .meta({ description: 'Several states are separated by commas.' });
 
 export function jobRoutes(app: RoutesApp, ctx: RouteContext): void {
   const { engine } = ctx;
@@ -40,7 +40,7 @@ export function jobRoutes(app: RoutesApp, ctx: RouteContext): void {
       schema: {
         operationId: 'listJobs',
         summary: 'The services and background processes of a sandbox, newest first',
-        description: 'Never wakes the sandbox. Those that ended are kept for a while.',
+        description: 'Never wakes the sandbox. Ended jobs are kept for a while.',
         tags,
         params: sandboxParams,
         querystring: z.strictObject({
@@ -68,11 +68,11 @@ export function jobRoutes(app: RoutesApp, ctx: RouteContext): void {
         operationId: 'getTrackedJob',
         summary: 'One job: a service, a background process, or a build',
         description:
-          'Never wakes the sandbox. Builds have ids of the same kind; of a build this says its status and where ' +
-          'the builds API tells more.',
+          'Never wakes the sandbox. Builds have ids of the same kind. For a build the answer has its status and the ' +
+          'address of its details in the builds API.',
         tags,
         params,
-        response: { 200: json('As it is.', anyJobSchema), ...errors('not_found') },
+        response: { 200: json('The job.', anyJobSchema), ...errors('not_found') },
       },
     },
     (request) => request.deadline.run(() => anyJob(ctx, request, request.params.id)),
@@ -86,9 +86,9 @@ export function jobRoutes(app: RoutesApp, ctx: RouteContext): void {
         operationId: 'endJob',
         summary: 'End a job',
         description:
-          'Sends SIGTERM to its process group and SIGKILL after the grace. A job that has ended is answered as it ' +
-          'is. A sandbox that sleeps wakes first; when its `autoResume` is off, the answer is `conflict`. A service ' +
-          'that was ended runs again after the next start of its sandbox.',
+          'Sends SIGTERM to its process group, and SIGKILL after the grace period. An ended job is returned ' +
+          'unchanged. A paused sandbox is woken first; when its `autoResume` is off, the answer is `conflict`. A service ' +
+          'that was ended starts again with the next start of its sandbox.',
         tags,
         params,
         querystring: z.strictObject({
@@ -101,7 +101,7 @@ export function jobRoutes(app: RoutesApp, ctx: RouteContext): void {
             .meta({ description: '0 sends SIGKILL at once.' }),
         }),
         response: {
-          200: json('It has ended.', trackedJobSchema),
+          200: json('The job has ended.', trackedJobSchema),
           ...errors(
             'not_found',
             'conflict',
@@ -146,7 +146,7 @@ async function anyJob(ctx: RouteContext, request: FastifyRequest, id: JobId): Pr
 async function refuseBuild(ctx: RouteContext, request: FastifyRequest, id: JobId): Promise<void> {
   const job = await anyJob(ctx, request, id);
   if (job.kind !== 'build') return;
-  throw new TorporError('conflict', `Job ${id} is a build, which is not ended here.`, {
+  throw new TorporError('conflict', `Job ${id} is a build and cannot be ended here.`, {
     hint: `Cancel it with POST /api/generation/${id}/cancel.`,
   });
 }

@@ -1,4 +1,4 @@
-/** What a sandbox goes through: pause, resume, fork, snapshot, rollback. */
+/** The lifecycle of a sandbox: pause, resume, fork, snapshot, rollback. */
 import {
   checkpointViewSchema,
   forkReplySchema,
@@ -40,13 +40,13 @@ export function lifecycleRoutes(app: RoutesApp, ctx: RouteContext): void {
       config,
       schema: {
         operationId: 'pauseSandbox',
-        summary: 'Put a sandbox to sleep: seal a checkpoint of it',
+        summary: 'Pause a sandbox: seal a checkpoint of it',
         description:
-          'A sandbox that is paused already answers the same. When it fails, the sandbox goes on running.',
+          'For a paused sandbox the answer is the same. When the pause fails, the sandbox continues to run.',
         tags,
         params: sandboxParams,
         body: pauseRequestSchema,
-        response: { 200: json('It is paused.', pauseReplySchema), ...errors(...sealing) },
+        response: { 200: json('The sandbox is paused.', pauseReplySchema), ...errors(...sealing) },
       },
     },
     async (request) => {
@@ -63,14 +63,14 @@ export function lifecycleRoutes(app: RoutesApp, ctx: RouteContext): void {
       config,
       schema: {
         operationId: 'resumeSandbox',
-        summary: 'Wake a sandbox',
+        summary: 'Resume a sandbox',
         description:
-          'One that is running answers the same, and its life is never shortened. Without `timeoutSeconds` ' +
-          'the configured lifetime starts again. `source` and `lost` say what it came back from, and without what.',
+          'For a running sandbox the answer is the same, and its end is never set earlier. Without `timeoutSeconds` ' +
+          'its configured timeout starts again. `source` says what it was started from, `lost` what is missing.',
         tags,
         params: sandboxParams,
         body: resumeRequestSchema,
-        response: { 200: json('It runs.', resumeReplySchema), ...errors(...starting) },
+        response: { 200: json('The sandbox runs.', resumeReplySchema), ...errors(...starting) },
       },
     },
     async (request) => {
@@ -86,8 +86,8 @@ export function lifecycleRoutes(app: RoutesApp, ctx: RouteContext): void {
       config,
       schema: {
         operationId: 'forkSandbox',
-        summary: 'Make new sandboxes from what this one is at this moment',
-        description: 'What is not given is inherited. The name and the named checkpoints are not.',
+        summary: 'Make new sandboxes from the current state of this one',
+        description: 'Fields that are not given are inherited, except the name and the named checkpoints.',
         tags,
         params: sandboxParams,
         body: forkRequestSchema,
@@ -111,12 +111,12 @@ export function lifecycleRoutes(app: RoutesApp, ctx: RouteContext): void {
       config,
       schema: {
         operationId: 'createCheckpoint',
-        summary: 'Seal a checkpoint of a sandbox that goes on as it was',
+        summary: 'Seal a checkpoint without stopping the sandbox',
         tags,
         params: sandboxParams,
         body: snapshotRequestSchema,
         response: {
-          201: json('It is sealed.', checkpointViewSchema),
+          201: json('The sealed checkpoint.', checkpointViewSchema),
           ...errors(...sealing, 'quota_exceeded'),
         },
       },
@@ -136,11 +136,14 @@ export function lifecycleRoutes(app: RoutesApp, ctx: RouteContext): void {
       config,
       schema: {
         operationId: 'rollbackSandbox',
-        summary: 'Bring a sandbox back to one of its checkpoints, in place',
+        summary: 'Return a sandbox to one of its checkpoints',
         tags,
         params: sandboxParams,
         body: rollbackRequestSchema,
-        response: { 200: json('It runs from there.', resumeReplySchema), ...errors(...sealing, ...starting) },
+        response: {
+          200: json('The sandbox runs from the checkpoint.', resumeReplySchema),
+          ...errors(...sealing, ...starting),
+        },
       },
     },
     async (request) => {

@@ -1,4 +1,4 @@
-/** Every operation that was accepted: how far it came, and how it ended. */
+/** Operations, with their phase and outcome. */
 import { idSchema, operationViewSchema, pageSchema } from '@torpor/protocol';
 import { z } from 'zod';
 import { errors, json, limitQuery, operationParams, sandboxIdParam } from '../http/route-schema.ts';
@@ -37,7 +37,7 @@ export function operationRoutes(app: RoutesApp, { engine }: RouteContext): void 
         summary: 'One operation',
         tags,
         params: operationParams,
-        response: { 200: json('As it is.', operationViewSchema), ...errors('not_found') },
+        response: { 200: json('The operation.', operationViewSchema), ...errors('not_found') },
       },
     },
     async (request) => {

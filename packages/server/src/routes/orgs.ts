@@ -1,4 +1,4 @@
-/** Organisations, for operator keys; any other key sees its own organisation. */
+/** Organisations. Operator keys manage all of them; any other key sees only its own. */
 import {
   changeOrgRequestSchema,
   createOrgRequestSchema,
@@ -46,12 +46,12 @@ export function orgRoutes(app: RoutesApp, ctx: RouteContext): void {
     {
       schema: {
         operationId: 'createOrg',
-        summary: 'Make an organisation',
-        description: 'For operator keys. Its first key is made by `POST /v1/keys?orgId=`.',
+        summary: 'Create an organisation',
+        description: 'For operator keys. Create its first key with `POST /v1/keys?orgId=`.',
         tags,
         body: createOrgRequestSchema,
         response: {
-          201: json('It is made.', orgDetailsSchema),
+          201: json('The new organisation.', orgDetailsSchema),
           ...errors('forbidden', 'conflict', 'idempotency_mismatch'),
         },
       },
@@ -71,10 +71,10 @@ export function orgRoutes(app: RoutesApp, ctx: RouteContext): void {
       config,
       schema: {
         operationId: 'getOrg',
-        summary: 'One organisation, its quotas, and what counts against them now',
+        summary: 'One organisation, with its quotas and what is used of them',
         tags,
         params,
-        response: { 200: json('As it is.', orgDetailsSchema), ...errors('forbidden', 'not_found') },
+        response: { 200: json('The organisation.', orgDetailsSchema), ...errors('forbidden', 'not_found') },
       },
     },
     async ({ identity, params: { id }, deadline }) => {
@@ -91,13 +91,16 @@ export function orgRoutes(app: RoutesApp, ctx: RouteContext): void {
         operationId: 'changeOrg',
         summary: 'Change quotas and retention',
         description:
-          'For operator keys. What is not named stays; a new retention withdraws announced deletions that it does not ' +
-          'call for. A quota that is not named stays, null lifts it. One below what is used takes nothing ' +
-          'away: it refuses what would add to it.',
+          'For operator keys. Fields that are not given do not change. A new retention withdraws announced deletions that it ' +
+          'does not require. A quota that is not given does not change; null removes it. A quota below the usage takes ' +
+          'nothing away, but refuses anything that would add to the usage.',
         tags,
         params,
         body: changeOrgRequestSchema,
-        response: { 200: json('As it is now.', orgDetailsSchema), ...errors('forbidden', 'not_found') },
+        response: {
+          200: json('The changed organisation.', orgDetailsSchema),
+          ...errors('forbidden', 'not_found'),
+        },
       },
     },
     async (request) => {
@@ -112,14 +115,14 @@ export function orgRoutes(app: RoutesApp, ctx: RouteContext): void {
       config,
       schema: {
         operationId: 'deleteOrg',
-        summary: 'Delete an organisation that has nothing left',
+        summary: 'Delete an empty organisation',
         description:
           'For operator keys. Refused while it has sandboxes, kept checkpoints, templates, sessions, builds or ' +
-          'keys; `details` counts them. Its name is not given away again.',
+          'keys; `details` counts them. Its name cannot be used again.',
         tags,
         params,
         response: {
-          200: json('As it was.', orgViewSchema),
+          200: json('The deleted organisation.', orgViewSchema),
           ...errors('forbidden', 'not_found', 'conflict', 'idempotency_mismatch'),
         },
       },

@@ -1,4 +1,4 @@
-/** `GET …/{id}/processes/{process}/output`: what a process has said so far, and with `follow` what it says next. */
+/** `GET …/{id}/processes/{process}/output`: the output of a process so far, and with `follow` also the new output. */
 import type { Clock } from '@torpor/engine';
 import { type AgentClient, serviceTag } from '@torpor/envd';
 import { isId, type SandboxId, type SandboxView, TorporError } from '@torpor/protocol';
@@ -13,7 +13,7 @@ import { endOf } from '../sandbox/command-end.ts';
 import { OutputDecoder } from '../sandbox/output.ts';
 import { connectToAgent } from '../sandbox/sandbox-connection.ts';
 
-/** The agent does not say where the past ends: what is kept comes at once, and then there is silence. */
+/** The agent does not mark the end of the stored output: it sends all of it at once, and then is silent. */
 const SILENCE_MS = 250;
 
 const params = z.object({
@@ -32,9 +32,9 @@ export function processOutputRoutes(app: RoutesApp, ctx: RouteContext): void {
       exposeHeadRoute: false,
       schema: {
         operationId: 'readOutput',
-        summary: 'The output of a service or of a process in the background',
+        summary: 'The output of a service or a background process',
         description:
-          'The events `start`, `stdout`, `stderr`, and `end` if it has ended. Only the last of a long output is ' +
+          'The events `start`, `stdout`, `stderr`, and `end` if the process has ended. Of a long output only the end is ' +
           'kept. Never wakes the sandbox.',
         tags: ['commands'],
         params,
@@ -56,7 +56,7 @@ export function processOutputRoutes(app: RoutesApp, ctx: RouteContext): void {
       reply.raw.once('close', () => agent.close());
       const signal = AbortSignal.any([request.deadline.signal, stopping]);
       const events = outputOf(agent, tag, signal);
-      // Before the head of the answer, so that a process that is not there is an answer like any other.
+      // Read before the response headers are sent, so that an unknown process gets an ordinary error.
       const first = await request.deadline
         .run(() => events.next())
         .catch((thrown: unknown) => {
@@ -71,7 +71,7 @@ export function processOutputRoutes(app: RoutesApp, ctx: RouteContext): void {
   );
 }
 
-/** Services and background processes are jobs; anything else is what the agent calls it. */
+/** The agent's tag of a service or background process; any other name is passed to the agent. */
 async function tagOf(
   { engine }: RouteContext,
   org: string,
@@ -97,7 +97,7 @@ async function* outputOf(agent: AgentClient, name: string, signal: AbortSignal):
     if (happened?.case === 'start') yield { event: 'start', data: { pid: happened.value.pid } };
     if (happened?.case === 'data') {
       const { output } = happened.value;
-      // What a terminal shows is one channel.
+      // A terminal has one channel.
       const channel = output.case === 'stderr' ? 'stderr' : 'stdout';
       if (output.value !== undefined)
         yield { event: channel, data: { data: text.decode(channel, output.value) } };

@@ -1,4 +1,4 @@
-/** What runs in a sandbox. */
+/** The processes of a sandbox. */
 import { pageSchema, processViewSchema } from '@torpor/protocol';
 import { errors, json, sandboxParams } from '../http/route-schema.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
@@ -11,14 +11,14 @@ export function processRoutes(app: RoutesApp, ctx: RouteContext): void {
     {
       schema: {
         operationId: 'listProcesses',
-        summary: 'Services, processes in the background, and commands under way',
+        summary: 'Services, background processes and running commands',
         description:
-          'Never wakes the sandbox. `suspended` while it sleeps; `restarted` is a service that was started ' +
-          'again because processes did not survive; `lost` comes with a `reason`.',
+          'Never wakes the sandbox. `suspended`: the sandbox is paused. `restarted`: the service was started ' +
+          'again because processes did not survive. `lost` has a `reason`.',
         tags: ['commands'],
         params: sandboxParams,
         response: {
-          200: json('All of them.', pageSchema(processViewSchema)),
+          200: json('All processes.', pageSchema(processViewSchema)),
           ...errors('not_found', 'transitioning', 'conflict'),
         },
       },

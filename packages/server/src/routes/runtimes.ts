@@ -1,4 +1,4 @@
-/** What runs sandboxes, and what each can do. */
+/** The runtimes of the server and their capabilities. */
 import { pageSchema, runtimeViewSchema } from '@torpor/protocol';
 import { z } from 'zod';
 import { errors, json, unpagedQuery } from '../http/route-schema.ts';
@@ -11,11 +11,11 @@ export function runtimeRoutes(app: RoutesApp, { engine }: RouteContext): void {
     {
       schema: {
         operationId: 'listRuntimes',
-        summary: 'Runtimes and what each can do',
+        summary: 'Runtimes and their capabilities',
         tags: ['catalogue'],
-        // A short list that comes whole; it takes the words of a page so that callers need no exception.
+        // A short list without pages. It accepts the page parameters, so that clients can treat all lists alike.
         querystring: z.strictObject(unpagedQuery),
-        response: { 200: json('All of them.', pageSchema(runtimeViewSchema)), ...errors() },
+        response: { 200: json('All runtimes.', pageSchema(runtimeViewSchema)), ...errors() },
       },
     },
     async () => ({ items: engine.runtimes(), nextCursor: null }),

@@ -1,4 +1,4 @@
-/** How a sandbox is, and how much room it has. Neither wakes it. */
+/** Health and disk usage of a sandbox. Neither route wakes the sandbox. */
 import {
   type DriveView,
   driveViewSchema,
@@ -19,13 +19,13 @@ export function sandboxHealthRoutes(app: RoutesApp, ctx: RouteContext): void {
     {
       schema: {
         operationId: 'getSandboxHealth',
-        summary: 'How a sandbox is, and whether its agent answers',
+        summary: 'The state of a sandbox, and whether its agent answers',
         description:
-          'In every state, within a few seconds. Never wakes the sandbox and does not count as use. An agent ' +
+          'Answers in every state, within a few seconds. Never wakes the sandbox and does not count as use. An agent ' +
           'that does not answer is `silent`, with the reason in `agentError`.',
         tags: ['sandboxes'],
         params: sandboxParams,
-        response: { 200: json('As it is.', sandboxHealthSchema), ...errors('not_found') },
+        response: { 200: json('The health.', sandboxHealthSchema), ...errors('not_found') },
       },
     },
     async (request) => {
@@ -40,14 +40,14 @@ export function sandboxHealthRoutes(app: RoutesApp, ctx: RouteContext): void {
     {
       schema: {
         operationId: 'listDrives',
-        summary: 'The filesystems of a sandbox, and how full they are',
+        summary: 'The filesystems of a sandbox, with their size and usage',
         description:
-          'Never wakes the sandbox: of one that does not run it is the error that says which state it is in. ' +
-          'A runtime without limits on disk answers with the numbers of the disk that holds the sandbox.',
+          'Never wakes the sandbox. For a sandbox that does not run, the error says which state it is in. ' +
+          'A runtime without disk limits reports the disk that holds the sandbox.',
         tags: ['sandboxes'],
         params: sandboxParams,
         response: {
-          200: json('All of them.', pageSchema(driveViewSchema)),
+          200: json('All filesystems.', pageSchema(driveViewSchema)),
           ...errors('not_found', 'transitioning', 'conflict', 'killed', 'lost'),
         },
       },
@@ -61,7 +61,7 @@ export function sandboxHealthRoutes(app: RoutesApp, ctx: RouteContext): void {
   );
 }
 
-/** The root is the one filesystem that every runtime gives a sandbox, and every agent reports. */
+/** Reports the root only: every runtime gives a sandbox a root filesystem, and every agent reports it. */
 async function drivesOf(
   { engine }: RouteContext,
   org: string,

@@ -1,4 +1,4 @@
-/** Sessions: conversations with a program in a sandbox that sleeps, is replaced or dies. */
+/** Sessions: conversations with a program in a sandbox, which may be paused and replaced meanwhile. */
 import {
   healingSchema,
   idSchema,
@@ -19,7 +19,7 @@ import type { RouteContext } from '../route-context.ts';
 
 export const sessionParams = z.object({ id: idSchema('ses') });
 
-/** What waking or making a sandbox may answer. */
+/** Errors of routes that wake or create a sandbox. */
 const SPAWN_ERRORS = [
   'not_found',
   'conflict',
@@ -47,11 +47,11 @@ export function sessionRoutes(app: RoutesApp, ctx: RouteContext): void {
       config: { deadline: 'lifecycle' },
       schema: {
         operationId: 'openSession',
-        summary: 'Get the session of a key, or open one, with a sandbox that runs',
+        summary: 'Get or open the session of a key, with a running sandbox',
         description:
-          'A sandbox that sleeps is woken, one that is dead is replaced; `session.change` says what was done and ' +
-          'what was lost. What a session is made with counts when it is made; when no sandbox can be made from that, ' +
-          'a corrected request under the same key takes its place.',
+          'A paused sandbox is woken, a dead one is replaced. `session.change` says what was done and ' +
+          'what was lost. The specification counts when the session is created. When no sandbox can be made from it, ' +
+          'a corrected request under the same key replaces it.',
         tags,
         body: openSessionRequestSchema,
         response: { 200: json('The session.', openSessionReplySchema), ...errors(...SPAWN_ERRORS) },
@@ -114,10 +114,10 @@ export function sessionRoutes(app: RoutesApp, ctx: RouteContext): void {
     {
       schema: {
         operationId: 'listWakes',
-        summary: 'What became of the sandboxes of a session, oldest first',
+        summary: 'The wakes of a session, oldest first',
         description:
-          'One line for each wake: the sandbox before and after, what it was started from, what was lost, or how it ' +
-          'failed. A failure that repeats is one line with a count. The oldest lines are forgotten first.',
+          'One entry per wake: the sandbox before and after, what it was started from, what was lost, or why it ' +
+          'failed. Repeated failures are one entry with a count. The oldest entries are removed first.',
         tags,
         params: sessionParams,
         querystring: numberedPageQuery,
@@ -143,13 +143,16 @@ export function sessionRoutes(app: RoutesApp, ctx: RouteContext): void {
         operationId: 'rebindSession',
         summary: 'Give a session another sandbox',
         description:
-          'A new one from its last files, or from the template when there are none; or one that is named. `runtime` ' +
-          'moves the session to another runtime; files stay with the runtime that wrote them. The sandbox it had is ' +
-          'left alone. `session.change` says what was lost, and since when.',
+          'A new sandbox from the last files, or from the template when there are none; or the sandbox that is named. `runtime` ' +
+          'moves the session to another runtime; files stay with the runtime that wrote them. The previous sandbox is ' +
+          'not changed. `session.change` says what was lost, and since when.',
         tags,
         params: sessionParams,
         body: rebindRequestSchema,
-        response: { 200: json('It is bound.', openSessionReplySchema), ...errors(...SPAWN_ERRORS) },
+        response: {
+          200: json('The session and its sandbox.', openSessionReplySchema),
+          ...errors(...SPAWN_ERRORS),
+        },
       },
     },
     async (request) => {
@@ -168,11 +171,11 @@ export function sessionRoutes(app: RoutesApp, ctx: RouteContext): void {
       config: { deadline: 'lifecycle' },
       schema: {
         operationId: 'endSession',
-        summary: 'End a session and its sandbox',
+        summary: 'End a session and kill its sandbox',
         tags,
         params: sessionParams,
         response: {
-          200: json('It is ended.', sessionViewSchema),
+          200: json('The ended session.', sessionViewSchema),
           ...errors('not_found', 'idempotency_mismatch'),
         },
       },
@@ -191,8 +194,8 @@ export function sessionRoutes(app: RoutesApp, ctx: RouteContext): void {
     {
       schema: {
         operationId: 'sessionHealing',
-        summary: 'How many sessions have a dead sandbox, and how fast they heal',
-        description: 'For service keys. The figures are those of the whole server.',
+        summary: 'How many sessions have a dead sandbox, and how fast they are reconciled',
+        description: 'For service keys. The figures cover the whole server.',
         tags: ['server'],
         response: { 200: json('The figures.', healingSchema), ...errors('forbidden') },
       },

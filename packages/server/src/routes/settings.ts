@@ -1,4 +1,4 @@
-/** The settings of this server, with where each value came from. None of them is secret. */
+/** The settings of this server, with the source of each value. None of them is secret. */
 import { pageSchema, settingViewSchema } from '@torpor/protocol';
 import { z } from 'zod';
 import { requireService } from '../http/org-id.ts';
@@ -13,10 +13,10 @@ export function settingRoutes(app: RoutesApp, { settingsList }: RouteContext): v
       schema: {
         operationId: 'listSettings',
         summary: 'The settings that the server runs with',
-        description: 'For service keys. `source` says where each value came from.',
+        description: 'For service keys. `source` says where a value comes from.',
         tags: ['server'],
         querystring: z.strictObject(unpagedQuery),
-        response: { 200: json('All of them.', pageSchema(settingViewSchema)), ...errors('forbidden') },
+        response: { 200: json('All settings.', pageSchema(settingViewSchema)), ...errors('forbidden') },
       },
     },
     async (request) => {

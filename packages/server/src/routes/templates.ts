@@ -1,4 +1,4 @@
-/** Templates: what sandboxes are made from. One is a name for a checkpoint, or is made from the archive of a root. */
+/** Templates: a name for a checkpoint, or made from the archive of a root filesystem. */
 import {
   createTemplateRequestSchema,
   nameSchema,
@@ -22,10 +22,10 @@ import type { RoutesApp } from '../http/routes-app.ts';
 import { withStallTimeout } from '../http/stall-timeout.ts';
 import type { RouteContext } from '../route-context.ts';
 
-/** Packed with gzip or zstd as well: the bytes say which. */
+/** Also compressed with gzip or zstd; the first bytes tell. */
 export const TAR = 'application/x-tar';
 
-/** Stands for a body that nobody has read yet. */
+/** Placeholder for a body that has not been read yet. */
 class Archive {}
 
 const templateParams = z.object({ name: nameSchema });
@@ -64,7 +64,7 @@ export function templateRoutes(app: RoutesApp, ctx: RouteContext): void {
         summary: 'Templates to create sandboxes from',
         tags,
         querystring: z.strictObject(unpagedQuery),
-        response: { 200: json('All of them.', pageSchema(templateViewSchema)), ...errors() },
+        response: { 200: json('All templates.', pageSchema(templateViewSchema)), ...errors() },
       },
     },
     async (request) => {
@@ -78,10 +78,10 @@ export function templateRoutes(app: RoutesApp, ctx: RouteContext): void {
     {
       schema: {
         operationId: 'getTemplate',
-        summary: 'One template, and how far it has come',
+        summary: 'One template, with the progress of its preparation',
         tags,
         params: templateParams,
-        response: { 200: json('As it is.', templateViewSchema), ...errors('not_found') },
+        response: { 200: json('The template.', templateViewSchema), ...errors('not_found') },
       },
     },
     async (request) => request.deadline.run(() => engine.template(request.identity.org, request.params.name)),
@@ -93,11 +93,11 @@ export function templateRoutes(app: RoutesApp, ctx: RouteContext): void {
       config: { deadline: 'lifecycle' },
       schema: {
         operationId: 'deleteTemplate',
-        summary: 'Delete a template; sandboxes made from it go on',
+        summary: 'Delete a template; its sandboxes do not change',
         tags,
         params: templateParams,
         response: {
-          204: z.null().meta({ description: 'It is deleted.' }),
+          204: z.null().meta({ description: 'The template is deleted.' }),
           ...errors('not_found', 'forbidden', 'transitioning', 'idempotency_mismatch'),
         },
       },
@@ -131,17 +131,17 @@ function createRoute(app: RoutesApp, ctx: RouteContext): void {
       config: { deadline: 'lifecycle' },
       schema: {
         operationId: 'createTemplate',
-        summary: 'Make a template from a checkpoint, or from the archive of a root',
+        summary: 'Create a template from a checkpoint or from the archive of a root filesystem',
         description:
-          'As JSON: a name for a checkpoint, which is kept for as long as the template is there. As ' +
-          '`application/x-tar`, plain or packed with gzip or zstd: the root itself, with `name` and `definition` ' +
-          'in the query. It is booted once, its services are started, and it is sealed as they run. That may ' +
-          'take longer than the answer to this request; `GET /v1/templates/{name}` says how far it has come.',
+          'As JSON: a name for a checkpoint, which is kept for as long as the template exists. As ' +
+          '`application/x-tar`, plain or compressed with gzip or zstd: the root filesystem, with `name` and `definition` ' +
+          'in the query. It is booted once, its services are started, and a checkpoint is sealed while they run. That may ' +
+          'take longer than this request; `GET /v1/templates/{name}` shows the progress.',
         tags: ['catalogue'],
         querystring: archiveQuery,
         body: createTemplateRequestSchema,
         response: {
-          201: json('It is ready.', templateViewSchema),
+          201: json('The template is ready.', templateViewSchema),
           ...errors(
             'not_found',
             'conflict',
@@ -171,7 +171,7 @@ async function fromCheckpoint({ engine, replays }: RouteContext, request: Create
   if (Object.keys(request.query as ArchiveQuery).length > 0) {
     throw new TorporError(
       'invalid_request',
-      'The query is for archives; a JSON body says everything itself.',
+      'Query parameters are only for archives. A JSON body has all fields.',
     );
   }
   const wanted = request.body as z.infer<typeof createTemplateRequestSchema>;
@@ -185,11 +185,10 @@ async function fromCheckpoint({ engine, replays }: RouteContext, request: Create
 async function fromArchive(ctx: RouteContext, request: Created, reply: FastifyReply): Promise<TemplateView> {
   const { engine, replays, clock, settings } = ctx;
   const { name, runtime, definition = {} } = request.query as ArchiveQuery;
-  if (name === undefined)
-    throw new TorporError('invalid_request', 'With an archive, "name" is in the query.');
+  if (name === undefined) throw new TorporError('invalid_request', 'An archive needs "name" in the query.');
   const { org } = request.identity;
   const upload = await receive(ctx, request, { name, runtime });
-  // The same request is the same archive with the same words.
+  // For the idempotency key: the same archive with the same definition is the same request.
   request.body = { name, runtime, definition, sha256: upload.sha256 };
   const deadline = new RequestDeadline(clock, settings.lifecycleMs, settings.graceMs);
   onResponseClosed(reply, () => deadline.end(new TorporError('timeout', 'The caller went away.')));
@@ -207,12 +206,12 @@ async function fromArchive(ctx: RouteContext, request: Created, reply: FastifyRe
     return await deadline.run(work, async () => stillPreparing(name));
   } finally {
     deadline.release();
-    // The caller went away before anybody looked at it.
+    // The client disconnected before the archive was used.
     if (!isUsed) await upload.remove();
   }
 }
 
-/** Refused before it is sent, if it can be: a repeated request may well find its own name taken. */
+/** Refuses before the upload when possible. With an idempotency key the name may be taken by the first request. */
 async function receive(
   { engine, uploads, clock, settings }: RouteContext,
   request: Created,
@@ -223,7 +222,7 @@ async function receive(
     new HttpRefusal(
       413,
       `The archive has more than ${bytes} bytes.`,
-      'Leave out what the sandboxes can fetch.',
+      'Leave out files that the sandboxes can download.',
     );
   if (Number(request.headers['content-length'] ?? 0) > bytes) throw tooLarge();
   if (idempotencyKeyOf(request) === undefined) {
@@ -236,6 +235,6 @@ async function receive(
 
 function stillPreparing(name: string): TorporError {
   return new TorporError('timeout', `The template "${name}" is still being prepared.`, {
-    hint: 'GET /v1/templates/{name} says how far it has come. Wait until it is ready.',
+    hint: 'Wait until it is ready. GET /v1/templates/{name} shows the progress.',
   });
 }

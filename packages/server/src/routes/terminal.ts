@@ -1,6 +1,6 @@
 /**
- * Processes at the other end of a WebSocket: `GET …/{id}/terminal` and `GET …/{id}/exec`. What travels on
- * them is told in `@torpor/protocol`, terminal.ts.
+ * Processes behind a WebSocket: `GET …/{id}/terminal` and `GET …/{id}/exec`. The messages are described in
+ * `@torpor/protocol`, terminal.ts.
  */
 import type { IncomingMessage } from 'node:http';
 import {
@@ -35,8 +35,8 @@ const failures = errors(
 );
 
 /**
- * Adds the routes, and lets upgrades find them. To be called once, where the other routes are added.
- * `isElsewhere` tells upgrades that are for somebody else, as those to a preview are.
+ * Adds the routes and sends upgrade requests to them. Call it once, where the other routes are added. `isElsewhere`
+ * recognises upgrades that belong to the gateway.
  */
 export function attachTerminal(
   app: RoutesApp,
@@ -49,7 +49,7 @@ export function attachTerminal(
     void runProcessOn.finally(() => open.delete(runProcessOn));
   };
   routeUpgrades(app, isElsewhere);
-  // A closing server does not wait for upgraded connections by itself.
+  // Fastify does not wait for upgraded connections when it closes.
   app.addHook('preClose', async () => void (await Promise.all(open)));
   const config = { deadline: 'lifecycle' } as const;
   const common = { tags: ['commands'], params: sandboxParams, response: failures };
@@ -63,9 +63,9 @@ export function attachTerminal(
         operationId: 'openTerminal',
         summary: 'A terminal in a sandbox, over a WebSocket',
         description:
-          'Binary frames are the bytes of the terminal, both ways. Text frames are JSON: `{"resize": …}` and ' +
+          'Binary frames are the bytes of the terminal in both directions. Text frames are JSON: `{"resize": …}` and ' +
           '`{"received": n}` to the server, `{"started": …}`, `{"exit": …}` and `{"error": …}` from it. The process ' +
-          'ends with the connection. A sandbox that sleeps wakes first.',
+          'ends with the connection. A paused sandbox is woken first.',
         querystring: terminalQuerySchema,
         ...common,
       },
@@ -85,11 +85,11 @@ export function attachTerminal(
       exposeHeadRoute: false,
       schema: {
         operationId: 'openExec',
-        summary: 'A command with a stream for its input, over a WebSocket',
+        summary: 'A command with streaming input, over a WebSocket',
         description:
-          'The first frame is `{"exec": …}`, what `POST …/exec` takes. Binary frames are stdin; those that come ' +
-          'back begin with one byte, 1 for stdout and 2 for stderr. `{"closeStdin": true}` ends the input. Else as ' +
-          'a terminal.',
+          'The first frame is `{"exec": …}` with the body of `POST …/exec`. Binary frames to the server are stdin. ' +
+          'Binary frames from it begin with one byte, 1 for stdout and 2 for stderr. `{"closeStdin": true}` ends the ' +
+          'input. The rest is as with a terminal.',
         querystring: execSocketQuerySchema,
         ...common,
       },
@@ -149,7 +149,7 @@ function serverStops(): TorporError {
   return new TorporError('unreachable', 'The server is stopping.', { retryAfterMs: 1_000 });
 }
 
-/** A request that became a socket has no answer, and so none of the usual lines in the log. */
+/** A request that became a socket has no response, so the usual log line is missing. */
 function logEnd({ log, clock }: RouteContext, request: FastifyRequest): void {
   const { id: requestId, method, logFields, identity } = request;
   const route = request.routeOptions.url ?? 'unknown';
@@ -172,7 +172,7 @@ function logEnd({ log, clock }: RouteContext, request: FastifyRequest): void {
   );
 }
 
-/** A terminal is somebody's to watch: it ends when the server begins to stop. */
+/** A terminal is interactive, so it ends when the server begins to stop. */
 function terminalPlan(
   { stopping }: RouteContext,
   { cols, rows, command, cwd, user }: TerminalQuery,
@@ -196,5 +196,5 @@ async function execPlan({ forcedStop }: RouteContext, live: LiveSocket): Promise
 async function firstRequest(live: LiveSocket): Promise<ExecSocketRequest> {
   const first = await live.next();
   if (first !== undefined && 'request' in first && 'exec' in first.request) return first.request.exec;
-  throw new TorporError('invalid_request', 'The first frame has to be {"exec": …}.');
+  throw new TorporError('invalid_request', 'The first frame must be {"exec": …}.');
 }

@@ -1,4 +1,4 @@
-/** Turns of a session: kept when they are sent, delivered once, answered as a stream or in one piece. */
+/** Turns of a session: stored when they are sent, delivered once, answered as a stream or in one piece. */
 import {
   idSchema,
   pageSchema,
@@ -19,8 +19,8 @@ import { sessionParams } from './sessions.ts';
 
 const turnParams = sessionParams.extend({ turn: idSchema('turn') });
 const STREAM =
-  'As a stream: `stdout` and `stderr` with `data`, and `turn` whenever its state changes, the last of which ends it. ' +
-  '`Last-Event-ID` goes on where a stream broke off.';
+  'As a stream: `stdout` and `stderr` with `data`, and `turn` after each change of its state. The last `turn` ends it. ' +
+  '`Last-Event-ID` continues an interrupted stream.';
 
 const reply = (description: string) => ({
   description: `${description} ${STREAM}`,
@@ -36,15 +36,15 @@ export function turnRoutes(app: RoutesApp, ctx: RouteContext): void {
     {
       schema: {
         operationId: 'sendTurn',
-        summary: 'Say something to the program of a session',
+        summary: 'Send a turn to the program of a session',
         description:
-          'It is kept from here on, and delivered once, now or as soon as the sandbox can be woken or replaced; ' +
-          '`error` says what is in the way meanwhile. The `Idempotency-Key` counts for as long as the session.',
+          'The turn is stored and delivered once, now or as soon as the sandbox can be woken or replaced. ' +
+          '`error` says why it has to wait. The `Idempotency-Key` is valid for the life of the session.',
         tags,
         params: sessionParams,
         body: sendRequestSchema,
         response: {
-          201: reply('It is kept.'),
+          201: reply('The stored turn.'),
           ...errors('not_found', 'conflict', 'idempotency_mismatch', 'quota_exceeded'),
         },
       },
@@ -67,7 +67,7 @@ export function turnRoutes(app: RoutesApp, ctx: RouteContext): void {
     {
       schema: {
         operationId: 'listTurns',
-        summary: 'What was said and answered, oldest first',
+        summary: 'The turns of a session and their answers, oldest first',
         tags,
         params: sessionParams,
         querystring: numberedPageQuery,

@@ -1,4 +1,4 @@
-/** A command that goes on after the answer: started, written down, and left alone. */
+/** Commands in the background: started, recorded as a job, and left running after the answer. */
 import type { TrackedJob } from '@torpor/engine';
 import type { BackgroundReply, ExecRequest, JobId, SandboxId } from '@torpor/protocol';
 import { TorporError } from '@torpor/protocol';
@@ -8,7 +8,7 @@ import { type Command, callOptions, killEvenWhileStarting, startRequest, writeSt
 import { viewJobProcess } from './process-views.ts';
 import type { SandboxConnection } from './sandbox-connection.ts';
 
-/** Lets go of `connection` itself, once the command has its input. */
+/** Releases `connection` itself after the command has read its input. */
 export async function startInBackground(
   ctx: RouteContext,
   request: FastifyRequest,
@@ -28,7 +28,7 @@ export async function startInBackground(
   return { jobId: job.id, process, autoResumed: connection.autoResumed };
 }
 
-/** What cannot be written down does not go on, because nobody would know of it. */
+/** A command that cannot be recorded is killed, because nobody would know of it. */
 async function startAndTrack(
   { clock, engine }: RouteContext,
   request: FastifyRequest,
@@ -52,7 +52,7 @@ async function startAndTrack(
   }
 }
 
-/** A process that does not read its input must not hold the sandbox awake for ever. */
+/** Gives up after `stallMs`: a process that does not read its input must not keep the sandbox awake. */
 async function writeStdinAndRelease(
   { clock, settings }: RouteContext,
   connection: SandboxConnection,
@@ -68,10 +68,10 @@ async function writeStdinAndRelease(
   connection.release();
 }
 
-/** Reads until it runs, then lets go of the stream: the agent does not end a process with its stream. */
+/** Reads the stream until the process runs, then closes it. The agent does not end a process with its stream. */
 async function start({ agent }: SandboxConnection, command: Command): Promise<number> {
   const stream = new AbortController();
-  // The limit is the agent's to keep, because nobody here will be watching.
+  // The agent enforces the timeout, because the server does not watch the process.
   const { timeoutMs: _, ...options } = callOptions(command, stream.signal);
   const limit = command.timeoutMs === undefined ? {} : { timeoutMs: command.timeoutMs };
   try {
@@ -81,5 +81,5 @@ async function start({ agent }: SandboxConnection, command: Command): Promise<nu
   } finally {
     stream.abort();
   }
-  throw new TorporError('unreachable', 'The sandbox was cut off while the command started.');
+  throw new TorporError('unreachable', 'The connection to the sandbox broke while the command started.');
 }

@@ -1,11 +1,11 @@
-/** How a sandbox and its agent are. Asking neither wakes the sandbox nor counts as use of it. */
+/** The health of a sandbox and its agent. The check neither wakes the sandbox nor counts as use. */
 import type { SandboxHealth, SandboxId, SandboxView, TorporError } from '@torpor/protocol';
 import { RequestDeadline } from '../http/request-deadline.ts';
 import type { RouteContext } from '../route-context.ts';
 import { fromAgentError } from './agent-failure.ts';
 import { connectToAgent, hasChangedSince } from './sandbox-connection.ts';
 
-/** How long an agent may take to answer before it is silent. It only has to write an empty answer. */
+/** After this time an agent counts as silent. Its answer is empty. */
 const AGENT_MS = 2_000;
 
 export async function healthOf(ctx: RouteContext, org: string, id: SandboxId): Promise<SandboxHealth> {
@@ -17,7 +17,7 @@ export async function healthOf(ctx: RouteContext, org: string, id: SandboxId): P
     return describe(sandbox, 'answers', null, clock.now());
   } catch (thrown) {
     const silent = describe(sandbox, 'silent', fromAgentError(thrown, id), clock.now());
-    // A sandbox that was paused or killed meanwhile is not silent; its new state says more.
+    // A sandbox that was paused or killed meanwhile is not silent; its new state is returned.
     if (!(await hasChangedSince(engine, org, id, sandbox.generation))) return silent;
     const now = await engine.get(org, id);
     return now.state === 'running' ? silent : describe(now, 'not_running', null, clock.now());

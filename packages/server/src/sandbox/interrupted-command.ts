@@ -1,4 +1,4 @@
-/** What to say of a command whose sandbox went away under it: it may have run, so nobody should send it again blindly. */
+/** The error for a command whose sandbox went away. The command may have run, so clients must not retry it blindly. */
 import { type SandboxId, TorporError } from '@torpor/protocol';
 import type { RouteContext } from '../route-context.ts';
 import { fromAgentError } from './agent-failure.ts';
@@ -20,7 +20,7 @@ export async function interruptedCommandError(
   return new TorporError(moved ? 'transitioning' : 'unreachable', message, {
     sandboxId: id,
     retryable: false,
-    hint: 'The command may have run, wholly or in part: look before you run it again.',
+    hint: 'The command may have run, wholly or in part. Check before you run it again.',
     details: { dispatched: true },
     cause: error,
   });

@@ -1,7 +1,7 @@
-/** The output of a command as text: kept up to a bound, or passed on piece by piece. */
+/** The output of a command as text: collected up to a limit, or decoded piece by piece. */
 import { StringDecoder } from 'node:string_decoder';
 
-/** The first bytes are kept; the rest is read and dropped, so that the command never waits for us. */
+/** Keeps the first bytes. The rest is read and dropped, so that the command never blocks. */
 export class BoundedOutput {
   readonly #max: number;
   readonly #chunks: Uint8Array[] = [];
@@ -25,13 +25,13 @@ export class BoundedOutput {
     return Buffer.concat(this.#chunks).toString('utf8');
   }
 
-  /** The end of what was kept. */
+  /** The last bytes that were kept. */
   tail(bytes: number): string {
     return Buffer.concat(this.#chunks).subarray(-bytes).toString('utf8');
   }
 }
 
-/** A character that was cut in two by the wire is put together again. */
+/** Decodes UTF-8. A character that is split between two chunks is joined again. */
 export class OutputDecoder {
   readonly #decoders = { stdout: new StringDecoder('utf8'), stderr: new StringDecoder('utf8') };
 
@@ -39,7 +39,7 @@ export class OutputDecoder {
     return this.#decoders[channel].write(Buffer.from(bytes));
   }
 
-  /** What is left when no more will come. */
+  /** The remaining text at the end of the stream. */
   flush(channel: 'stdout' | 'stderr'): string {
     return this.#decoders[channel].end();
   }

@@ -1,4 +1,4 @@
-/** What runs in a sandbox, or would: its jobs, and beside them what its agent runs for somebody who waits. */
+/** The processes of a sandbox: its jobs, and the other processes that its agent runs. */
 import type { ProcessInfo } from '@torpor/envd';
 import type { ProcessView, SandboxId } from '@torpor/protocol';
 import type { RouteContext } from '../route-context.ts';

@@ -1,4 +1,4 @@
-/** Work inside a sandbox: wakes it if it sleeps, holds it awake meanwhile, and speaks with its agent. */
+/** A connection to the agent of a sandbox. It wakes the sandbox and keeps it awake until it is released. */
 import type { AgentAddress } from '@torpor/engine';
 import { type AgentClient, connectAgent } from '@torpor/envd';
 import { type SandboxId, TorporError } from '@torpor/protocol';
@@ -8,16 +8,16 @@ import { fromAgentError } from './agent-failure.ts';
 
 export interface SandboxConnection {
   readonly agent: AgentClient;
-  /** Whether the sandbox slept and woke for this. */
+  /** Whether the sandbox was paused and was woken for this connection. */
   readonly autoResumed: boolean;
   readonly generation: number;
-  /** Lets go of the sandbox and of the connection to its agent. */
+  /** Closes the connection and lets the sandbox sleep again. */
   release(): void;
 }
 
 const RETRY_MS = 100;
 
-/** The caller releases what it gets. `signal` ends the waiting. */
+/** The caller must release the connection. `signal` ends the waiting. */
 async function wakeAndConnect(
   ctx: RouteContext,
   org: string,
@@ -25,7 +25,7 @@ async function wakeAndConnect(
   signal: AbortSignal,
 ): Promise<SandboxConnection> {
   const { engine } = ctx;
-  // From the beginning, so that the sandbox does not fall asleep between waking and working.
+  // The lease is taken first, so that the sandbox is not paused between its wake and the connection.
   const releaseLease = engine.leases.hold(id);
   try {
     const { address, autoResumed, generation } = await wakeAndFindAgent(ctx, org, id, signal);
@@ -45,7 +45,7 @@ async function wakeAndConnect(
   }
 }
 
-/** Looks again whenever the sandbox changed under us: while it goes to sleep, for example, nothing can be done. */
+/** Tries again whenever the sandbox has changed meanwhile, for example while it is being paused. */
 async function wakeAndFindAgent(
   { engine, clock }: RouteContext,
   org: string,
@@ -61,7 +61,7 @@ async function wakeAndFindAgent(
         autoResumed = (await engine.resume({ org, signal }, id)).resumed || autoResumed;
         continue;
       }
-      // For a sandbox that is not running this says why, in the engine's own words.
+      // For a sandbox that is not running, the engine throws the reason.
       return { address: await engine.agent(org, id), autoResumed, generation };
     } catch (thrown) {
       if (!(thrown instanceof TorporError)) throw thrown;
@@ -74,7 +74,7 @@ async function wakeAndFindAgent(
   }
 }
 
-/** Whether the sandbox is no longer, or not for long, what it was in that generation. */
+/** Whether the sandbox has left that generation, or an operation is about to change it. */
 export async function hasChangedSince(
   engine: RouteContext['engine'],
   org: string,
@@ -88,7 +88,7 @@ export async function hasChangedSince(
 function withResumeHint(error: TorporError): TorporError {
   return new TorporError(error.code, error.message, {
     ...error.toBody(),
-    hint: 'It does not wake by itself (autoResume is off): resume it first.',
+    hint: 'Resume it first. It does not wake by itself, because autoResume is off.',
   });
 }
 
@@ -102,7 +102,7 @@ export function connectToAgent({ address, token }: AgentAddress): AgentClient {
       });
 }
 
-/** Within the time of the request; a sandbox that wakes later than that is let go of at once. */
+/** Connects within the deadline of the request. A connection that comes later is released at once. */
 export async function connectToSandbox(
   ctx: RouteContext,
   request: FastifyRequest,
@@ -121,7 +121,7 @@ export async function connectToSandbox(
   }
 }
 
-/** One piece of work with the agent of a sandbox within the time of the request, its failures told as ours. */
+/** Runs `work` with the agent of a sandbox within the deadline of the request, and converts the agent's errors. */
 export async function withAgent<T>(
   ctx: RouteContext,
   request: FastifyRequest,

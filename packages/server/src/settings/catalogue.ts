@@ -1,4 +1,4 @@
-/** Every setting of every package that an operator can change, by group. */
+/** Every setting of every package, by group. */
 import {
   BUILD_FILE_SETTING_ORDER,
   BUILD_FILE_SETTINGS,
@@ -58,7 +58,7 @@ export const CATALOGUE: readonly DescribedSetting[] = GROUPS.flatMap((group) =>
   })),
 );
 
-/** What must hold between two settings, by their whole names. */
+/** Order constraints between two settings, by their full names. */
 export const ORDER: readonly { readonly low: string; readonly is: '<' | '<='; readonly high: string }[] =
   GROUPS.flatMap((group) =>
     ORDERS[group].map(([low, is, high]) => ({ low: `${group}.${low}`, is, high: `${group}.${high}` })),

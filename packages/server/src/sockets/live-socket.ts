@@ -1,15 +1,15 @@
-/** One open WebSocket: bytes and notices out at the reader's pace, bytes and requests in, signs of life. */
+/** One open WebSocket with flow control in both directions and keep-alive pings. */
 import type { Clock } from '@torpor/engine';
 import { type SocketNotice, type SocketRequest, socketRequestSchema, TorporError } from '@torpor/protocol';
 import type { WebSocket } from 'ws';
 
 const NORMAL = 1000;
-/** Waiting in this process for a slow connection. */
+/** Output that waits in this process for a slow connection, at most. */
 const MAX_BUFFERED_BYTES = 1024 * 1024;
-/** What came in and has not been taken yet. */
+/** Input that has arrived and has not been read yet, at most. */
 const MAX_UNREAD_BYTES = 1024 * 1024;
 
-/** Pings in a row without an answer; one may only be late because we were busy. */
+/** Unanswered pings in a row, at most. One answer may be late because this process was busy. */
 const MAX_MISSED_PONGS = 1;
 
 export type Incoming = { readonly bytes: Uint8Array } | { readonly request: SocketRequest };
@@ -20,9 +20,9 @@ export class LiveSocket {
   readonly #over = new AbortController();
   readonly #incoming: Incoming[] = [];
   #unreadBytes = 0;
-  /** Whether we have not read for a while since the last ping. */
+  /** Whether reading was paused at some time since the last ping. */
   #wasPaused = false;
-  /** Sent and not confirmed. */
+  /** Bytes that were sent and not confirmed. */
   #outstanding = 0;
   #wakeReader: () => void = () => {};
   #wakeWriter: () => void = () => {};
@@ -35,7 +35,7 @@ export class LiveSocket {
     socket.on('close', () => this.#finish());
   }
 
-  /** Fires when the other side is gone, or not listened to any more. */
+  /** Fires when the client is gone, or when `end` was called. */
   get closed(): AbortSignal {
     return this.#over.signal;
   }
@@ -58,15 +58,15 @@ export class LiveSocket {
     if (!this.closed.aborted) this.#socket.send(JSON.stringify(notice));
   }
 
-  /** Nothing that still comes counts: who does not close its side could otherwise go on with its input. */
+  /** Ignores later input: a client that does not close its side could otherwise continue to send. */
   end(): void {
     this.#socket.close(NORMAL);
-    // One that is not read would never hear that the other side has closed too.
+    // A paused socket would never see the close frame of the client.
     this.#socket.resume();
     this.#finish();
   }
 
-  /** The next thing that comes in; undefined when the other side is gone. */
+  /** The next input. Undefined when the client is gone. */
   async next(): Promise<Incoming | undefined> {
     while (this.#incoming.length === 0 && !this.closed.aborted) {
       await new Promise<void>((resolve) => {
@@ -80,8 +80,8 @@ export class LiveSocket {
   }
 
   /**
-   * Gives up on a connection on which nothing arrives, not even the answer to a ping: it would hold a sandbox
-   * awake for nobody. While we do not read, silence is our own doing.
+   * Ends a connection on which nothing arrives, not even the answer to a ping. Such a connection would keep a sandbox
+   * awake for no client. While this side has paused reading, missing answers do not count.
    */
   async keepAlive(clock: Clock, everyMs: number, bytesRead: () => number): Promise<void> {
     let before = -1;
@@ -110,7 +110,7 @@ export class LiveSocket {
     }
     const request = parse(data.toString('utf8'));
     if (request === undefined) {
-      const error = new TorporError('invalid_request', 'A text frame is not one of the requests there are.');
+      const error = new TorporError('invalid_request', 'A text frame is not a known request.');
       this.notice({ error: error.toBody() });
       this.end();
     } else if ('received' in request) {
@@ -130,7 +130,7 @@ export class LiveSocket {
   }
 }
 
-/** A request counts too: many of them fill the memory as well as bytes do. */
+/** Requests count too, because many of them use memory as bytes do. */
 function sizeOf(incoming: Incoming): number {
   return 'bytes' in incoming ? incoming.bytes.length : 256;
 }

@@ -1,4 +1,4 @@
-/** A process in a sandbox for as long as a socket is open: its output goes out, what comes in is its input. */
+/** Runs a process in a sandbox while a socket is open, and connects its input and output with the socket. */
 import type { AgentClient, ProcessEvent_DataEvent } from '@torpor/envd';
 import { OUTPUT_CHANNELS, type SandboxId, TorporError } from '@torpor/protocol';
 import type { FastifyRequest } from 'fastify';
@@ -11,7 +11,7 @@ import type { Incoming, LiveSocket } from './live-socket.ts';
 
 export interface ProcessPlan {
   readonly process: NonNullable<Parameters<AgentClient['process']['start']>[0]['process']>;
-  /** Absent: pipes. */
+  /** Absent: the process has pipes instead of a terminal. */
   readonly terminal?: { readonly cols: number; readonly rows: number };
   readonly user?: string | undefined;
   readonly timeoutMs?: number | undefined;
@@ -19,7 +19,7 @@ export interface ProcessPlan {
   readonly until: AbortSignal;
 }
 
-/** Wakes the sandbox, and lets the process and the socket talk until one of them ends. */
+/** Wakes the sandbox and runs the process until it ends or the socket is closed. */
 export async function runSocketProcess(
   ctx: RouteContext,
   request: FastifyRequest,
@@ -70,7 +70,8 @@ async function runProcess(
         live.notice({ exit: { code, signal: by, durationMs: Math.round(clock.monotonic() - began) } });
       }
     }
-    if (!ended) throw new TorporError('unreachable', 'The sandbox was cut off while the process ran.');
+    if (!ended)
+      throw new TorporError('unreachable', 'The connection to the sandbox broke while the process ran.');
   } finally {
     over.abort();
     if (!ended) await killEvenWhileStarting(agent, clock, tag, started);
@@ -81,7 +82,7 @@ function startOf({ process, terminal }: ProcessPlan, tag: string) {
   return { process, tag, stdin: true, ...(terminal === undefined ? {} : { pty: { size: terminal } }) };
 }
 
-/** Pipes have two channels, and the first byte says which; a terminal has one. */
+/** Pipes have two channels; the first byte of a frame says which. A terminal has one channel. */
 async function forwardOutput(live: LiveSocket, { output }: ProcessEvent_DataEvent): Promise<void> {
   if (output.case === 'pty') await live.send(output.value);
   if (output.case !== 'stdout' && output.case !== 'stderr') return;
@@ -91,7 +92,7 @@ async function forwardOutput(live: LiveSocket, { output }: ProcessEvent_DataEven
   await live.send(frame, output.value.length);
 }
 
-/** One piece after the other. A process that takes no input, or has ended, is no failure. */
+/** Forwards input in order. A process that reads no input, or has ended, is not an error. */
 async function forwardInputs(
   live: LiveSocket,
   agent: AgentClient,
