@@ -1,4 +1,4 @@
-/** `GET …/{id}/ports`: what a sandbox declares and what it listens on. Never wakes it. */
+/** `GET …/{id}/ports`: the declared and the open ports of a sandbox. Never wakes the sandbox. */
 import type { Address, Engine } from '@torpor/engine';
 import {
   isTerminal,
@@ -8,11 +8,11 @@ import {
   type SandboxId,
   type SandboxView,
 } from '@torpor/protocol';
-import { errors, json, sandboxParams } from './http/route-schema.ts';
-import type { RoutesApp } from './http/routes-app.ts';
-import type { RouteParts } from './parts.ts';
-import { fromAgent } from './sandbox/agent-failure.ts';
-import { connect } from './sandbox/awake.ts';
+import { errors, json, sandboxParams } from '../http/route-schema.ts';
+import type { RoutesApp } from '../http/routes-app.ts';
+import type { RouteContext } from '../route-context.ts';
+import { fromAgentError } from '../sandbox/agent-failure.ts';
+import { connectToAgent } from '../sandbox/sandbox-connection.ts';
 
 interface Listener {
   readonly port: number;
@@ -21,18 +21,18 @@ interface Listener {
   readonly processName: string;
 }
 
-export function portRoutes(app: RoutesApp, parts: RouteParts): void {
+export function portRoutes(app: RoutesApp, ctx: RouteContext): void {
   app.get(
     '/v1/sandboxes/:id/ports',
     {
       schema: {
         operationId: 'listPorts',
-        summary: 'The ports of a sandbox, declared and open',
-        description: 'Never wakes the sandbox: of one that sleeps only the declared ports are shown.',
+        summary: 'The declared and the open ports of a sandbox',
+        description: 'Never wakes the sandbox. For a paused sandbox only the declared ports are listed.',
         tags: ['commands'],
         params: sandboxParams,
         response: {
-          200: json('All of them.', pageSchema(portViewSchema)),
+          200: json('All ports.', pageSchema(portViewSchema)),
           ...errors('not_found', 'transitioning'),
         },
       },
@@ -40,24 +40,24 @@ export function portRoutes(app: RoutesApp, parts: RouteParts): void {
     async (request) => {
       const { id } = request.params;
       const { org } = request.identity;
-      request.facts.sandboxId = id;
-      const items = await request.bound.run(async (signal) => {
-        const sandbox = await parts.engine.get(org, id);
-        const found = await portsOf(parts.engine, org, sandbox, signal);
-        return found.map((port) => ({ ...port, url: urlOf(parts, sandbox, port) }));
+      request.logFields.sandboxId = id;
+      const items = await request.deadline.run(async (signal) => {
+        const sandbox = await ctx.engine.get(org, id);
+        const found = await portsOf(ctx.engine, org, sandbox, signal);
+        return found.map((port) => ({ ...port, url: urlOf(ctx, sandbox, port) }));
       });
       return { items, nextCursor: null };
     },
   );
 }
 
-/** Where a visit leads to it. A declared one of a sandbox that sleeps is woken by that. */
-function urlOf({ gateway }: RouteParts, { id, state }: SandboxView, port: FoundPort): string | null {
+/** The preview address of a port. A request to a declared port wakes a paused sandbox. */
+function urlOf({ gateway }: RouteContext, { id, state }: SandboxView, port: FoundPort): string | null {
   if (gateway === undefined || isTerminal(state)) return null;
   return port.listening || port.service !== null ? gateway.urlOf(id, port.port) : null;
 }
 
-/** The ports that something of a running sandbox listens on, by the numbers under which they are visited. */
+/** The open ports of a running sandbox, by the numbers that preview addresses use. */
 export async function openPortsOf(
   engine: Engine,
   org: string,
@@ -80,7 +80,7 @@ async function portsOf(
 }
 
 type FoundPort = Omit<PortView, 'url'> & {
-  /** Whether it can be dialled: what listens on it may be somebody else's. */
+  /** Whether the port can be dialled. With the process runtime another program of the host may listen on it. */
   readonly isReachable: boolean;
 };
 
@@ -90,17 +90,17 @@ async function listeners(
   id: SandboxId,
   signal: AbortSignal,
 ): Promise<Listener[]> {
-  const agent = connect(await engine.agent(org, id));
+  const agent = connectToAgent(await engine.agent(org, id));
   try {
     return await agent.ports({ signal });
   } catch (thrown) {
-    throw fromAgent(thrown, id);
+    throw fromAgentError(thrown, id);
   } finally {
     agent.close();
   }
 }
 
-/** Where each port of a running sandbox can be dialled; those that nothing of it listens on are left out. */
+/** The address of each port of a running sandbox, without ports that nothing in the sandbox listens on. */
 async function addresses(
   engine: Engine,
   org: string,
@@ -120,8 +120,8 @@ function declaredPorts({ services }: SandboxView): Map<number, string> {
 }
 
 /**
- * A port that is open on several addresses is shown once, and one that stands for a declared port on the
- * host is shown as the declared one.
+ * A port that is open on several addresses is shown once. A host port that stands for a declared port is shown as the
+ * declared port.
  */
 function viewPorts(
   sandbox: SandboxView,

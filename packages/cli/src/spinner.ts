@@ -4,10 +4,14 @@ import type { Io } from './io.ts';
 const FRAMES = ['⠋', '⠙', '⠹', '⠸', '⠼', '⠴', '⠦', '⠧', '⠇', '⠏'];
 const FRAME_MS = 80;
 /** What is quicker than this needs no progress, only flickers. */
-const PATIENCE_MS = 150;
+const DELAY_MS = 150;
 const CLEAR_LINE = '\r\u001b[K';
 
-export async function during<T>({ stderr, errorColors }: Io, words: string, work: Promise<T>): Promise<T> {
+export async function withSpinner<T>(
+  { stderr, errorColors }: Io,
+  words: string,
+  work: Promise<T>,
+): Promise<T> {
   if (!stderr.isTTY) return work;
   let frame = 0;
   let shown = false;
@@ -18,7 +22,7 @@ export async function during<T>({ stderr, errorColors }: Io, words: string, work
   let timer = setTimeout(() => {
     draw();
     timer = setInterval(draw, FRAME_MS);
-  }, PATIENCE_MS);
+  }, DELAY_MS);
   try {
     return await work;
   } finally {

@@ -1,7 +1,7 @@
-/** The words that the schemas of this face are put together from. */
+/** Path parameters of E2B's routes. */
 import { z } from 'zod';
 import { sandboxIdParam } from '../http/route-schema.ts';
 
-/** Every face takes an id with and without what it begins with. */
+/** Both APIs accept a sandbox id with and without its prefix. */
 export const idParams = z.object({ id: sandboxIdParam });
 export const templateParams = z.object({ id: z.string().min(1).max(200) });

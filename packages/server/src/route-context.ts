@@ -1,4 +1,4 @@
-/** What the routes work with. */
+/** The dependencies of the routes. */
 import type { Builds } from '@torpor/builds';
 import type { Clock, Database, Engine, Ids } from '@torpor/engine';
 import type { Gateway } from '@torpor/gateway';
@@ -14,8 +14,8 @@ import type { OperationTrace } from './observe/operation-trace.ts';
 import type { ServerSettings } from './settings.ts';
 import type { Uploads } from './uploads.ts';
 
-/** What a server is put together from. */
-export interface AppParts {
+/** The dependencies that the application is built from. */
+export interface AppContext {
   readonly engine: Engine;
   readonly sessions: Sessions;
   readonly db: Database;
@@ -26,26 +26,26 @@ export interface AppParts {
   readonly randomBytes: (n: number) => Uint8Array;
   readonly uploads: Uploads;
   readonly settings: ServerSettings;
-  /** Those of all packages, for whoever asks what the server runs with. */
+  /** The settings of all packages, for `GET /v1/admin/settings`. */
   readonly settingsList: readonly SettingView[];
   readonly log: Log;
   readonly metrics: Metrics;
   readonly version: string;
   readonly hostNames: HostNames;
-  /** What serves previews; without it there are none. */
+  /** Serves previews. Undefined: the server has no previews. */
   readonly gateway?: Gateway;
-  /** What turns goals into previews; without it there are no routes for that. */
+  /** Undefined: the server has no builds API. */
   readonly builds?: Builds;
-  /** Present: the port speaks HTTPS and HTTP/2. */
+  /** With a certificate the port speaks HTTPS and HTTP/2. */
   readonly tls?: { readonly key: string; readonly cert: string };
 }
 
-export interface RouteParts extends AppParts {
+export interface RouteContext extends AppContext {
   readonly replays: Replays;
   readonly keyWatch: KeyWatch;
   readonly streamLimit: StreamLimit;
-  /** Fires when the server stops: streams end at once, whatever else is under way may finish. */
+  /** Fires when the server begins to stop: streams end at once, other requests may finish. */
   readonly stopping: AbortSignal;
-  /** Fires when a stop has waited long enough. */
-  readonly leaving: AbortSignal;
+  /** Fires when the stop has waited for `settings.stopMs`: remaining requests are interrupted. */
+  readonly forcedStop: AbortSignal;
 }

@@ -1,9 +1,9 @@
-/** Lets bytes through for as long as they move. Neither a caller nor a sandbox can hold a stream open by silence. */
+/** Passes bytes through, and fails when no bytes move for `stallMs`. Neither a client nor a sandbox can hold it open. */
 import { pipeline, type Readable, Transform } from 'node:stream';
 import type { Clock } from '@torpor/engine';
 import { TorporError } from '@torpor/protocol';
 
-export function whileMoving(source: Readable, clock: Clock, stallMs: number): Readable {
+export function withStallTimeout(source: Readable, clock: Clock, stallMs: number): Readable {
   const done = new AbortController();
   let movedAt = clock.monotonic();
   const through = new Transform({
@@ -22,7 +22,7 @@ export function whileMoving(source: Readable, clock: Clock, stallMs: number): Re
   };
   watch().catch(() => {});
   through.once('close', () => done.abort());
-  // Errors reach whoever reads from it.
+  // `pipeline` passes errors to the reader of `through`.
   pipeline(source, through, () => {});
   return through;
 }

@@ -1,13 +1,13 @@
-/** What the routes of the builds' face have in common: whose a job is, what a repetition gets, which errors there are. */
+/** What the routes of the builds API share: the owner of a job, idempotency, and the errors in their schemas. */
 import type { Owner } from '@torpor/builds';
 import { buildErrorReplySchema, type ErrorCode, factsOf } from '@torpor/protocol';
 import type { FastifyRequest } from 'fastify';
 import { z } from 'zod';
 import { json } from '../http/route-schema.ts';
-import type { RouteParts } from '../parts.ts';
+import type { RouteContext } from '../route-context.ts';
 import { statusOfCode } from './failures.ts';
 
-/** Any text: what is no id of a job is one that there is not. */
+/** Accepts any text: a text that is not a job id gets the same 404 as an unknown job. */
 export const jobParams = z.object({
   id: z.string().max(200).meta({ description: 'The id of a job, which starts with job_' }),
 });
@@ -16,11 +16,15 @@ export function ownerOf({ identity }: FastifyRequest): Owner {
   return { org: identity.org, user: identity.subject };
 }
 
-/** Twice under one key is once. */
-export function once<T>(parts: RouteParts, request: FastifyRequest, work: () => Promise<T>): Promise<T> {
+/** Runs `work` once per idempotency key. */
+export function onceUnderKey<T>(
+  ctx: RouteContext,
+  request: FastifyRequest,
+  work: () => Promise<T>,
+): Promise<T> {
   const { id = '' } = (request.params ?? {}) as { readonly id?: string };
   const thing = `${request.identity.subject} ${id}`;
-  return request.bound.run(() => parts.replays.once(request, thing, async () => ({ body: await work() })));
+  return request.deadline.run(() => ctx.replays.once(request, thing, async () => ({ body: await work() })));
 }
 
 const ANY: readonly ErrorCode[] = [
@@ -32,7 +36,7 @@ const ANY: readonly ErrorCode[] = [
   'internal',
 ];
 
-/** The errors that a route may answer, by status, in the form of this face. */
+/** The errors that a route may answer, by status, in the shape of the builds API. */
 export function buildErrors(...codes: ErrorCode[]) {
   const byStatus = new Map<number, string[]>();
   for (const code of new Set([...ANY, ...codes])) {
@@ -43,7 +47,7 @@ export function buildErrors(...codes: ErrorCode[]) {
   return Object.fromEntries(answers);
 }
 
-/** The same whichever of the two faces starts the build. */
+/** The errors of both routes that start a build. */
 export const startErrors = buildErrors(
   'not_found',
   'conflict',

@@ -1,20 +1,20 @@
-/** The inside of a sandbox for its session: turns and answers go through the agent. */
+/** The port of sessions to the program in a sandbox, implemented with the agent. */
 import type { Engine } from '@torpor/engine';
 import { type AgentClient, agentError } from '@torpor/envd';
 import { type SandboxId, TorporError } from '@torpor/protocol';
 import type { Inside, Receipt, Said, TurnOrder } from '@torpor/sessions';
-import { fromAgent } from '../sandbox/agent-failure.ts';
-import { connect } from '../sandbox/awake.ts';
+import { fromAgentError } from '../sandbox/agent-failure.ts';
 import { startRequest } from '../sandbox/command.ts';
 import { endOf } from '../sandbox/command-end.ts';
+import { connectToAgent } from '../sandbox/sandbox-connection.ts';
 
-/** Relative to the home of the sandbox's user. */
+/** Relative to the home directory of the sandbox's user. */
 const HISTORY_FILE = '.torpor-history.json';
 
-export function agentInside(engine: Pick<Engine, 'agent'>): Inside {
+export function agentTurnPort(engine: Pick<Engine, 'agent'>): Inside {
   return {
     async deliver(org, id, order, signal) {
-      const agent = connect(await engine.agent(org, id));
+      const agent = connectToAgent(await engine.agent(org, id));
       try {
         return await deliver(agent, order, signal);
       } catch (thrown) {
@@ -25,7 +25,7 @@ export function agentInside(engine: Pick<Engine, 'agent'>): Inside {
     },
 
     async *listen(org, id, tag, from, signal) {
-      const agent = connect(await engine.agent(org, id));
+      const agent = connectToAgent(await engine.agent(org, id));
       try {
         yield* listen(agent, tag, from, signal);
       } catch (thrown) {
@@ -37,7 +37,7 @@ export function agentInside(engine: Pick<Engine, 'agent'>): Inside {
   };
 }
 
-/** A program that stays is told in a line of JSON; one of the turn's own has the input as it is, and the rest beside it. */
+/** A long-running program gets a turn as a line of JSON. A program per turn gets the input as it is, the rest in variables. */
 async function deliver(agent: AgentClient, order: TurnOrder, signal: AbortSignal): Promise<Receipt> {
   const { id, sessionKey, program, input, agentThreadId, history } = order;
   const { command, cwd, env, mode } = program;
@@ -57,7 +57,7 @@ async function deliver(agent: AgentClient, order: TurnOrder, signal: AbortSignal
   );
 }
 
-/** Where the first bytes stand is said by how many came before them; those that are stored already are left out. */
+/** Positions count from the first byte, including bytes that the agent dropped. Bytes before `from` are left out. */
 async function* listen(
   agent: AgentClient,
   tag: string,
@@ -81,17 +81,17 @@ async function* listen(
   }
 }
 
-/** An agent that is not ours does not know what a turn is. */
+/** An agent of another provider does not support turns. */
 function deliverFailure(thrown: unknown, sandboxId: SandboxId): TorporError {
-  if (agentError(thrown).code !== 'not_found') return fromAgent(thrown, sandboxId);
-  const message = 'The agent of this sandbox keeps no record of turns, so none can be delivered once.';
+  if (agentError(thrown).code !== 'not_found') return fromAgentError(thrown, sandboxId);
+  const message = "This sandbox's agent does not support turns.";
   return new TorporError('capability_unsupported', message, { sandboxId });
 }
 
-/** That the process is gone is the only thing that an agent can say for good here. */
+/** `not_found` is the only final answer: the process does not exist. */
 function listenFailure(thrown: unknown, sandboxId: SandboxId): TorporError {
   if (agentError(thrown).code === 'not_found') {
-    return new TorporError('not_found', 'There is no such process.', { sandboxId });
+    return new TorporError('not_found', 'The process does not exist.', { sandboxId });
   }
-  return fromAgent(thrown, sandboxId);
+  return fromAgentError(thrown, sandboxId);
 }

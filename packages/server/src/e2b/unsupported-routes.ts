@@ -1,10 +1,10 @@
-/** What E2B has and Torpor has not yet: an answer that says so, instead of a path that leads nowhere. */
+/** Routes of E2B's API that Torpor does not support yet. They answer with a clear error instead of 404. */
 import { TorporError } from '@torpor/protocol';
 import type { RoutesApp } from '../http/routes-app.ts';
 
 const BUILDS = 'Building templates through this API';
 
-const NOT_YET: readonly (readonly [
+const UNSUPPORTED: readonly (readonly [
   method: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE',
   path: string,
   what: string,
@@ -30,15 +30,15 @@ function everyMethod(path: string, what: string) {
   return (['GET', 'POST', 'PUT', 'PATCH', 'DELETE'] as const).map((method) => [method, path, what] as const);
 }
 
-export function e2bNotYetRoutes(app: RoutesApp): void {
-  for (const [method, url, what] of NOT_YET) {
+export function e2bUnsupportedRoutes(app: RoutesApp): void {
+  for (const [method, url, what] of UNSUPPORTED) {
     app.route({
       method,
       url,
       schema: { hide: true },
       handler: async () => {
-        throw new TorporError('capability_unsupported', `${what} is not there yet.`, {
-          hint: 'docs/coming-from-e2b.md says what is.',
+        throw new TorporError('capability_unsupported', `${what}: not supported yet.`, {
+          hint: 'docs/coming-from-e2b.md lists what is supported.',
         });
       },
     });

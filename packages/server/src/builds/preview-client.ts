@@ -1,28 +1,32 @@
 /**
- * Requests to previews by the way that visitors take: through the server's own port and the gateway behind it, and
- * never through a resolver, which need not know the names of previews.
+ * Sends requests to previews the way clients do: through the server's own port and its gateway. DNS is not used,
+ * because the resolver need not know the names of previews.
  */
 import { request as httpRequest, type RequestOptions } from 'node:http';
 import { request as httpsRequest } from 'node:https';
 import type { Visit } from '@torpor/builds';
 import { TorporError } from '@torpor/protocol';
 
-export interface VisitOrder {
+export interface PreviewRequestOptions {
   readonly method: 'GET' | 'HEAD';
   readonly path: string;
   readonly timeoutMs: number;
 }
 
-export class OwnDoor {
-  private address: URL | undefined;
+export class PreviewClient {
+  #address: URL | undefined;
 
-  /** Where the server listens; known only then. */
-  settle(address: URL): void {
-    this.address = address;
+  /** Sets the address at which the server listens. It is known only after the server listens. */
+  listenAt(address: URL): void {
+    this.#address = address;
   }
 
-  visit(host: string, { method, path, timeoutMs }: VisitOrder, signal: AbortSignal): Promise<Visit> {
-    const { address } = this;
+  request(
+    host: string,
+    { method, path, timeoutMs }: PreviewRequestOptions,
+    signal: AbortSignal,
+  ): Promise<Visit> {
+    const address = this.#address;
     if (address === undefined) throw new TorporError('unreachable', 'The server does not listen yet.');
     const secure = address.protocol === 'https:';
     const options: RequestOptions = {
@@ -33,7 +37,7 @@ export class OwnDoor {
       headers: { host, accept: '*/*', 'user-agent': 'torpor-builds' },
       agent: false,
       signal: AbortSignal.any([signal, AbortSignal.timeout(timeoutMs)]),
-      // It is our own certificate, made for names and not for this address.
+      // The server's own certificate is made for names, not for this address.
       ...(secure ? { servername: host.replace(/:\d+$/, ''), rejectUnauthorized: false } : {}),
     };
     return new Promise((resolve, reject) => {

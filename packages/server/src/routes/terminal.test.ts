@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { type SandboxId, SOCKET_PROTOCOL, type SocketNotice, type SocketRequest } from '@torpor/protocol';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { WebSocket } from 'ws';
-import { type TestServer, testServer } from '../testing/test-server.ts';
+import { type TestServer, testServer } from '../../testing/test-server.ts';
 
 let server: TestServer;
 let url: string;
@@ -108,7 +108,7 @@ describe('a terminal', () => {
   });
 
   it('holds the sandbox awake while it is open, and ends its process when it is closed', async () => {
-    const { leases } = server.parts.engine;
+    const { leases } = server.ctx.engine;
     const terminal = await opened(
       talk(`/v1/sandboxes/${id}/terminal?command=${encodeURIComponent(`echo here; ${nap(4711)}`)}`),
     );
@@ -126,7 +126,7 @@ describe('a terminal', () => {
     );
     await once(terminal.socket, 'ping');
     terminal.socket.pause();
-    await expect.poll(() => server.parts.engine.leases.count(id)).toBe(0);
+    await expect.poll(() => server.ctx.engine.leases.count(id)).toBe(0);
   });
 });
 
@@ -194,7 +194,7 @@ describe('a command over a socket', () => {
     const conversation = await running(`echo here; ${nap(4713)}`);
     await conversation.until('here');
     conversation.socket.terminate();
-    await expect.poll(() => server.parts.engine.leases.count(id)).toBe(0);
+    await expect.poll(() => server.ctx.engine.leases.count(id)).toBe(0);
     expect(await runs(nap(4713))).toBe(false);
   });
 
@@ -290,6 +290,6 @@ describe('the door', () => {
     await ending.dispose();
     await closed;
     expect(notices.at(-1)).toMatchObject({ error: { code: 'unreachable' } });
-    expect(ending.parts.engine.leases.count(sandboxId)).toBe(0);
+    expect(ending.ctx.engine.leases.count(sandboxId)).toBe(0);
   });
 });

@@ -1,12 +1,12 @@
 /** Options that may be given several times, as lists or as `key=value`. */
 import { CliError } from './failure.ts';
 
-export function collect(value: string, before: readonly string[] = []): string[] {
+export function collectValues(value: string, before: readonly string[] = []): string[] {
   return [...before, value];
 }
 
 /** Undefined when there were none. */
-export function pairsOf(
+export function parsePairs(
   option: string,
   texts: readonly string[] | undefined,
 ): Record<string, string> | undefined {
@@ -18,11 +18,4 @@ export function pairsOf(
       return [text.slice(0, at), text.slice(at + 1)];
     }),
   );
-}
-
-/** What was given, without the fields that were not: the server refuses none, but needs none. */
-export function given<T extends Record<string, unknown>>(fields: T): { [K in keyof T]?: NonNullable<T[K]> } {
-  return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined)) as {
-    [K in keyof T]?: NonNullable<T[K]>;
-  };
 }

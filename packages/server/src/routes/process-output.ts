@@ -1,19 +1,19 @@
-/** `GET …/{id}/processes/{process}/output`: what a process has said so far, and with `follow` what it says next. */
+/** `GET …/{id}/processes/{process}/output`: the output of a process so far, and with `follow` also the new output. */
 import type { Clock } from '@torpor/engine';
 import { type AgentClient, serviceTag } from '@torpor/envd';
 import { isId, type SandboxId, type SandboxView, TorporError } from '@torpor/protocol';
 import type { FastifyRequest } from 'fastify';
 import { z } from 'zod';
-import { errors, sandboxIdParam } from './http/route-schema.ts';
-import type { RoutesApp } from './http/routes-app.ts';
-import { type Frame, sendEvents } from './http/sse.ts';
-import type { RouteParts } from './parts.ts';
-import { fromAgent } from './sandbox/agent-failure.ts';
-import { connect } from './sandbox/awake.ts';
-import { endOf } from './sandbox/command-end.ts';
-import { TextPieces } from './sandbox/output.ts';
+import { errors, sandboxIdParam } from '../http/route-schema.ts';
+import type { RoutesApp } from '../http/routes-app.ts';
+import { type Frame, sendEvents } from '../http/sse.ts';
+import type { RouteContext } from '../route-context.ts';
+import { fromAgentError } from '../sandbox/agent-failure.ts';
+import { endOf } from '../sandbox/command-end.ts';
+import { OutputDecoder } from '../sandbox/output.ts';
+import { connectToAgent } from '../sandbox/sandbox-connection.ts';
 
-/** The agent does not say where the past ends: what is kept comes at once, and then there is silence. */
+/** The agent does not mark the end of the stored output: it sends all of it at once, and then is silent. */
 const SILENCE_MS = 250;
 
 const params = z.object({
@@ -25,16 +25,16 @@ const params = z.object({
 });
 const querystring = z.strictObject({ follow: z.stringbool().default(false) });
 
-export function processOutputRoutes(app: RoutesApp, parts: RouteParts): void {
+export function processOutputRoutes(app: RoutesApp, ctx: RouteContext): void {
   app.get(
     '/v1/sandboxes/:id/processes/:process/output',
     {
       exposeHeadRoute: false,
       schema: {
         operationId: 'readOutput',
-        summary: 'The output of a service or of a process in the background',
+        summary: 'The output of a service or a background process',
         description:
-          'The events `start`, `stdout`, `stderr`, and `end` if it has ended. Only the last of a long output is ' +
+          'The events `start`, `stdout`, `stderr`, and `end` if the process has ended. Of a long output only the end is ' +
           'kept. Never wakes the sandbox.',
         tags: ['commands'],
         params,
@@ -48,32 +48,32 @@ export function processOutputRoutes(app: RoutesApp, parts: RouteParts): void {
     async (request, reply) => {
       const { id, process } = request.params;
       const { follow } = request.query;
-      const { engine, stopping } = parts;
-      request.facts.sandboxId = id;
-      const sandbox = await request.bound.run(() => engine.get(request.identity.org, id));
-      const tag = await request.bound.run(() => tagOf(parts, request.identity.org, sandbox, process));
-      const agent = connect(await request.bound.run(() => engine.agent(request.identity.org, id)));
+      const { engine, stopping } = ctx;
+      request.logFields.sandboxId = id;
+      const sandbox = await request.deadline.run(() => engine.get(request.identity.org, id));
+      const tag = await request.deadline.run(() => tagOf(ctx, request.identity.org, sandbox, process));
+      const agent = connectToAgent(await request.deadline.run(() => engine.agent(request.identity.org, id)));
       reply.raw.once('close', () => agent.close());
-      const signal = AbortSignal.any([request.bound.signal, stopping]);
+      const signal = AbortSignal.any([request.deadline.signal, stopping]);
       const events = outputOf(agent, tag, signal);
-      // Before the head of the answer, so that a process that is not there is an answer like any other.
-      const first = await request.bound
+      // Read before the response headers are sent, so that an unknown process gets an ordinary error.
+      const first = await request.deadline
         .run(() => events.next())
         .catch((thrown: unknown) => {
           agent.close();
-          throw fromAgent(thrown, id);
+          throw fromAgentError(thrown, id);
         });
       if (first.done)
         throw new TorporError('not_found', `There is no process ${process}.`, { sandboxId: id });
-      const output = frames(parts, request, id, first.value, events, follow);
-      return sendEvents(parts, request, reply, output, { resumable: false });
+      const output = frames(ctx, request, id, first.value, events, follow);
+      return sendEvents(ctx, request, reply, output, { resumable: false });
     },
   );
 }
 
-/** Services and background processes are jobs; anything else is what the agent calls it. */
+/** The agent's tag of a service or background process; any other name is passed to the agent. */
 async function tagOf(
-  { engine }: RouteParts,
+  { engine }: RouteContext,
   org: string,
   { id, services }: SandboxView,
   process: string,
@@ -91,23 +91,23 @@ async function* outputOf(agent: AgentClient, name: string, signal: AbortSignal):
   const selector = /^\d+$/.test(name)
     ? { case: 'pid' as const, value: Number(name) }
     : { case: 'tag' as const, value: name };
-  const text = new TextPieces();
+  const text = new OutputDecoder();
   for await (const { event } of agent.process.connect({ process: { selector } }, { signal })) {
     const happened = event?.event;
     if (happened?.case === 'start') yield { event: 'start', data: { pid: happened.value.pid } };
     if (happened?.case === 'data') {
       const { output } = happened.value;
-      // What a terminal shows is one channel.
+      // A terminal has one channel.
       const channel = output.case === 'stderr' ? 'stderr' : 'stdout';
       if (output.value !== undefined)
-        yield { event: channel, data: { data: text.piece(channel, output.value) } };
+        yield { event: channel, data: { data: text.decode(channel, output.value) } };
     }
     if (happened?.case === 'end') yield { event: 'end', data: endOf(happened.value) };
   }
 }
 
 async function* frames(
-  { clock }: RouteParts,
+  { clock }: RouteContext,
   request: FastifyRequest,
   id: SandboxId,
   first: Frame,
@@ -123,9 +123,9 @@ async function* frames(
       yield frame.value;
     }
   } catch (thrown) {
-    yield { event: 'error', data: { ...fromAgent(thrown, id).toBody(), requestId: request.id } };
+    yield { event: 'error', data: { ...fromAgentError(thrown, id).toBody(), requestId: request.id } };
   } finally {
-    request.bound.end(new TorporError('timeout', 'The stream is over.'));
+    request.deadline.end(new TorporError('timeout', 'The stream is over.'));
   }
 }
 

@@ -1,11 +1,11 @@
-/** What a sandbox uses, as its agent counts at this moment, and what happened to it, as the ledger has it. */
+/** The current metrics of a sandbox, from its agent, and its logs, from the ledger. */
 import type { EventView, SandboxId, SandboxView } from '@torpor/protocol';
 import type { FastifyRequest } from 'fastify';
 import { z } from 'zod';
 import type { RoutesApp } from '../http/routes-app.ts';
-import type { RouteParts } from '../parts.ts';
-import { connect } from '../sandbox/awake.ts';
-import { idParams } from './route-words.ts';
+import type { RouteContext } from '../route-context.ts';
+import { connectToAgent } from '../sandbox/sandbox-connection.ts';
+import { idParams } from './route-params.ts';
 import { shownState } from './sandbox-shapes.ts';
 
 const unixSeconds = z.coerce.number().int().min(0).optional();
@@ -13,17 +13,17 @@ const milliseconds = z.coerce.number().int().min(0).max(8_640_000_000_000_000).o
 const limitSchema = z.coerce.number().int().min(0).max(1_000).default(1_000);
 const metricsQuery = z.object({ start: unixSeconds, end: unixSeconds });
 
-export function e2bFigureRoutes(app: RoutesApp, parts: RouteParts): void {
+export function e2bMetricsAndLogRoutes(app: RoutesApp, ctx: RouteContext): void {
   app.get(
     '/sandboxes/:id/metrics',
     { schema: { hide: true, params: idParams, querystring: metricsQuery } },
     async (request) => {
       const { id } = request.params;
       const { start = 0, end = Number.POSITIVE_INFINITY } = request.query;
-      const sandbox = await request.bound.run(() => parts.engine.get(request.identity.org, id));
-      // There is no history: whoever asks for another time gets nothing, and nobody is woken for it.
-      const figures = await figuresOf(parts, request, sandbox);
-      return figures.filter(({ timestampUnix: at }) => at >= start && at <= end);
+      const sandbox = await request.deadline.run(() => ctx.engine.get(request.identity.org, id));
+      // There is no history of metrics: another time range gets an empty list. No sandbox is woken.
+      const metrics = await metricsOf(ctx, request, sandbox);
+      return metrics.filter(({ timestampUnix: at }) => at >= start && at <= end);
     },
   );
 
@@ -36,9 +36,9 @@ export function e2bFigureRoutes(app: RoutesApp, parts: RouteParts): void {
         ids.map(async (text) => {
           const id = idParams.safeParse({ id: text });
           if (!id.success) return [];
-          const sandbox = await parts.engine.get(request.identity.org, id.data.id).catch(() => undefined);
-          const [figures] = sandbox === undefined ? [] : await figuresOf(parts, request, sandbox);
-          return figures === undefined ? [] : [[text, figures] as const];
+          const sandbox = await ctx.engine.get(request.identity.org, id.data.id).catch(() => undefined);
+          const [metrics] = sandbox === undefined ? [] : await metricsOf(ctx, request, sandbox);
+          return metrics === undefined ? [] : [[text, metrics] as const];
         }),
       );
       return { sandboxes: Object.fromEntries(found.flat()) };
@@ -56,7 +56,7 @@ export function e2bFigureRoutes(app: RoutesApp, parts: RouteParts): void {
     },
     async (request) => {
       const { start = 0, limit } = request.query;
-      const events = await eventsOf(parts, request, request.params.id);
+      const events = await eventsOf(ctx, request, request.params.id);
       const shown = events.filter(({ at }) => at >= start).slice(0, limit);
       return { logs: shown.map(lineShape), logEntries: shown.map(entryShape) };
     },
@@ -79,7 +79,7 @@ export function e2bFigureRoutes(app: RoutesApp, parts: RouteParts): void {
     },
     async (request) => {
       const { cursor, limit, direction, level, search } = request.query;
-      const all = (await eventsOf(parts, request, request.params.id)).map(entryShape);
+      const all = (await eventsOf(ctx, request, request.params.id)).map(entryShape);
       const ordered = direction === 'forward' ? all : all.toReversed();
       const at = (time: string) => new Date(time).getTime();
       const logs = ordered
@@ -94,10 +94,10 @@ export function e2bFigureRoutes(app: RoutesApp, parts: RouteParts): void {
   );
 }
 
-async function figuresOf({ engine, clock }: RouteParts, request: FastifyRequest, sandbox: SandboxView) {
+async function metricsOf({ engine, clock }: RouteContext, request: FastifyRequest, sandbox: SandboxView) {
   if (shownState(sandbox) !== 'running') return [];
-  return request.bound.run(async (signal) => {
-    const agent = connect(await engine.agent(request.identity.org, sandbox.id));
+  return request.deadline.run(async (signal) => {
+    const agent = connectToAgent(await engine.agent(request.identity.org, sandbox.id));
     try {
       const { cpuCount, cpuUsedPct, memUsed, memTotal, memCache, diskUsed, diskTotal } = await agent.metrics({
         signal,
@@ -119,15 +119,15 @@ async function figuresOf({ engine, clock }: RouteParts, request: FastifyRequest,
   });
 }
 
-/** The newest of a long history. */
-const MOST_EVENTS = 1_000;
+/** Only the newest events of a long history are read. */
+const MAX_EVENTS = 1_000;
 
-async function eventsOf({ engine }: RouteParts, request: FastifyRequest, sandboxId: SandboxId) {
-  request.facts.sandboxId = sandboxId;
-  return request.bound.run(async () => {
+async function eventsOf({ engine }: RouteContext, request: FastifyRequest, sandboxId: SandboxId) {
+  request.logFields.sandboxId = sandboxId;
+  return request.deadline.run(async () => {
     await engine.get(request.identity.org, sandboxId);
     const newest = await engine.newest({ sandboxId, afterSeq: 0 });
-    return engine.events({ sandboxId, afterSeq: Math.max(0, newest - MOST_EVENTS) }, MOST_EVENTS);
+    return engine.events({ sandboxId, afterSeq: Math.max(0, newest - MAX_EVENTS) }, MAX_EVENTS);
   });
 }
 

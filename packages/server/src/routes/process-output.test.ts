@@ -1,8 +1,8 @@
 import { createServer } from 'node:net';
 import type { SandboxId } from '@torpor/protocol';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { framesOf, type ReadFrame } from '../testing/event-frames.ts';
-import { type TestServer, testServer } from '../testing/test-server.ts';
+import { framesOf, type ReadFrame } from '../../testing/event-frames.ts';
+import { type TestServer, testServer } from '../../testing/test-server.ts';
 
 let server: TestServer;
 let url: string;

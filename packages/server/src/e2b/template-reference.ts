@@ -1,19 +1,19 @@
-/** What E2B calls a template: one of ours by its name, or a checkpoint that was kept. */
+/** What E2B calls a template: the name of a template, or the id of a kept checkpoint. */
 import type { Engine } from '@torpor/engine';
 import { type CheckpointId, isId, nameSchema, TorporError } from '@torpor/protocol';
 import { notFound } from './failures.ts';
 
-/** `team/name:tag`, of which only the name has a meaning here. */
+/** `team/name:tag`. Only the name has a meaning here. */
 const FORM = /^(?:([^/:]+)\/)?([^/:]+)(?::([^/:]+))?$/;
-/** There is one version of everything, under the names that E2B gives to the newest. */
+/** There is one version of each template; these are E2B's tags for the newest version. */
 const TAGS: readonly (string | undefined)[] = [undefined, 'default', 'latest'];
 
-export type Named =
+export type TemplateReference =
   | { readonly is: 'checkpoint'; readonly id: CheckpointId }
   | { readonly is: 'template'; readonly name: string };
 
-/** Throws `not_found` for what cannot name anything here. */
-export function namedBy(text: string, org: string): Named {
+/** Throws `not_found` for a text that cannot be the name of a template or snapshot. */
+export function parseTemplateReference(text: string, org: string): TemplateReference {
   const [, team, name = '', tag] = FORM.exec(text) ?? [];
   const isOurs = (team === undefined || team === org) && TAGS.includes(tag);
   if (isOurs && isId('ckpt', name)) return { is: 'checkpoint', id: name };
@@ -21,25 +21,25 @@ export function namedBy(text: string, org: string): Named {
   throw notFound(`The template "${text.slice(0, 100)}"`);
 }
 
-/** For a create. Only what was kept can be started from: what E2B's clients have deleted is not there any more. */
-export async function originOf(
+/** What a create starts from. A checkpoint must be kept: E2B's clients have deleted the others. */
+export async function createSource(
   engine: Engine,
   org: string,
   templateId: string,
 ): Promise<{ readonly template: string } | { readonly from: CheckpointId }> {
-  const named = namedBy(templateId, org);
+  const named = parseTemplateReference(templateId, org);
   if (named.is === 'template') return { template: named.name };
   if ((await engine.keptCheckpoint(org, named.id)) === undefined) throw notFound(`The snapshot ${named.id}`);
   return { from: named.id };
 }
 
-/** A name that a snapshot is to have. */
-export function newName(text: string, org: string): string {
+/** The name for a new snapshot. */
+export function parseSnapshotName(text: string, org: string): string {
   const [, team = org, name = '', tag] = FORM.exec(text) ?? [];
   if (team === org && TAGS.includes(tag) && !name.startsWith('ckpt_') && nameSchema.safeParse(name).success) {
     return name;
   }
   throw new TorporError('invalid_request', `"${text.slice(0, 100)}" cannot be the name of a snapshot.`, {
-    hint: 'Letters, digits, dot, dash and underscore; tags other than "default" are not there yet.',
+    hint: 'Use letters, digits, dot, dash and underscore. Tags other than "default" are not supported yet.',
   });
 }

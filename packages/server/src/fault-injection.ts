@@ -1,7 +1,7 @@
 /**
- * Kills this process at a named place, for the campaign that proves that every such death is survived.
- * `TORPOR_FAULT=pause.seal-captured` dies at the first pass, `…:3` at the third. Nothing happens without
- * `TORPOR_FAULTS=1` beside it, so that a variable left over in some environment kills nobody.
+ * Kills this process at a named fault point, for the campaign that tests recovery from a crash at every such point.
+ * `TORPOR_FAULT=pause.seal-captured` kills it the first time the point is passed, `…:3` the third time. It needs
+ * `TORPOR_FAULTS=1` as well, so that a leftover variable kills no server.
  */
 import { type FaultPoints, noFaults } from '@torpor/engine';
 import { TorporError } from '@torpor/protocol';
@@ -12,7 +12,7 @@ export function faultsFrom(env: NodeJS.ProcessEnv, die: () => void): FaultPoints
   const [, point, times = '1'] = /^([a-z]+\.[a-z-]+)(?::([1-9]\d*))?$/.exec(wanted) ?? [];
   if (point === undefined) {
     throw new TorporError('invalid_request', `TORPOR_FAULT=${wanted} names no fault point.`, {
-      hint: 'One is pause.seal-captured, or pause.seal-captured:2 for the second time it is passed.',
+      hint: 'Example: pause.seal-captured, or pause.seal-captured:2 for the second time it is passed.',
     });
   }
   let left = Number(times);
@@ -20,7 +20,7 @@ export function faultsFrom(env: NodeJS.ProcessEnv, die: () => void): FaultPoints
     pass: (passed) => {
       if (passed !== point || --left > 0) return undefined;
       die();
-      // Nothing may happen between the signal and the death.
+      // Never resolves: nothing may happen between the signal and the end of the process.
       return new Promise<never>(() => {});
     },
   };
