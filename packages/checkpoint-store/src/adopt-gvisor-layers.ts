@@ -11,9 +11,11 @@
  */
 import { lstat, readdir, rename, rmdir } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
-import { errnoOf, isMissing, syncDirectory, writeWhole, writing } from '@torpor/host';
+import { pathToFileURL } from 'node:url';
+import { errnoOf, isMissing, syncDirectory, writeFileDurably } from '@torpor/host';
 import { TorporError } from '@torpor/protocol';
 import { makeDirectory } from './durable.ts';
+import { writing } from './storage-error.ts';
 import { realFs } from './store-fs.ts';
 
 const MOVED = `The layers of this data directory are in checkpoints/layers. Earlier versions of Torpor cannot use them there:
@@ -25,11 +27,12 @@ export async function adoptGvisorLayers(dataDir: string): Promise<void> {
   const gvisor = join(dataDir, 'gvisor');
   const store = join(dataDir, 'checkpoints');
   if ((await kindOf(gvisor)) === undefined) return;
-  await writing(store, async () => {
+  await writing({ location: pathToFileURL(store).href }, store, async () => {
     await makeDirectory(realFs, store);
     await move(join(gvisor, 'layers'), join(store, 'layers'));
     await move(join(gvisor, 'owned'), join(store, 'references'));
-    if ((await kindOf(join(gvisor, 'layers'))) === undefined) await writeWhole(join(gvisor, 'layers'), MOVED);
+    if ((await kindOf(join(gvisor, 'layers'))) === undefined)
+      await writeFileDurably(join(gvisor, 'layers'), MOVED);
   });
 }
 

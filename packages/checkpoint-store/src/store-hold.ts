@@ -6,7 +6,9 @@
 import { randomBytes } from 'node:crypto';
 import { mkdir, readdir, rm, stat, utimes, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { isMissing, writing } from '@torpor/host';
+import { pathToFileURL } from 'node:url';
+import { isMissing } from '@torpor/host';
+import { writing } from './storage-error.ts';
 
 const HOLDS = 'holds';
 const TOUCH_EVERY_MS = 5_000;
@@ -21,7 +23,7 @@ export interface StoreHold {
 export async function holdStore(root: string): Promise<StoreHold> {
   const directory = join(root, HOLDS);
   const path = join(directory, `${process.pid}-${randomBytes(4).toString('hex')}`);
-  await writing(path, async () => {
+  await writing({ location: pathToFileURL(root).href }, path, async () => {
     await mkdir(directory, { recursive: true, mode: 0o700 });
     await writeFile(path, '', { mode: 0o600 });
   });

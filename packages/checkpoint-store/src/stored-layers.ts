@@ -1,6 +1,8 @@
 /** The layers of a checkpoint store, and the rule by which they are kept: see `LayerStore` of @torpor/layers. */
+import { pathToFileURL } from 'node:url';
 import type { LayerClaim, LayerClaims, LayerId, LayerStore, Layers, LayersInUse } from '@torpor/layers';
 import type { CheckpointId } from '@torpor/protocol';
+import { writing } from './storage-error.ts';
 
 interface StoredLayersParts {
   readonly layers: Layers;
@@ -25,7 +27,9 @@ export class StoredLayers implements LayerStore {
   }
 
   claim(checkpoint: CheckpointId, claim: LayerClaim): Promise<void> {
-    return this.#claims.set(checkpoint, claim);
+    const path = this.#claims.path(checkpoint);
+    const place = { checkpointId: checkpoint, location: pathToFileURL(path).href };
+    return writing(place, path, () => this.#claims.set(checkpoint, claim));
   }
 
   hasClaim(checkpoint: CheckpointId): boolean {

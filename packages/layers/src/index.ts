@@ -1,4 +1,3 @@
-export { ByteReader } from './byte-reader.ts';
 export { heldUsage } from './held-files.ts';
 export { LayerClaims } from './layer-claims.ts';
 export { isLayerId, type LayerId } from './layer-id.ts';

@@ -10,7 +10,7 @@
  */
 import { readdir, readFile, rm } from 'node:fs/promises';
 import { join } from 'node:path';
-import { isMissing, writeWhole, writing } from '@torpor/host';
+import { isMissing, writeFileDurably } from '@torpor/host';
 import { type CheckpointId, isId } from '@torpor/protocol';
 import { z } from 'zod';
 import { isLayerId, type LayerId } from './layer-id.ts';
@@ -70,14 +70,12 @@ export class LayerClaims {
   }
 
   async set(id: CheckpointId, claim: LayerClaim): Promise<void> {
-    const path = this.#path(id);
-    await writing(path, () => writeWhole(path, sealedText(claim)));
+    await writeFileDurably(this.path(id), sealedText(claim));
     this.#claims.set(id, claim);
   }
 
   async remove(id: CheckpointId): Promise<void> {
-    const path = this.#path(id);
-    await writing(path, () => rm(path, { force: true }));
+    await rm(this.path(id), { force: true });
     this.#claims.delete(id);
   }
 
@@ -90,7 +88,7 @@ export class LayerClaims {
 
   async #read(id: CheckpointId): Promise<LayerClaim | undefined> {
     try {
-      const text = await readFile(this.#path(id), 'utf8');
+      const text = await readFile(this.path(id), 'utf8');
       return claimSchema.parse(JSON.parse(openSealedText(text) ?? unsealed(text)));
     } catch (thrown) {
       // Removed by hand: then nothing is claimed any more.
@@ -98,7 +96,7 @@ export class LayerClaims {
     }
   }
 
-  #path(id: CheckpointId): string {
+  path(id: CheckpointId): string {
     return join(this.#directory, `${id}.json`);
   }
 }

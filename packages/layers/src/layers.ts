@@ -8,7 +8,7 @@
  * not be found out. Each carries `details.layerId` and `details.path`; whoever knows the checkpoint adds it.
  */
 import type { Readable } from 'node:stream';
-import type { MountPlace } from '@torpor/host';
+import type { MountNamespace } from '@torpor/host';
 import type { LayerId } from './layer-id.ts';
 
 /** What was written down when a layer was sealed. */
@@ -67,7 +67,7 @@ export interface Layers {
   path(id: LayerId): string;
 
   /** From now on stacks are mounted, and looked for, in this mount namespace. */
-  mountIn(mounts: MountPlace): void;
+  mountIn(mounts: MountNamespace): void;
   /**
    * Shows the sealed layers `lower`, newest first, and over them the open layer `upper` at a directory that is
    * there. Mounting again what is mounted there already changes nothing.

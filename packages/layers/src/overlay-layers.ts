@@ -8,9 +8,9 @@ import { Readable } from 'node:stream';
 import type { Clock } from '@torpor/engine';
 import {
   errnoOf,
-  hostMountPlace,
+  hostMountNamespace,
   KeyedMutex,
-  type MountPlace,
+  type MountNamespace,
   parseMounts,
   refuseMountsBelow,
   syncDirectory,
@@ -38,8 +38,8 @@ export interface OverlayLayersOptions {
   readonly root: string;
   readonly clock: Clock;
   readonly randomBytes: (n: number) => Uint8Array;
-  /** Where stacks are mounted; in the mount namespace of this process unless said. `mountIn` changes it. */
-  readonly mounts?: MountPlace;
+  /** The mount namespace in which stacks are mounted; that of this process unless said. `mountIn` changes it. */
+  readonly mounts?: MountNamespace;
 }
 
 export async function openOverlayLayers(options: OverlayLayersOptions): Promise<Layers> {
@@ -50,7 +50,7 @@ export async function openOverlayLayers(options: OverlayLayersOptions): Promise<
 class OverlayLayers implements Layers {
   readonly #root: string;
   readonly #options: OverlayLayersOptions;
-  #mounts: MountPlace;
+  #mounts: MountNamespace;
   readonly #changes = new KeyedMutex<LayerId>();
   readonly #verifications = new KeyedMutex<LayerId>();
   readonly #seals = new SealReader();
@@ -60,10 +60,10 @@ class OverlayLayers implements Layers {
   constructor(options: OverlayLayersOptions) {
     this.#root = options.root;
     this.#options = options;
-    this.#mounts = options.mounts ?? hostMountPlace;
+    this.#mounts = options.mounts ?? hostMountNamespace;
   }
 
-  mountIn(mounts: MountPlace): void {
+  mountIn(mounts: MountNamespace): void {
     this.#mounts = mounts;
   }
 
@@ -88,7 +88,7 @@ class OverlayLayers implements Layers {
       const below = Promise.all(lower.map((id) => this.inspect(id)));
       below.catch(() => {});
       const [path, sealed] = await Promise.all([placeOf(at), isSealed(this.#at(upper))]);
-      const mounts = parseMounts(this.#mounts.table());
+      const mounts = parseMounts(this.#mounts.mountinfo());
       const there = topmostAt(path, mounts);
       if (there !== undefined) return refuseOther(place, at, stackOf(there), { at, lower, upper });
       this.#refuseMounted(upper, stacksOf(mounts));
@@ -306,7 +306,7 @@ class OverlayLayers implements Layers {
   }
 
   #mountedStacks(): MountedStack[] {
-    return stacksOf(parseMounts(this.#mounts.table()));
+    return stacksOf(parseMounts(this.#mounts.mountinfo()));
   }
 
   #refuseMounted(id: LayerId, stacks: readonly MountedStack[]): void {

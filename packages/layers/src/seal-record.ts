@@ -8,7 +8,7 @@
 import { type BigIntStats, constants, lstatSync } from 'node:fs';
 import { lstat, open, rm } from 'node:fs/promises';
 import { join } from 'node:path';
-import { isMissing, syncDirectory, writeWhole } from '@torpor/host';
+import { isMissing, syncDirectory, writeFileDurably } from '@torpor/host';
 import { TorporError } from '@torpor/protocol';
 import { exists } from './exists.ts';
 import { FILES, SEAL } from './layer-directory.ts';
@@ -30,7 +30,7 @@ interface TopMark {
 /** Everything it speaks of must be durable by now. */
 export async function writeSeal(directory: string, record: SealRecord): Promise<void> {
   const top = topMark(await lstat(join(directory, FILES), { bigint: true }));
-  await writeWhole(join(directory, SEAL), sealedText({ version: VERSION, ...record, top }));
+  await writeFileDurably(join(directory, SEAL), sealedText({ version: VERSION, ...record, top }));
 }
 
 /** From then on the layer counts as never sealed, after a loss of power too. */

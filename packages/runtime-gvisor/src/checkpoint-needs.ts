@@ -2,8 +2,9 @@
 import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { ContentPart, LayerReference, SealedCheckpoint } from '@torpor/engine';
-import { isMissing, writing } from '@torpor/host';
+import { isMissing } from '@torpor/host';
 import { TorporError } from '@torpor/protocol';
+import { mapWriteErrors } from '@torpor/runtime-shared';
 
 /** `base` stands for this machine's system directories; any other root brings its own. */
 export type RootKind = 'base' | 'own';
@@ -58,7 +59,7 @@ export interface ImageSecrets {
 
 export async function writeSecrets(content: string, secrets: ImageSecrets): Promise<void> {
   const path = join(content, SECRETS);
-  await writing(path, () => writeFile(path, JSON.stringify(secrets), { mode: 0o600 }));
+  await mapWriteErrors(path, () => writeFile(path, JSON.stringify(secrets), { mode: 0o600 }));
 }
 
 export async function readSecrets(checkpoint: SealedCheckpoint): Promise<ImageSecrets> {

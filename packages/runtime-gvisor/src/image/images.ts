@@ -7,8 +7,8 @@
  */
 import { mkdir, readdir, rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
-import { writing } from '@torpor/host';
 import { type CheckpointId, TorporError } from '@torpor/protocol';
+import { mapWriteErrors } from '@torpor/runtime-shared';
 import { packedBytes, packImage, unpackImage } from './packed-image.ts';
 
 export interface ImagePlaces {
@@ -50,7 +50,7 @@ export class Images {
   /** What an earlier server had at hand may be half of what it was. */
   async open(): Promise<void> {
     for (const path of this.#directories()) {
-      await writing(path, () => mkdir(path, { recursive: true, mode: 0o700 }));
+      await mapWriteErrors(path, () => mkdir(path, { recursive: true, mode: 0o700 }));
       for (const name of await readdir(path)) await rm(join(path, name), { recursive: true, force: true });
     }
   }
@@ -77,7 +77,7 @@ export class Images {
    */
   async pack({ id, path }: WrittenImage, packed: string, signal: AbortSignal): Promise<void> {
     try {
-      await writing(packed, () => mkdir(packed, { mode: 0o700 }));
+      await mapWriteErrors(packed, () => mkdir(packed, { mode: 0o700 }));
       await packImage(path, packed, signal);
       const sizes = await sizesIn(path);
       if (this.#inMemory.has(path)) this.#inMemory.set(path, sum(sizes.values()));
@@ -196,7 +196,7 @@ export class Images {
 }
 
 async function made(path: string): Promise<string> {
-  await writing(path, () => mkdir(path, { mode: 0o700 }));
+  await mapWriteErrors(path, () => mkdir(path, { mode: 0o700 }));
   return path;
 }
 
