@@ -36,6 +36,13 @@ export async function adoptGvisorLayers(dataDir: string): Promise<void> {
   });
 }
 
+/** Whether a server of version 1 was the last to use the directory. */
+export async function isOfVersion1(dataDir: string): Promise<boolean> {
+  const gvisor = join(dataDir, 'gvisor');
+  const kinds = [await kindOf(join(gvisor, 'layers')), await kindOf(join(gvisor, 'owned'))];
+  return kinds.includes('directory');
+}
+
 /** By one rename. Where the target has something already, by one rename for each name in it. */
 async function move(from: string, to: string): Promise<void> {
   if ((await kindOf(from)) !== 'directory') return;

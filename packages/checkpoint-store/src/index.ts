@@ -1,3 +1,13 @@
-export { adoptGvisorLayers } from './adopt-gvisor-layers.ts';
+export { openSealedText, sealedText, syncFileSystem } from '@torpor/layers';
+export { adoptGvisorLayers, isOfVersion1 } from './adopt-gvisor-layers.ts';
+export {
+  copyCheckpoint,
+  copyTree,
+  digestOf,
+  notAsSaved,
+  packLayer,
+  storeAt,
+  unpackLayer,
+} from './backup.ts';
 export { type LayeredCheckpointStore, openDirectoryStore } from './directory.ts';
 export { holdStore } from './store-hold.ts';

@@ -53,7 +53,7 @@ export class Cli {
   }
 
   /** Waits, and shows that it does. */
-  withSpinner<T>(words: string, work: Promise<T>): Promise<T> {
+  withSpinner<T>(words: string | (() => string), work: Promise<T>): Promise<T> {
     return this.json ? work : withSpinner(this.io, words, work);
   }
 

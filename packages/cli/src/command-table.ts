@@ -120,7 +120,6 @@ export const COMMANDS: readonly CommandEntry[] = [
   },
   {
     name: 'rollback',
-    aliases: ['restore'],
     group: SLEEP,
     summary: 'bring a sandbox back to a checkpoint',
     load: () => import('./commands/rollback.ts'),
@@ -240,6 +239,18 @@ export const COMMANDS: readonly CommandEntry[] = [
     group: SERVER,
     summary: 'put every sandbox to sleep and stop the server',
     load: () => import('./commands/down.ts'),
+  },
+  {
+    name: 'backup',
+    group: SERVER,
+    summary: 'save a data directory, also while its server runs',
+    load: () => import('./commands/backup.ts'),
+  },
+  {
+    name: 'restore',
+    group: SERVER,
+    summary: 'make a data directory from a backup',
+    load: () => import('./commands/restore.ts'),
   },
   {
     name: 'destroy',

@@ -9,7 +9,8 @@ const CLEAR_LINE = '\r\u001b[K';
 
 export async function withSpinner<T>(
   { stderr, errorColors }: Io,
-  words: string,
+  /** A function is asked again for every frame. */
+  words: string | (() => string),
   work: Promise<T>,
 ): Promise<T> {
   if (!stderr.isTTY) return work;
@@ -17,7 +18,9 @@ export async function withSpinner<T>(
   let shown = false;
   const draw = () => {
     shown = true;
-    stderr.write(`${CLEAR_LINE}${errorColors.cyan(FRAMES[frame++ % FRAMES.length] ?? '')} ${words}`);
+    stderr.write(
+      `${CLEAR_LINE}${errorColors.cyan(FRAMES[frame++ % FRAMES.length] ?? '')} ${typeof words === 'string' ? words : words()}`,
+    );
   };
   let timer = setTimeout(() => {
     draw();

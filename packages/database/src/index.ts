@@ -4,3 +4,4 @@ export { type MigratableDatabase, migrate } from './migrate.ts';
 export { OUR_MIGRATIONS, readMigrations } from './migration-files.ts';
 export { openPostgres, type PostgresOptions } from './postgres.ts';
 export { openSqlite, type SqliteOptions } from './sqlite.ts';
+export { snapshotSqlite } from './sqlite-snapshot.ts';

@@ -7,3 +7,4 @@ export type { Layers, Usage } from './layers.ts';
 export { openOverlayLayers } from './overlay-layers.ts';
 export { LAYERS_TO_MERGE_FROM, optionsFor, stackOf, topmostAt } from './overlay-mount.ts';
 export { openSealedText, sealedLine, sealedText, sha256Of } from './sealed-text.ts';
+export { syncFileSystem } from './sync-file-system.ts';

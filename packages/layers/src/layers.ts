@@ -96,8 +96,11 @@ export interface Layers {
 
   /** Quick: that the layer is there and is the one that was sealed (with this nonce, when one is given). */
   inspect(id: LayerId, nonce?: string): Promise<SealRecord>;
-  /** Slow: reads everything. The first run records what it finds; each later one compares with that. */
-  verify(id: LayerId, signal?: AbortSignal): Promise<Verified>;
+  /**
+   * Slow: reads everything. The first run records what it finds; each later run compares with the record. `compare` leaves
+   * the record to others: a process that is not the server writes nothing into a layer.
+   */
+  verify(id: LayerId, signal?: AbortSignal, mode?: 'record' | 'compare'): Promise<Verified>;
   /** Of any layer, sealed or being written. */
   usage(id: LayerId, signal?: AbortSignal): Promise<Usage>;
 

@@ -152,7 +152,7 @@ class OverlayLayers implements Layers {
     return record;
   }
 
-  verify(id: LayerId, signal?: AbortSignal): Promise<Verified> {
+  verify(id: LayerId, signal?: AbortSignal, mode: 'record' | 'compare' = 'record'): Promise<Verified> {
     const verify = async () => {
       const place = this.#place(id);
       const seal = await this.inspect(id);
@@ -161,7 +161,8 @@ class OverlayLayers implements Layers {
       const found = await readContents(this.path(id), recorded, place, signal);
       if (recorded !== undefined) compareContents(recorded, found.lines, place);
       compareCount(seal, found.lines, place);
-      if (recorded === undefined) await writing(place, () => recordContents(path, seal, found.lines));
+      if (recorded === undefined && mode === 'record')
+        await writing(place, () => recordContents(path, seal, found.lines));
       return { entries: found.lines.length, digested: found.digested, isFirst: recorded === undefined };
     };
     const judge = () =>

@@ -1,5 +1,7 @@
 export { type HostCheck, hostChecks, mountNamespaceOf } from '@torpor/runtime-gvisor';
 export { type App, buildApp } from './app.ts';
+export { type BackupResult, backUpDataDirectory } from './backup/backup.ts';
+export { type RestoreResult, restoreDataDirectory } from './backup/restore.ts';
 export { readConfig, type ServerConfig } from './config.ts';
 export { destroyDataDirectory, requireDataDirectory } from './destroy.ts';
 export { keyFileOf } from './keys/first-key.ts';

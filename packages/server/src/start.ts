@@ -12,6 +12,7 @@ import { type Capabilities, TorporError } from '@torpor/protocol';
 import { Sessions } from '@torpor/sessions';
 import manifest from '../package.json' with { type: 'json' };
 import { type App, buildApp } from './app.ts';
+import { refuseUnfinishedRestore } from './backup/restore.ts';
 import { EngineSandboxes } from './builds/engine-sandboxes.ts';
 import { openBuilds } from './builds/open-builds.ts';
 import { PreviewClient } from './builds/preview-client.ts';
@@ -58,6 +59,7 @@ export async function startServer(config: ServerConfig, options: StartOptions): 
   await using begun = new AsyncDisposableStack();
   const { dataDir } = config;
   const { settings, list: settingsList } = config.configured;
+  await refuseUnfinishedRestore(dataDir);
   const reserve = await DiskReserve.open(join(dataDir, 'reserve'), settings.engine.diskReserveBytes);
   const directory = await claimDataDirectory(dataDir, systemClock, () => reserve.makeRoomToStart());
   begun.defer(() => directory.release());

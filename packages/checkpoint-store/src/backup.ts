@@ -1,0 +1,156 @@
+/**
+ * Copies of checkpoints and layers outside their store, for backups.
+ *
+ * ```
+ * <backup>/sealed/<id>/…         a copy of the sealed checkpoint, with the digest of every file
+ * <backup>/references/<id>.json  its claim
+ * <backup>/layers/<id>.tar       a packed layer
+ * ```
+ *
+ * A checkpoint is a copy and not a tar archive, because tar leaves sockets out, and a workspace may have some.
+ */
+import { createHash } from 'node:crypto';
+import { createReadStream } from 'node:fs';
+import { copyFile, mkdir, open, rm } from 'node:fs/promises';
+import { join } from 'node:path';
+import { Readable } from 'node:stream';
+import type { CheckpointStore, LayerReference, Manifest } from '@torpor/engine';
+import { isMissing, programOutput } from '@torpor/host';
+import type { LayerId, Layers } from '@torpor/layers';
+import { type CheckpointId, TorporError } from '@torpor/protocol';
+import { type LayeredCheckpointStore, openDirectoryStore } from './directory.ts';
+
+/** A file of a backup that proves itself. */
+export interface SavedFile {
+  readonly bytes: number;
+  readonly sha256: string;
+}
+
+/** A store and the directory that it is in. */
+export interface StoreAt {
+  readonly root: string;
+  readonly store: LayeredCheckpointStore;
+}
+
+export async function storeAt(root: string): Promise<StoreAt> {
+  return { root, store: await openDirectoryStore({ root }) };
+}
+
+/** On Linux a copy shares its blocks with the original where the file system can. */
+const COPY = process.platform === 'linux' ? ['-a', '--reflink=auto'] : ['-pR'];
+
+/** Copies a file or a directory with everything in it: owners, times, sockets and holes too. `to` is not there yet. */
+export async function copyTree(from: string, to: string, signal?: AbortSignal): Promise<void> {
+  await programOutput('cp', [...COPY, '--', from, to], { signal });
+}
+
+/**
+ * Copies a sealed checkpoint with its claim from one store root to another and reads the whole copy. The first copy of a
+ * checkpoint that was never verified records the digests; each later copy is compared with them. Resolves to the layers
+ * that the checkpoint needs, which are not copied.
+ */
+export async function copyCheckpoint(
+  id: CheckpointId,
+  from: StoreAt,
+  to: StoreAt,
+  signal?: AbortSignal,
+): Promise<readonly LayerReference[]> {
+  const copy = join(to.root, 'sealed', id);
+  await from.store.read(id, signal);
+  // An earlier attempt may have left a part of it.
+  await rm(copy, { recursive: true, force: true });
+  await copyTree(join(from.root, 'sealed', id), copy, signal);
+  await copyClaim(id, from.root, to.root);
+  const manifest = await verifyContent(to.store, id, signal);
+  return manifest.contents.flatMap((part) => part.layers);
+}
+
+async function copyClaim(id: CheckpointId, from: string, to: string): Promise<void> {
+  const claim = join('references', `${id}.json`);
+  await copyFile(join(from, claim), join(to, claim)).catch((thrown: unknown) => {
+    // A checkpoint without layers has none.
+    if (!isMissing(thrown)) throw thrown;
+  });
+}
+
+/** Everything in the content directory, and no layers: those of a backup are packed. */
+async function verifyContent(
+  store: CheckpointStore,
+  id: CheckpointId,
+  signal?: AbortSignal,
+): Promise<Manifest> {
+  const { contents } = await store.read(id, signal);
+  const names = contents.flatMap((part) => part.top);
+  return (await store.verify(id, signal, { how: 'only', names })).manifest;
+}
+
+/** Packs a layer into a backup. Every file of the layer is read first, and compared with its digest if it has one. */
+export async function packLayer(
+  layers: Layers,
+  id: LayerId,
+  backup: string,
+  signal?: AbortSignal,
+): Promise<SavedFile> {
+  await layers.verify(id, signal, 'compare');
+  await mkdir(join(backup, 'layers'), { recursive: true, mode: 0o700 });
+  const hash = createHash('sha256');
+  let bytes = 0;
+  const file = await open(packedPath(backup, id), 'w', 0o600);
+  try {
+    for await (const chunk of layers.pack(id, signal) as AsyncIterable<Buffer>) {
+      hash.update(chunk);
+      bytes += chunk.length;
+      await file.writeFile(chunk);
+    }
+    await file.sync();
+  } finally {
+    await file.close();
+  }
+  return { bytes, sha256: hash.digest('hex') };
+}
+
+/** Unpacks a layer of a backup, unless the store has it. A file that is not what was packed is refused. */
+export async function unpackLayer(
+  layers: Layers,
+  id: LayerId,
+  backup: string,
+  saved: SavedFile,
+  signal?: AbortSignal,
+): Promise<void> {
+  const packed = Readable.from(proven(packedPath(backup, id), saved), { objectMode: false });
+  await layers.unpack(id, packed, signal);
+}
+
+/** What a file holds. It ends in an error when that is not what was saved, so nothing that reads it succeeds. */
+async function* proven(path: string, saved: SavedFile): AsyncGenerator<Buffer> {
+  const hash = createHash('sha256');
+  let bytes = 0;
+  for await (const chunk of createReadStream(path) as AsyncIterable<Buffer>) {
+    hash.update(chunk);
+    bytes += chunk.length;
+    yield chunk;
+  }
+  if (bytes !== saved.bytes || hash.digest('hex') !== saved.sha256) throw notAsSaved(path);
+}
+
+/** Size and digest of a file. */
+export async function digestOf(path: string): Promise<SavedFile> {
+  const hash = createHash('sha256');
+  let bytes = 0;
+  for await (const chunk of createReadStream(path) as AsyncIterable<Buffer>) {
+    hash.update(chunk);
+    bytes += chunk.length;
+  }
+  return { bytes, sha256: hash.digest('hex') };
+}
+
+export function notAsSaved(path: string): TorporError {
+  return new TorporError('checkpoint_corrupt', `${path} is not what was saved in the backup.`, {
+    hint: 'The backup is damaged. Use another one.',
+    details: { path },
+  });
+}
+
+function packedPath(backup: string, id: LayerId): string {
+  return join(backup, 'layers', `${id}.tar`);
+}
