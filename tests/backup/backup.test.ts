@@ -54,7 +54,7 @@ describe.skipIf(why !== null)('a backup of gVisor sandboxes', { timeout: 300_000
     const restored = server.torpor.sandboxes;
     expect(await restored.get(id)).toMatchObject({ state: 'paused' });
     const woken = await restored.resume(id);
-    expect(woken).toMatchObject({ state: 'running', lost: [] });
+    expect(woken).toMatchObject({ sandbox: { state: 'running' }, lost: [] });
     expect((await restored.exec(id, 'cat note')).stdout).toBe('first\nsecond\n');
     expect((await restored.exec(id, 'pgrep -f "sleep 98765" | head -n 1')).stdout).toBe(pid);
     // A new sandbox starts from the restored template.

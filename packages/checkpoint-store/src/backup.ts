@@ -15,7 +15,7 @@ import { copyFile, mkdir, open, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { Readable } from 'node:stream';
 import type { CheckpointStore, LayerReference, Manifest } from '@torpor/engine';
-import { isMissing, programOutput } from '@torpor/host';
+import { isMissing, ProgramFailure, programOutput } from '@torpor/host';
 import type { LayerId, Layers } from '@torpor/layers';
 import { type CheckpointId, TorporError } from '@torpor/protocol';
 import { type LayeredCheckpointStore, openDirectoryStore } from './directory.ts';
@@ -41,7 +41,13 @@ const COPY = process.platform === 'linux' ? ['-a', '--reflink=auto'] : ['-pR'];
 
 /** Copies a file or a directory with everything in it: owners, times, sockets and holes too. `to` is not there yet. */
 export async function copyTree(from: string, to: string, signal?: AbortSignal): Promise<void> {
-  await programOutput('cp', [...COPY, '--', from, to], { signal });
+  await programOutput('cp', [...COPY, '--', from, to], { signal }).catch((thrown: unknown) => {
+    if (!(thrown instanceof ProgramFailure && thrown.stderr.includes('No space left'))) throw thrown;
+    throw new TorporError('storage_full', `There is no room left for ${to}.`, {
+      details: { path: to },
+      cause: thrown,
+    });
+  });
 }
 
 /**
@@ -59,7 +65,11 @@ export async function copyCheckpoint(
   await from.store.read(id, signal);
   // An earlier attempt may have left a part of it.
   await rm(copy, { recursive: true, force: true });
-  await copyTree(join(from.root, 'sealed', id), copy, signal);
+  await copyTree(join(from.root, 'sealed', id), copy, signal).catch(async (thrown: unknown) => {
+    // Says what is wrong with the checkpoint, when that is why it could not be copied.
+    if (thrown instanceof ProgramFailure) await from.store.inspect(id, signal);
+    throw thrown;
+  });
   await copyClaim(id, from.root, to.root);
   const manifest = await verifyContent(to.store, id, signal);
   return manifest.contents.flatMap((part) => part.layers);

@@ -1,8 +1,8 @@
 /**
- * What a layer held when it was first verified, in `contents.jsonl` beside it: a first line that says of which
- * sealing it is, a line for each entry in the order of their paths, and the sha256 of all that.
+ * What a layer held when it was first verified, in `contents.jsonl` beside its files: a first line that names the seal it
+ * belongs to, a line for each entry sorted by path, and a line with the sha256 of everything before.
  *
- * It is written after the commit, by the first verification, and compared with by every later one.
+ * The first verification writes the file, after the commit. Every later verification compares with it.
  */
 import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
@@ -22,7 +22,7 @@ export async function recordContents(
   await writeFileDurably(path, `${text}${JSON.stringify({ sha256: sha256Of(text) })}\n`);
 }
 
-/** What an earlier verification recorded, or undefined when there was none of this sealing. */
+/** What an earlier verification recorded; undefined when there was none since the layer was sealed. */
 export async function recordedContents(
   path: string,
   seal: SealRecord,
@@ -47,13 +47,13 @@ export async function recordedContents(
   }
 }
 
-/** The first time, the number of entries is all there is to compare with. */
+/** The first verification has only the number of entries to compare with. */
 export function compareCount(seal: SealRecord, found: readonly ContentLine[], place: Place): void {
   if (found.length === seal.entries) return;
   throw corrupt(place, `had ${seal.entries} entries when it was sealed and now has ${found.length}`);
 }
 
-/** Names the first entry that is not as it was. */
+/** Throws for the first entry that differs from the record. */
 export function compareContents(
   recorded: readonly ContentLine[],
   found: readonly ContentLine[],

@@ -1,4 +1,4 @@
-/** What a sealed layer holds, entry by entry and with a digest of every file: the slow look at it. */
+/** Reads a sealed layer completely: every entry, with a digest of every file. */
 import { forEachBounded } from '@torpor/host';
 import { DeepPaths } from './deep-paths.ts';
 import { hasHeader, readHeaders } from './entry-headers.ts';
@@ -10,7 +10,7 @@ import { listTree, shownPath, type TreeEntry, type TreePath } from './tree-listi
 
 const FILES_AT_ONCE = 4;
 
-/** One entry. Fields that say nothing are left out. */
+/** One entry. A field without a meaning for this type of entry is left out. */
 export interface ContentLine {
   readonly path: TreePath;
   readonly type: TreeEntry['type'];
@@ -24,7 +24,7 @@ export interface ContentLine {
   readonly device?: readonly [major: number, minor: number];
   readonly opaque?: string;
   readonly redirect?: string;
-  /** The first of the names that the same file has in this layer. */
+  /** Of a file with several hard links in this layer: the first of their paths. */
   readonly linkedTo?: TreePath;
 }
 
@@ -33,7 +33,7 @@ export interface Contents {
   readonly digested: number;
 }
 
-/** Reads everything. Digests are of the kinds that `recorded` has them in, so that they can be compared. */
+/** Computes each digest in the same kind as `recorded`, so that the two can be compared. */
 export async function readContents(
   files: string,
   recorded: readonly ContentLine[] | undefined,

@@ -1,23 +1,23 @@
 /**
- * Ways to entries whose paths are longer than the kernel takes in one call. A sandbox makes such paths step
- * by step, and a layer that holds one must still be merged and read.
+ * Reaches entries whose paths are longer than the kernel accepts in one call. A sandbox can make such a path step by step,
+ * and a layer that holds one must still be merged and verified.
  *
- * Directories on the way are held open and named by their descriptor, from where the rest is short again.
+ * Directories on the way are held open. A path then starts at the descriptor of such a directory, and is short again.
  */
 import { constants } from 'node:fs';
 import { type FileHandle, open } from 'node:fs/promises';
 import { TorporError } from '@torpor/protocol';
 import type { TreePath } from './tree-listing.ts';
 
-/** The kernel takes 4096 with the end, and the place of the layer stands before it. */
+/** The kernel accepts 4096 bytes with the terminating zero, and the path of the layer comes first. */
 const LONGEST = 3000;
-/** Each costs the whole server a descriptor. */
+/** Each open directory takes one of the server's file descriptors. */
 const HELD_AT_MOST = 256;
 
 export interface Way {
-  /** A directory, by a name that other programs can use as well while this process holds it. */
+  /** A path of the directory that other programs can use too, for as long as this process holds the directory open. */
   readonly from: string;
-  /** What is left to go from there, one character per byte. */
+  /** The rest of the path from there, one character per byte. */
   readonly rest: TreePath;
 }
 
@@ -29,7 +29,7 @@ export class DeepPaths {
     this.#top = top;
   }
 
-  /** The bytes to hand to the system for an entry. */
+  /** A path of the entry that a system call accepts. */
   async to(path: TreePath): Promise<Buffer> {
     const { from, rest } = await this.way(path);
     return Buffer.concat([Buffer.from(`${from}/`), Buffer.from(rest, 'latin1')]);

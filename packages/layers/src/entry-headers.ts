@@ -1,14 +1,13 @@
 /**
- * The extended attributes of directories and the numbers of devices, which neither Node nor `find` tells:
- * `tar` is asked for an archive of just these entries, none of which has any content.
+ * Reads and sets the extended attributes of directories, and reads device numbers. Neither Node nor `find` can do that, so
+ * `tar` makes an archive of just these entries. None of them has content.
  */
-import { ByteReader } from './byte-reader.ts';
+import { ByteReader, streamProgram } from '@torpor/host';
 import type { DeepPaths } from './deep-paths.ts';
-import { output } from './program.ts';
 import { ARCHIVE_END, directoryEntry, nextHeader, type TarHeader } from './tar-header.ts';
 import type { TreeEntry, TreePath } from './tree-listing.ts';
 
-/** Everything that is kept of an entry. Archives of layers are made with it too. */
+/** The options of tar that keep every property of an entry. Archives of layers are made with them too. */
 export const KEEP_ALL = ['--xattrs', '--xattrs-include=*', '--acls', '--numeric-owner'];
 
 export function hasHeader({ type }: TreeEntry): boolean {
@@ -25,9 +24,9 @@ export async function readHeaders(
   for (const [from, group] of await grouped(paths, (path) => path, ways)) {
     const names = group.map(({ rest }) => Buffer.from(`./${rest}\0`, 'latin1'));
     const args = ['-c', ...KEEP_ALL, '--format=pax', '--pax-option=delete=atime,delete=ctime', '-C', from];
-    // Two names of one device would be a header and a link to it.
+    // Without this option the second name of a device would be a link to the first, without a device number.
     const list = ['--hard-dereference', '--no-recursion', '--null', '--verbatim-files-from', '-T', '-'];
-    const archive = new ByteReader(output('tar', [...args, ...list], { signal }, names));
+    const archive = new ByteReader(streamProgram('tar', [...args, ...list], { signal, input: names }));
     for (const { item } of group) {
       const header = await nextHeader(archive);
       if (header === undefined) break;
@@ -38,7 +37,7 @@ export async function readHeaders(
   return headers;
 }
 
-/** Gives directories that are there everything their headers say, times included. */
+/** Sets owner, mode, attributes and time of existing directories as their headers say. */
 export async function applyHeaders(
   headers: readonly TarHeader[],
   ways: DeepPaths,
@@ -47,13 +46,13 @@ export async function applyHeaders(
   for (const [from, group] of await grouped(headers, ({ path }) => path, ways)) {
     const entries = group.map(({ item, rest }) => directoryEntry({ ...item, path: `./${rest}` }));
     const args = ['-x', ...KEEP_ALL, '-p', '--same-owner', '-C', from];
-    for await (const _ of output('tar', args, { signal }, [...entries, ARCHIVE_END])) {
-      // It prints nothing.
+    for await (const _ of streamProgram('tar', args, { signal, input: [...entries, ARCHIVE_END] })) {
+      // tar prints nothing here.
     }
   }
 }
 
-/** One `tar` for each directory that ways start from, which is one alone unless paths are very long. */
+/** Groups paths by the directory they start from: one `tar` for each group. There is one group unless paths are very long. */
 async function grouped<T>(
   items: readonly T[],
   pathOf: (item: T) => TreePath,

@@ -1,4 +1,4 @@
-/** Whether something has this name, be it a link that leads nowhere. A disk that does not answer is no answer. */
+/** Whether something has this name; a dangling symlink counts. Throws when the disk does not answer. */
 import { lstat } from 'node:fs/promises';
 import { isMissing } from '@torpor/host';
 

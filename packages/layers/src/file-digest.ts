@@ -1,31 +1,30 @@
 /**
  * The digest of one file's content.
  *
- * A file that is mostly holes may claim to be larger than anybody could read, at no cost to who made it. Its
- * digest is over its blocks that are not all zeros, each after its place in the file, so that holes are
- * skipped and zeros that were written count the same.
+ * A sparse file can have a size that would take forever to read, at no cost to the sandbox that made it. Its digest covers
+ * only the blocks that are not all zeros, each preceded by its offset. So holes are skipped, and written zeros give the same
+ * digest as a hole.
  */
 import { createHash } from 'node:crypto';
 import { constants } from 'node:fs';
 import { open } from 'node:fs/promises';
-import { ByteReader } from './byte-reader.ts';
+import { ByteReader, streamProgram } from '@torpor/host';
 import type { DeepPaths } from './deep-paths.ts';
-import { output } from './program.ts';
 import { nextHeader, type TarHeader } from './tar-header.ts';
 import type { TreeEntry } from './tree-listing.ts';
 
 export type DigestKind = 'sha256' | 'sparse-sha256';
 
-/** Hashing is on the main thread, about a millisecond for a chunk: other requests go on in between. */
+/** Hashing runs on the main thread, about a millisecond for each chunk. Other requests are served between two chunks. */
 const CHUNK = 1024 * 1024;
 const BLOCK = 4096;
 const ZEROS = Buffer.alloc(BLOCK);
-/** Holes in less than this cost less to read than another program does to skip. */
+/** In a smaller file, reading the holes costs less than starting a program that skips them. */
 const SMALLEST_SPARSE = 16n * 1024n * 1024n;
 
 export interface FileDigest {
   readonly hex: string;
-  /** How many bytes were read for it. */
+  /** How many bytes were read. */
   readonly read: number;
 }
 
@@ -62,12 +61,14 @@ async function digestWhole(entry: TreeEntry, ways: DeepPaths, signal?: AbortSign
   return { hex: hash.digest('hex'), read };
 }
 
-/** Only `tar` can be asked where the holes are: it puts a list of the rest in front of the content. */
+/** `tar` finds the holes: it writes a list of the other segments before the content. Node has no call for that. */
 async function digestBlocks(entry: TreeEntry, ways: DeepPaths, signal?: AbortSignal): Promise<FileDigest> {
   const hash = createHash('sha256');
   const { from, rest } = await ways.way(entry.path);
   const args = ['-c', '--sparse', '--format=pax', '-C', from, '--null', '--verbatim-files-from', '-T', '-'];
-  const archive = new ByteReader(output('tar', args, { signal }, [Buffer.from(`./${rest}\0`, 'latin1')]));
+  const archive = new ByteReader(
+    streamProgram('tar', args, { signal, input: [Buffer.from(`./${rest}\0`, 'latin1')] }),
+  );
   let read = 0;
   try {
     const header = await nextHeader(archive);
@@ -83,8 +84,8 @@ async function digestBlocks(entry: TreeEntry, ways: DeepPaths, signal?: AbortSig
 }
 
 /**
- * Blocks are counted from the start of the file, and what a segment leaves of one is zeros, so that they are
- * the same on file systems that keep holes of other sizes.
+ * Blocks are aligned to the start of the file, and a block that a segment covers in part is filled with zeros. So the digest
+ * does not depend on how large the holes of a file system are.
  */
 async function eachBlock(
   segments: readonly Segment[],
@@ -118,7 +119,7 @@ interface Segment {
   readonly length: number;
 }
 
-/** The list is decimal numbers, one on a line and padded to blocks: how many, and of each its place and length. */
+/** The list has one decimal number on each line, and is padded to blocks: the count, then offset and length of each segment. */
 async function segmentsOf(header: TarHeader, archive: ByteReader): Promise<Segment[]> {
   if (header.records.get('GNU.sparse.major') !== '1') return [{ at: 0, length: header.size }];
   let text = '';

@@ -4,7 +4,7 @@
  * ```
  * lay_…/            an open or sealed layer
  *   fs/             its files, as overlayfs wrote them
- *   work/           what overlayfs needs besides; there from the first mount on
+ *   work/           a directory that overlayfs needs; there from the first mount on
  *   seal.json       the seal record; an open layer has none
  *   contents.jsonl  what the first verification found
  * making-lay_…/     a layer that a merge or an unpacking is filling; renamed when it is sealed
@@ -24,7 +24,7 @@ export const WORK = 'work';
 export const SEAL = 'seal.json';
 export const CONTENTS = 'contents.jsonl';
 
-/** The only place where an id becomes part of a path. Relative to the directory of all layers. */
+/** Relative to the directory of all layers. Only this function makes a part of a path from an id. */
 export function layerName(id: LayerId, stage: Stage = 'layer'): string {
   if (!isLayerId(id)) throw new TorporError('invalid_request', 'This is not the id of a layer.');
   return PREFIXES[stage] + id;
@@ -38,7 +38,7 @@ export function filesPath(root: string, id: LayerId): string {
   return join(layerPath(root, id), FILES);
 }
 
-/** Whose directory this is, from its name alone: whether it is sealed is for its seal record to say. */
+/** The layer that a directory belongs to, from the directory's name alone. Only the seal record says whether it is sealed. */
 export function layerOf(
   name: string,
 ): { readonly id: LayerId; readonly stage: 'layer' | LayerState } | undefined {

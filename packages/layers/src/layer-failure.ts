@@ -1,14 +1,13 @@
 /**
- * What a failure says about a layer. By errno where a call was made by us; by what can be seen afterwards
- * where another program made it, because its words are for people.
+ * Turns failures into typed errors about a layer. A failed call of this process is judged by its errno. A failed program is
+ * judged by the state of the disk afterwards, because its messages are for people.
  */
 import { statfs } from 'node:fs/promises';
-import { errnoOf } from '@torpor/host';
+import { errnoOf, ProgramFailure } from '@torpor/host';
 import { type ErrorCode, TorporError } from '@torpor/protocol';
 import type { LayerId } from './layer-id.ts';
-import { ProgramFailure } from './program.ts';
 
-/** What a call was about, for the error that may come of it. */
+/** What a call is about, for the details of its error. */
 export interface Place {
   readonly layerId: LayerId;
   readonly path: string;
@@ -29,7 +28,7 @@ const WHEN_WRITING: Readonly<Record<string, ErrorCode>> = {
   EROFS: 'storage_readonly',
 };
 
-/** Less than this is no room for another program that was in the middle of writing. */
+/** With less than this free, a program that failed to write is taken to have found no room. */
 const NO_ROOM_BYTES = 1024 * 1024;
 
 export function missing(place: Place, cause?: unknown): TorporError {
@@ -48,7 +47,7 @@ export function conflict(place: Place, how: string, cause?: unknown): TorporErro
   return failure('conflict', `${subject(place)} ${how}.`, place, cause);
 }
 
-/** Runs a call that reads a sealed layer. Absence and a thing of the wrong kind are proofs, nothing else is. */
+/** Runs a call that reads a sealed layer. Only an absent entry and an entry of the wrong type prove damage. */
 export async function reading<T>(place: Place, work: () => Promise<T>): Promise<T> {
   try {
     return await work();
@@ -75,7 +74,7 @@ export async function writing<T>(place: Place, work: () => Promise<T>): Promise<
   }
 }
 
-/** What kept a program from writing, as far as the disk shows it. */
+/** Why a program could not write, as far as the disk shows it. */
 async function whyOf({ path }: Place): Promise<string> {
   const disk = await statfs(path).catch(() => undefined);
   const isFull = disk !== undefined && (disk.bavail * disk.bsize < NO_ROOM_BYTES || disk.ffree === 0);

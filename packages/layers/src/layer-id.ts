@@ -3,7 +3,7 @@
 export type LayerId = `lay_${string}`;
 
 const LENGTH = 20;
-/** Thirty-two letters, so that each takes five bits of a random byte and none is favoured. */
+/** Thirty-two letters, so that each random byte gives every letter with the same probability. */
 const ALPHABET = 'abcdefghijklmnopqrstuvwxyz234567';
 
 export function isLayerId(text: string): text is LayerId {

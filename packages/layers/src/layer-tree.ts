@@ -1,4 +1,4 @@
-/** A sealed layer as a tree, with what overlayfs wrote on its directories. */
+/** Reads a sealed layer as a tree, with the marks that overlayfs wrote on its directories. */
 import { TorporError } from '@torpor/protocol';
 import { DeepPaths } from './deep-paths.ts';
 import { hasHeader, readHeaders } from './entry-headers.ts';
@@ -56,7 +56,7 @@ function grow(origins: readonly Origin[]): MergeNode<Origin> {
 function nodeOf(from: Origin): GrowingNode {
   const { entry, header } = from;
   const opaque = header === undefined ? undefined : xattrOf(header, OPAQUE);
-  // Another value announces whiteouts of a kind that only other programs write.
+  // The value `x` announces whiteouts in the form of attributes, which overlayfs reads but does not write.
   if (opaque !== undefined && opaque !== 'y') {
     throw new TorporError(
       'conflict',

@@ -79,7 +79,7 @@ describe('the watch over layers', () => {
     expect(passed).toEqual([A]);
   });
 
-  it('does not blame a layer for what others write', async () => {
+  it('does not report a layer for what other layers write', async () => {
     watch.watch(A, 100_000);
     await ticks();
     room = { ...room, bytes: 0 };
@@ -88,7 +88,7 @@ describe('the watch over layers', () => {
     expect(passed).toEqual([]);
   });
 
-  it('measures now and then, because others may have given back what one took', async () => {
+  it('measures now and then, because room that others gave back can hide growth', async () => {
     watch.watch(A, 100_000);
     await ticks();
     usages.set(A, { bytes: 150_000, entries: 1 });
@@ -98,7 +98,7 @@ describe('the watch over layers', () => {
     expect(passed).toEqual([A]);
   });
 
-  it('counts files that are empty', async () => {
+  it('counts empty files', async () => {
     watch.watch(A, 100_000);
     await ticks();
     write(A, 0, 50);
@@ -106,7 +106,7 @@ describe('the watch over layers', () => {
     expect(passed).toEqual([A]);
   });
 
-  it('looks first at what grew before', async () => {
+  it('measures layers that grew before first', async () => {
     watch.watch(A, 100_000);
     watch.watch(B, 100_000);
     await ticks();
@@ -119,7 +119,7 @@ describe('the watch over layers', () => {
     expect(measured).toEqual([B, A]);
   });
 
-  it('tries again what could not be measured, and what could not be told', async () => {
+  it('repeats a measurement or a report that failed', async () => {
     usages.set(A, new Error('no answer'));
     watch.watch(A, 100_000);
     await ticks(5);
@@ -134,7 +134,7 @@ describe('the watch over layers', () => {
     expect(failures.map(String)).toEqual(['Error: no answer', 'Error: not now']);
   });
 
-  it('forgets what is not to be watched any more, and stops when that is everything', async () => {
+  it('forgets a layer that is unwatched, and stops when none is left', async () => {
     watch.watch(A, 100_000);
     await ticks();
     watch.unwatch(A);

@@ -1,29 +1,28 @@
 /**
  * Notices when a layer that is being written passes its limit.
  *
- * To measure a layer is to walk through it, so that it is done only when the layer can have passed its limit:
- * when the whole file system has lost as much room as the layer had left. That is asked all the time, because
- * it costs next to nothing. Room that others gave back meanwhile can hide what one took, so that each layer is
- * measured now and then all the same.
+ * Measuring a layer means walking through it. So a layer is measured only when it can have passed its limit: when the whole
+ * file system has lost as much room as the layer had left. The file system is asked all the time, because that costs next to
+ * nothing. Room that other layers gave back can hide what one layer took, so each layer is also measured now and then.
  *
- * This is a limit that is noticed, not one that is enforced: what is written until then is written. (Project
- * quotas would enforce it; to set one takes `setquota` or `xfs_quota`, which machines do not have by default,
- * and files cannot be linked between projects, which merging does.)
+ * The limit is noticed, not enforced: a sandbox can write more before the next measurement. Project quotas would enforce it.
+ * But setting one takes `setquota` or `xfs_quota`, which machines do not have by default, and files cannot be linked between
+ * projects, which merging does.
  */
 import { statfs } from 'node:fs/promises';
 import type { Clock } from '@torpor/engine';
 import type { LayerId } from './layer-id.ts';
 import type { Usage } from './layers.ts';
 
-/** Files take room even when they are empty: each counts as one block at least. */
+/** An empty file takes room too: each entry counts as at least one block. */
 const ENTRY_BYTES = 4096;
 /** How often the file system is asked. */
 const TICK_MS = 100;
-/** How long a measurement is believed when the file system shows no reason for doubt. */
+/** A layer is measured again after this time, even when the file system shows no reason for it. */
 const BELIEVED_MS = 30_000;
-/** A layer is left alone for so many times as long as it took to measure it. */
+/** The pause after a measurement, as a multiple of the time that the measurement took. */
 const REST = 4;
-/** And for so long when it could not be measured, or what was found could not be told. */
+/** The pause after a measurement or a report that failed. */
 const RETRY_MS = 1000;
 
 /** Room left on the file system. */
@@ -36,9 +35,9 @@ export interface LayerWatchOptions {
   readonly usage: (id: LayerId, signal: AbortSignal) => Promise<Usage>;
   readonly room: () => Promise<Room>;
   readonly clock: Clock;
-  /** Called for each layer once; again later when it throws. */
+  /** Called once for each layer that passed its limit, and again later when it throws. */
   readonly passed: (id: LayerId, usage: Usage) => Promise<void>;
-  /** What could not be measured; it is tried again. */
+  /** Told about a measurement that failed; the watch tries again. */
   readonly failed: (id: LayerId | null, thrown: unknown) => void;
 }
 
@@ -46,19 +45,19 @@ interface Watched {
   readonly id: LayerId;
   readonly limit: number;
   last: { readonly usage: Usage; readonly room: Room; readonly at: number } | null;
-  /** By how much it had grown when it was last measured. */
+  /** How much the layer had grown at the last measurement. */
   growth: number;
   notBefore: number;
   isTold: boolean;
 }
 
-/** The room of the file system that a path is on. */
+/** The free room of the file system that a path is on. */
 export async function roomOf(path: string): Promise<Room> {
   const { bfree, bsize, ffree } = await statfs(path);
   return { bytes: bfree * bsize, entries: ffree };
 }
 
-/** What a layer is taken to use of its limit. */
+/** How much of its limit a layer uses. */
 export function chargeOf({ bytes, entries }: Usage): number {
   return Math.max(bytes, entries * ENTRY_BYTES);
 }
@@ -89,7 +88,7 @@ export class LayerWatch {
     await this.#running;
   }
 
-  /** For as long as there is something to watch. */
+  /** Runs for as long as there is a layer to watch. */
   async #run(): Promise<void> {
     const { clock } = this.#options;
     const { signal } = this.#stop;
@@ -108,7 +107,7 @@ export class LayerWatch {
     if (room === undefined) return;
     const now = this.#options.clock.monotonic();
     const due = [...this.#watched.values()].filter((watched) => isDue(watched, room, now));
-    // Who grew before is the likeliest to have grown again, and the others can wait for it.
+    // A layer that grew before is the likeliest to have grown again.
     due.sort((a, b) => b.growth - a.growth);
     for (const watched of due) {
       if (this.#stop.signal.aborted) return;
@@ -127,14 +126,14 @@ export class LayerWatch {
       if (chargeOf(found) > watched.limit) this.#tell(watched, found);
     } catch (thrown) {
       rest = RETRY_MS;
-      // It may have been unwatched and removed meanwhile.
+      // A layer that was unwatched and removed meanwhile cannot be measured.
       if (this.#watched.get(watched.id) === watched && !this.#stop.signal.aborted) failed(watched.id, thrown);
     }
     const ended = clock.monotonic();
     watched.notBefore = ended + Math.max(rest, REST * (ended - began));
   }
 
-  /** Not waited for: what has to be done with one must not keep the others unwatched. */
+  /** Does not wait for the report: the other layers must be watched meanwhile. */
   #tell(watched: Watched, usage: Usage): void {
     if (watched.isTold || this.#watched.get(watched.id) !== watched) return;
     watched.isTold = true;

@@ -93,7 +93,7 @@ describe('planMerge', () => {
     expect(planned(top, middle, bottom)).toContain('moved/x < 1');
   });
 
-  it('goes on below an opaque parent only where a redirect from the top says so', () => {
+  it('looks below an opaque parent only where a redirect from the top leads there', () => {
     const inside = { far: directory('2', {}, { redirect: '/old' }), near: directory('2') };
     const newer = directory('2', { p: directory('2', inside, { opaque: true }) });
     const older = directory('1', {
@@ -110,7 +110,7 @@ describe('planMerge', () => {
     ]);
   });
 
-  it('plans trees that are deeper than calls can be', () => {
+  it('plans trees that are deeper than the call stack', () => {
     let node = directory('bottom');
     for (let i = 0; i < 20_000; i++) node = directory('x', { d: node });
     let count = 0;

@@ -1,14 +1,14 @@
 /**
- * What the layer must look like that stands for several: a pure function of their trees.
+ * Plans the one layer that replaces several: a pure function of their trees.
  *
- * It looks names up as overlayfs does. A directory is made of pieces, one of each layer that has it: the
- * newest gives it its attributes, and each piece says how the search goes on below it, which is not at all
- * (opaque), under another name (a redirect without `/`) or at another path from the top (one with `/`). What
- * the lowest piece says is carried over to the new layer, because other layers may lie below that one.
+ * The plan looks names up as overlayfs does. A directory is made of pieces, one from each layer that has it. The newest piece
+ * gives the attributes. Each piece says how the lookup goes on in the layers below: not at all (opaque), under another name
+ * (a redirect without `/`), or at another path from the top (a redirect with `/`). What the lowest piece says is copied to the
+ * new layer, because other layers may lie below it.
  */
 import type { TreePath } from './tree-listing.ts';
 
-/** An entry of a layer; `from` is whatever finds it again. */
+/** An entry of a layer; `from` is the caller's reference to it. */
 export interface MergeNode<T> {
   readonly from: T;
   readonly kind: 'directory' | 'whiteout' | 'other';
@@ -17,7 +17,7 @@ export interface MergeNode<T> {
   readonly children: ReadonlyMap<string, MergeNode<T>>;
 }
 
-/** An entry of the new layer: the node's, with these words to overlayfs when it is a directory. */
+/** An entry of the new layer: a copy of `node`, with these marks for overlayfs when it is a directory. */
 export interface PlannedEntry<T> {
   readonly path: TreePath;
   readonly node: MergeNode<T>;
@@ -34,7 +34,7 @@ interface Piece<T> {
 interface Directory<T> {
   readonly path: TreePath;
   readonly pieces: readonly Piece<T>[];
-  /** Where the search for it goes on below all the layers, from the top; null when it ends within them. */
+  /** The path at which the lookup goes on below all these layers; null when it ends within them. */
   readonly below: string | null;
 }
 
@@ -44,7 +44,7 @@ export function* planMerge<T>(tops: readonly MergeNode<T>[]): Generator<PlannedE
   const [newest] = tops;
   if (newest === undefined) return;
   yield { path: '', node: newest, opaque: false, redirect: null };
-  // A list and not a recursion: a sandbox may nest directories deeper than calls can be.
+  // A list instead of recursion: a sandbox may nest directories deeper than the call stack allows.
   const directories: Directory<T>[] = [{ path: '', pieces: roots, below: '/' }];
   for (let parent = directories.pop(); parent !== undefined; parent = directories.pop()) {
     for (const name of namesIn(parent)) {
@@ -55,7 +55,7 @@ export function* planMerge<T>(tops: readonly MergeNode<T>[]): Generator<PlannedE
         const node = (pieces[0] as Piece<T>).node;
         yield { path, node, ...wordsFor(parent, name, below) };
         directories.push({ path, pieces, below });
-        // With nothing below there is nothing to hide.
+        // Nothing lies below, so a whiteout would hide nothing.
       } else if (found.is === 'other' || parent.below !== null) {
         yield { path, node: found.node, opaque: false, redirect: null };
       }
@@ -69,7 +69,7 @@ function namesIn<T>({ pieces }: Directory<T>): Set<string> {
   return names;
 }
 
-/** How a directory of the new layer tells overlayfs to go on at `below`. */
+/** The marks by which a directory of the new layer sends overlayfs to `below`. */
 function wordsFor<T>(
   parent: Directory<T>,
   name: string,
@@ -79,7 +79,7 @@ function wordsFor<T>(
   if (parent.below === null) return { opaque: false, redirect: below };
   if (below === join(parent.below, name)) return { opaque: false, redirect: null };
   const slash = below.lastIndexOf('/');
-  // The shorter form where it will do: an attribute has room for less than a path can have.
+  // The short form where it suffices: an attribute can hold less than the longest path.
   const isSibling = join(parent.below, below.slice(slash + 1)) === below;
   return { opaque: false, redirect: isSibling ? below.slice(slash + 1) : below };
 }
@@ -99,7 +99,7 @@ function lookUp<T>(roots: readonly Piece<T>[], parent: Directory<T>, name: strin
     sought = step.sought;
     if (step.node !== null && step.node.kind !== 'directory') {
       if (pieces.length === 0) return { is: step.node.kind, node: step.node };
-      // A directory hides whatever else lies under it, and what lies under that.
+      // A directory hides an entry of another type below it, and everything below that.
       return { is: 'directory', pieces, below: null };
     }
     if (step.node !== null) pieces.push({ layer, node: step.node });
@@ -115,13 +115,13 @@ function lookUp<T>(roots: readonly Piece<T>[], parent: Directory<T>, name: strin
 
 interface Step<T> {
   readonly node: MergeNode<T> | null;
-  /** Whether the search ends with this layer. */
+  /** Whether the lookup ends with this layer. */
   readonly stop: boolean;
-  /** What is sought in the layers below. */
+  /** The path to look up in the layers below. */
   readonly sought: string;
 }
 
-/** One name in one directory. `before` and `after` are the rest of what is sought, when that is a path. */
+/** Looks up one name in one directory. `before` and `after` are the rest of the path, when the lookup is for a path. */
 function single<T>(base: MergeNode<T>, name: string, before: string, after: string): Step<T> {
   const node = base.children.get(name) ?? null;
   const unchanged = before + name + after;
@@ -132,7 +132,7 @@ function single<T>(base: MergeNode<T>, name: string, before: string, after: stri
   return { node, stop: false, sought: start + node.redirect + after };
 }
 
-/** A path from the top, in one layer. Each directory on the way may say that the rest goes on elsewhere. */
+/** Looks up a path from the top in one layer. Each directory on the way may redirect the rest of the lookup. */
 function walk<T>(top: MergeNode<T>, path: string): Step<T> {
   let base = top;
   let rest = path.slice(1);
@@ -144,7 +144,7 @@ function walk<T>(top: MergeNode<T>, path: string): Step<T> {
     const after = slash < 0 ? '' : rest.slice(slash);
     const before = sought.slice(0, sought.length - rest.length);
     const step = single(base, name, before, after);
-    // Below an opaque directory, a redirect from the top goes on all the same.
+    // A redirect from the top goes on even below an opaque directory.
     stop = step.stop || (stop && step.node?.redirect?.startsWith('/') !== true);
     sought = step.sought;
     if (step.node === null) return { node: null, stop, sought };

@@ -3,7 +3,7 @@ import { REFUSAL } from '../testing/layer-world.ts';
 import { checkMerges } from '../testing/merge-property.ts';
 
 describe('merging layers', () => {
-  it('shows what the stack showed, whatever was done in its layers, and goes on in the same way', {
+  it('shows the same files as the stack for any changes in its layers, and behaves the same', {
     timeout: 300_000,
   }, async ({ skip }) => {
     skip(REFUSAL !== undefined, REFUSAL);

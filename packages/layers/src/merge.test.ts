@@ -26,7 +26,7 @@ describe.skipIf(REFUSAL !== undefined)(`merge${REFUSAL === undefined ? '' : ` ($
 
   const names = () => fs.readdirSync(world.root).sort();
 
-  it('leaves the old layers usable, and outlives them', async () => {
+  it('leaves the old layers usable, and stays usable without them', async () => {
     for (const id of stack) await world.layers.verify(id);
     const before = await world.shown(stack, (at) => viewOf(at));
     const merged = await world.layers.merge(stack);
@@ -49,7 +49,7 @@ describe.skipIf(REFUSAL !== undefined)(`merge${REFUSAL === undefined ? '' : ` ($
     expect(room() - before).toBeLessThan(1 << 20);
   });
 
-  it('copies what cannot have another name, and keeps the links among the copies', async () => {
+  it('copies files that cannot be linked, and keeps the links among the copies', async () => {
     // Names of one file across two file systems are what a full table of links looks like to a merge.
     const elsewhere = join(world.top, 'elsewhere');
     fs.mkdirSync(elsewhere);
@@ -77,7 +77,7 @@ describe.skipIf(REFUSAL !== undefined)(`merge${REFUSAL === undefined ? '' : ` ($
     }
   });
 
-  it('leaves nothing behind when it is given up', async () => {
+  it('leaves nothing behind when it is aborted', async () => {
     const before = names();
     const giveUp = new AbortController();
     const merging = world.layers.merge(stack, giveUp.signal);
@@ -86,7 +86,7 @@ describe.skipIf(REFUSAL !== undefined)(`merge${REFUSAL === undefined ? '' : ` ($
     expect(names()).toEqual(before);
   });
 
-  it('leaves after a crash what is listed as half made, passes for nothing and can be removed', async () => {
+  it('leaves after a crash a directory that is listed as unfinished, is not a layer and can be removed', async () => {
     const merged = await world.layers.merge(stack);
     // What the disk holds before the last step of a merge, and in the middle of one.
     fs.renameSync(join(world.root, merged), join(world.root, `making-${merged}`));

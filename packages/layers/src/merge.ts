@@ -1,36 +1,34 @@
 /**
- * Fills a new layer with what stands for several sealed ones.
+ * Fills a new layer that replaces several sealed layers.
  *
- * Only directories are made anew. Everything else gets one more name in the new layer: a sealed file never
- * changes, so that both layers can have it, and content, attributes, times, holes and links among the files
- * are then the same without being copied. What it takes is independent of how large the files are. (All that
- * shows of it is the number of links of a file, until the old layers are removed.)
+ * Only directories are made anew. Every other entry gets a hard link in the new layer. A sealed file never changes, so both
+ * layers can share it; content, attributes, times, holes and links are the same without a copy. The cost does not depend on
+ * the size of the files. The only visible difference is the link count of a file, until the old layers are removed.
  */
 import { link, mkdir } from 'node:fs/promises';
-import { errnoOf, forEachBounded } from '@torpor/host';
+import { errnoOf, forEachBounded, programOutput } from '@torpor/host';
 import { TorporError } from '@torpor/protocol';
 import { DeepPaths } from './deep-paths.ts';
 import { applyHeaders } from './entry-headers.ts';
 import { OPAQUE, type Origin, REDIRECT, readTree } from './layer-tree.ts';
 import { type MergeNode, type PlannedEntry, planMerge } from './merge-plan.ts';
-import { run } from './program.ts';
 import { renamed, type TarHeader } from './tar-header.ts';
 
 const CALLS_AT_ONCE = 32;
-/** Each is read by two programs. */
+/** Two programs read each layer. */
 const LAYERS_AT_ONCE = 4;
-/** One name too many for the file system; or directories that do not share their files (project quotas). */
+/** Too many links for the file system, or directories between which files cannot be linked (project quotas). */
 const CANNOT_LINK: readonly (string | undefined)[] = ['EMLINK', 'EXDEV', 'EPERM'];
 
 interface Merge {
   readonly sources: readonly DeepPaths[];
   readonly target: DeepPaths;
   readonly signal: AbortSignal | undefined;
-  /** Files that were copied after all, by layer and inode, with the first name of the copy. */
+  /** Files that had to be copied, by layer and inode, with the first path of the copy. */
   readonly copies: Map<string, Promise<Buffer>>;
 }
 
-/** `sources` are the files of the layers, newest first; `target` is not there yet. */
+/** `sources` are the file directories of the layers, newest first. `target` must not exist. */
 export async function mergeFiles(
   sources: readonly string[],
   target: string,
@@ -64,7 +62,7 @@ async function fill(merge: Merge, plan: readonly PlannedEntry<Origin>[]): Promis
   }
   const others = plan.filter(({ node }) => node.kind !== 'directory');
   await forEachBounded(others, CALLS_AT_ONCE, (planned) => place(merge, planned), signal);
-  // Last, because every new name in a directory changes its time.
+  // Last, because every new entry changes the time of its directory.
   await applyHeaders(directories.map(headerOf), target, signal);
 }
 
@@ -91,7 +89,7 @@ async function place(merge: Merge, { path, node }: PlannedEntry<Origin>): Promis
   if (!(await isLinked(from, to))) await copy(merge, `${layer}:${entry.inode}`, from, to);
 }
 
-/** The first of several names that are linked in their layer is copied, and the others are linked to that. */
+/** Of several hard links in a layer the first is copied, and the others are linked to the copy. */
 async function copy(merge: Merge, file: string, from: Buffer, to: Buffer): Promise<void> {
   const first = merge.copies.get(file);
   if (first !== undefined && (await isLinked(await first, to))) return;
@@ -112,9 +110,9 @@ async function isLinked(from: Buffer, to: Buffer): Promise<boolean> {
 
 async function copyOne(from: Buffer, to: Buffer, signal: AbortSignal | undefined): Promise<void> {
   const names = [from.toString(), to.toString()] as const;
-  // Other programs are given text.
+  // Arguments of other programs are text.
   if (!Buffer.from(names.join('')).equals(Buffer.concat([from, to]))) {
     throw new TorporError('conflict', `${JSON.stringify(names[0])} cannot be merged: its name is not text.`);
   }
-  await run('cp', ['-a', '--reflink=auto', '--sparse=auto', '-T', '--', ...names], { signal });
+  await programOutput('cp', ['-a', '--reflink=auto', '--sparse=auto', '-T', '--', ...names], { signal });
 }

@@ -70,7 +70,7 @@ describe.skipIf(REFUSAL !== undefined)(
         await world.layers.unmount(at);
       });
 
-      it('changes nothing when it is asked for what is there, and refuses a place that is taken', async () => {
+      it('changes nothing when the stack is mounted already, and refuses a directory with another mount', async () => {
         const below = await written('below');
         const [upper, other] = [await world.layers.create(), await world.layers.create()];
         await world.layers.mount(at, [below], upper);
@@ -80,7 +80,7 @@ describe.skipIf(REFUSAL !== undefined)(
         await world.layers.unmount(at);
       });
 
-      it('never writes into a sealed layer, nor into one that is written elsewhere', async () => {
+      it('refuses an upper that is sealed, or that is mounted elsewhere', async () => {
         const [below, sealed] = [await written('below'), await written('sealed')];
         expect(await failureOf(world.layers.mount(at, [below], sealed))).toMatchObject({ code: 'conflict' });
         const upper = await world.layers.create();
@@ -106,7 +106,7 @@ describe.skipIf(REFUSAL !== undefined)(
         expect(await world.layers.mounted()).toEqual([]);
       });
 
-      it('bears as many layers as it says, and refuses more in words', async () => {
+      it('mounts as many layers as it promises, and refuses more with a clear error', async () => {
         const one = await written('one');
         const stack = [one];
         // Copies of one layer, because only their number matters.
@@ -129,12 +129,12 @@ describe.skipIf(REFUSAL !== undefined)(
     });
 
     describe('unmount', () => {
-      it('is content when nothing is mounted, and when not even the directory is there', async () => {
+      it('succeeds when nothing is mounted, also when the directory does not exist', async () => {
         expect(await world.layers.unmount(at)).toBe('absent');
         expect(await world.layers.unmount(join(world.top, 'nowhere'))).toBe('absent');
       });
 
-      it('refuses a mount that stays busy, and detaches it only when told to, and says so', async () => {
+      it('refuses a mount that stays busy, and detaches it only on request', async () => {
         const [below, upper] = [await written('below'), await world.layers.create()];
         await world.layers.mount(at, [below], upper);
         const held = fs.openSync(join(at, 'held'), 'w');
@@ -148,7 +148,7 @@ describe.skipIf(REFUSAL !== undefined)(
         }
       });
 
-      it('waits for somebody who is just letting go', async () => {
+      it('waits for a process that releases the mount soon', async () => {
         const [below, upper] = [await written('below'), await world.layers.create()];
         await world.layers.mount(at, [below], upper);
         const held = fs.openSync(join(at, 'held'), 'w');
@@ -177,7 +177,7 @@ describe.skipIf(REFUSAL !== undefined)(
         expect(await world.layers.inspect(id, record.nonce)).toEqual(record);
       });
 
-      it('can be taken back until something stands on the layer, and is another one afterwards', async () => {
+      it('can be removed until the layer lies under a mount, and the next seal differs', async () => {
         const id = await written('x');
         const before = await world.layers.inspect(id);
         await world.layers.reopen(id);
@@ -192,7 +192,7 @@ describe.skipIf(REFUSAL !== undefined)(
         expect(await world.layers.inspect(id)).toEqual(after);
       });
 
-      it('counts only once its record is whole: half of one that a crash left is nothing', async () => {
+      it('does not count when a crash left only half of its record', async () => {
         const id = await world.layers.create();
         fs.writeFileSync(join(world.root, id, 'seal.json.tmp'), '{"version":1');
         expect(await listed()).toEqual([{ id, state: 'open' }]);
@@ -239,7 +239,7 @@ describe.skipIf(REFUSAL !== undefined)(
         expect(failure.details).toMatchObject({ layerId: id });
       });
 
-      it('finds the layer of another id out', async () => {
+      it('refuses a layer that was renamed to another id', async () => {
         const [one, other] = [await written('one'), await written('other')];
         await world.layers.inspect(one);
         await world.layers.inspect(other);
@@ -270,7 +270,7 @@ describe.skipIf(REFUSAL !== undefined)(
     });
 
     describe('remove', () => {
-      it('takes a layer away in any state, and is content when there is none', async () => {
+      it('removes a layer in any state, and succeeds when there is none', async () => {
         const [open, sealed] = [await world.layers.create(), await written('x')];
         for (const id of [open, sealed, sealed, NOBODY]) await world.layers.remove(id);
         expect(fs.readdirSync(world.root)).toEqual([]);
@@ -287,7 +287,7 @@ describe.skipIf(REFUSAL !== undefined)(
         expect(fs.readdirSync(world.root)).toEqual([]);
       });
 
-      it('ends what a crash left of a removal, also when a layer of that id is there again', async () => {
+      it('finishes a removal that a crash interrupted, also when a layer of that id exists again', async () => {
         const [one, other] = [await written('one'), await written('other')];
         fs.renameSync(join(world.root, one), join(world.root, `removing-${one}`));
         fs.renameSync(join(world.root, other), join(world.root, `removing-${other}`));
@@ -325,7 +325,7 @@ describe.skipIf(REFUSAL !== undefined)(
       expect((await failureOf(world.layers.usage(NOBODY))).code).toBe('checkpoint_missing');
     });
 
-    it('never makes a path of what is not an id', () => {
+    it('refuses a path for text that is not an id', () => {
       expect(() => world.layers.path('lay_../../etc' as LayerId)).toThrow('not the id of a layer');
     });
   },

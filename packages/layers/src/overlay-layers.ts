@@ -1,6 +1,6 @@
 /**
- * Layers on the kernel's overlayfs: a layer is a directory that was the upper of one mount, and a lower of any
- * number after that. Works on every file system that overlayfs takes as an upper (ext4, xfs, btrfs…).
+ * Layers on the kernel's overlayfs: a layer is a directory that was the upper directory of one mount, and a lower directory
+ * of any number of mounts after that. Works on every file system that overlayfs accepts for an upper (ext4, xfs, btrfs…).
  */
 import { lstat, mkdir, readdir, rename } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -12,6 +12,7 @@ import {
   KeyedMutex,
   type MountNamespace,
   parseMounts,
+  programOutput,
   refuseMountsBelow,
   syncDirectory,
 } from '@torpor/host';
@@ -26,7 +27,6 @@ import type { Layers, MountedStack, SealRecord, StoredLayer, Unmounted, Usage, V
 import { mergeFiles } from './merge.ts';
 import { mountOverlay, optionsFor, placeOf, stackOf, stacksOf, topmostAt } from './overlay-mount.ts';
 import { packDirectory, unpackDirectory } from './pack.ts';
-import { run } from './program.ts';
 import { isSealed, removeSeal, SealReader, writeSeal } from './seal-record.ts';
 import { syncFileSystem } from './sync-file-system.ts';
 import { unmountAt } from './unmount.ts';
@@ -54,7 +54,7 @@ class OverlayLayers implements Layers {
   readonly #changes = new KeyedMutex<LayerId>();
   readonly #verifications = new KeyedMutex<LayerId>();
   readonly #seals = new SealReader();
-  /** Layers that are being filled right now. */
+  /** Layers that a merge or an unpacking of this process is filling now. */
   readonly #making = new Set<LayerId>();
 
   constructor(options: OverlayLayersOptions) {
@@ -71,7 +71,7 @@ class OverlayLayers implements Layers {
     const id = makeLayerId(this.#options.randomBytes);
     await writing(this.#place(id), async () => {
       await mkdir(this.#at(id), { mode: 0o700 });
-      // What the bottom of a stack shows of its top; an upper takes after the layer it is put upon.
+      // The mode of `/` in a sandbox whose lowest layer this is. An upper takes over the mode of the layer below it.
       await mkdir(this.path(id), { mode: 0o755 });
     });
     return id;
@@ -97,7 +97,7 @@ class OverlayLayers implements Layers {
       await writing(place, async () => {
         const top = this.path(lower[0] as LayerId);
         const isNew = await prepareUpper(this.#at(upper), top, place);
-        // Nobody looks at the time before both are done, and each takes a program.
+        // At the same time, because each starts a program and the sandbox sees neither before both are done.
         const tasks = [
           mountOverlay(this.#root, at, options, this.#mounts),
           isNew ? matchTime(this.#at(upper), top) : undefined,
@@ -126,7 +126,7 @@ class OverlayLayers implements Layers {
     return this.#changes.run(id, async () => {
       const place = this.#place(id);
       if (await isSealed(this.#at(id))) {
-        // A crash may have come between the record and its sync.
+        // An earlier process may have crashed between writing the record and syncing it.
         await writing(place, () => syncDirectory(this.#at(id)));
         return this.#seals.read(this.#at(id), place);
       }
@@ -167,7 +167,7 @@ class OverlayLayers implements Layers {
     };
     const judge = () =>
       this.#look(this.#place(id), verify).catch(async (thrown: unknown) => {
-        // A layer that is being removed looks damaged to who was in the middle of reading it.
+        // A layer that is removed while it is read looks damaged. `inspect` then says that it is missing.
         await this.inspect(id);
         throw thrown;
       });
@@ -262,7 +262,7 @@ class OverlayLayers implements Layers {
     }
   }
 
-  /** Makes a layer beside the others and, when it is whole and sealed, moves it to them in one step. */
+  /** Fills a layer under a temporary name and renames it when it is complete and sealed. */
   async #make(id: LayerId, fill: (directory: string, place: Place) => Promise<void>): Promise<void> {
     const place = { ...this.#place(id), path: this.#root };
     const directory = layerPath(this.#root, id, 'making');
@@ -275,7 +275,7 @@ class OverlayLayers implements Layers {
         await syncDirectory(this.#root);
       });
     } catch (thrown) {
-      // Should this fail as well, `list` shows what is left.
+      // When this fails too, `list` shows what is left.
       await removeTree(directory).catch(() => {});
       throw thrown;
     } finally {
@@ -295,7 +295,7 @@ class OverlayLayers implements Layers {
     });
   }
 
-  /** Where the layers are not mounted there are none; that one is missing there proves nothing. */
+  /** A missing layer proves nothing when the directory of all layers is missing too: its disk may not be mounted. */
   async #look<T>(place: Place, work: () => Promise<T>): Promise<T> {
     try {
       return await work();
@@ -330,7 +330,7 @@ function refuseOther(place: Place, at: string, there: MountedStack | undefined, 
   if (!isSame) throw conflict(place, `cannot be mounted at ${at}, where something else is`);
 }
 
-/** By a program of its own, which reaches paths of any length and does not keep this process busy. */
+/** `rm` reaches paths of any length and does not block this process. */
 async function removeTree(path: string): Promise<void> {
-  await run('rm', ['-rf', '--', path]);
+  await programOutput('rm', ['-rf', '--', path]);
 }

@@ -1,43 +1,42 @@
 /**
- * Mounting stacks of layers with the kernel's overlayfs, and what it can bear.
+ * Mounts stacks of layers with the kernel's overlayfs, and knows its limits.
  *
  * - `redirect_dir=on`: a directory of a lower layer can be renamed. Without it `rename` says EXDEV for every
  *   directory that is older than the last pause, and package managers rename directories.
- * - `index=off`, `metacopy=off`: layers stay plain trees, which can be mounted in other stacks, be merged and
- *   be packed. A layer must then be an upper in one mount only, which is for the caller of `mount` to keep.
- * - `nosuid`, `nodev`: nothing that a sandbox leaves there means anything to the host.
+ * - `index=off`, `metacopy=off`: layers stay plain trees, which can be mounted in other stacks, merged and packed. The caller
+ *   of `mount` must then make sure that a layer is the upper of one mount only.
+ * - `nosuid`, `nodev`: setuid programs and devices that a sandbox leaves there have no effect on the host.
  */
 import { realpath } from 'node:fs/promises';
 import { resolve } from 'node:path';
 import type { Mount, MountNamespace } from '@torpor/host';
-import { isMissing } from '@torpor/host';
+import { isMissing, programOutput } from '@torpor/host';
 import { TorporError } from '@torpor/protocol';
 import { FILES, layerName, WORK } from './layer-directory.ts';
 import { isLayerId, type LayerId } from './layer-id.ts';
 import type { MountedStack } from './layers.ts';
-import { run } from './program.ts';
 
 /**
- * The kernel takes options of one page. With paths relative to the directory of all layers that is room for
- * 141 of them (it would bear 500 by the calls that take them one by one, which `mount` of Debian 12 lacks).
+ * The kernel accepts mount options of one page. With paths relative to the directory of all layers that is room for 141
+ * layers. The newer calls that take options one by one allow 500, but `mount` of Debian 12 does not have them.
  */
 const OPTIONS_AT_MOST = 4095;
 
-/** A stack of more is refused. Below what fits, for options that other kernels or security modules add. */
+/** A larger stack is refused. Less than what fits, because other kernels and security modules may add options. */
 export const LAYERS_AT_MOST = 128;
 
 /**
- * From here on a stack should be merged. Every look at a name that is not there costs some 5 µs for each layer
- * whose piece of the directory has to be searched, and programs look for much that is not there.
+ * From this size on a stack should be merged. Looking up a name that does not exist costs some 5 µs for each layer that has
+ * a piece of the directory, and programs look up many names that do not exist.
  */
 export const LAYERS_TO_MERGE_FROM = 24;
 
-/** Since 2.39 `mount` uses calls that take no option of more than 256 characters, unless told otherwise. */
+/** Since version 2.39 `mount` uses calls that refuse options longer than 256 characters, unless this variable is set. */
 const BY_ONE_CALL = { LIBMOUNT_FORCE_MOUNT2: 'always' };
 
 export function optionsFor(lower: readonly LayerId[], upper: LayerId): string {
   const files = (id: LayerId) => `${layerName(id)}/${FILES}`;
-  // What says how comes first: cut short, the options would name a directory that is not there.
+  // The directories come last: if the kernel cut the options off, a directory would be missing and the mount would fail.
   const options = [
     'redirect_dir=on,index=off,metacopy=off',
     `lowerdir=${lower.map(files).join(':')}`,
@@ -60,10 +59,10 @@ export async function mountOverlay(
   { launcher }: MountNamespace,
 ): Promise<void> {
   const args = ['-i', '-n', '-t', 'overlay', '-o', `nosuid,nodev,${options}`, 'overlay', resolve(at)];
-  await run('mount', args, { cwd: root, env: BY_ONE_CALL, launcher });
+  await programOutput('mount', args, { cwd: root, env: BY_ONE_CALL, launcher });
 }
 
-/** As the kernel calls it. */
+/** The path as the kernel's mount table has it. */
 export async function placeOf(at: string): Promise<string> {
   return realpath(at).catch((thrown: unknown) => {
     if (isMissing(thrown)) return at;
@@ -75,7 +74,7 @@ export function topmostAt(place: string, mounts: readonly Mount[]): Mount | unde
   return mounts.findLast((mount) => mount.at === place);
 }
 
-/** Every overlay that is made of layers, be they of this server or of another. */
+/** Every overlay mount of layers, of this server or of another. */
 export function stacksOf(mounts: readonly Mount[]): MountedStack[] {
   return mounts.flatMap((mount) => stackOf(mount) ?? []);
 }

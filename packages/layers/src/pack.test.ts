@@ -55,7 +55,7 @@ describe.skipIf(REFUSAL !== undefined)(
 
     const top = () => stack[0] as LayerId;
 
-    it('brings layers to another place with everything that makes them the same', async () => {
+    it('moves layers to another place without a difference', async () => {
       for (const id of stack) await world.layers.verify(id);
       for (const id of stack) {
         const record = await other.layers.unpack(id, world.layers.pack(id));
@@ -90,7 +90,7 @@ describe.skipIf(REFUSAL !== undefined)(
       expect(fs.readdirSync(other.root)).toEqual([]);
     });
 
-    it('leaves nothing of a stream that fails, and says why it failed', async () => {
+    it('leaves nothing behind when the stream fails, and reports why', async () => {
       const whole = await buffer(world.layers.pack(top()));
       const failing = Readable.from(
         (async function* () {
@@ -123,7 +123,7 @@ describe.skipIf(REFUSAL !== undefined)(
       }
     });
 
-    it('fails the stream when the layer is not there, and when it is left half read nothing goes on', async () => {
+    it('fails the stream when the layer is missing, and stops tar when the reader stops', async () => {
       expect((await failureOf(buffer(world.layers.pack('lay_aaaaaaaaaaaaaaaaaaaa')))).code).toBe(
         'checkpoint_missing',
       );

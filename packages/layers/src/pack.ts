@@ -1,31 +1,33 @@
 /**
- * A layer as a tar stream and back.
+ * Packs a layer as a tar stream, and unpacks it.
  *
- * GNU tar does it, because it alone of what is at hand keeps everything: sub-second times (pax records),
- * whiteouts (devices 0/0), all extended attributes, owners by number, links, holes, names of any length and
- * of any bytes. Sockets are not kept: they mean nothing without the processes that held them.
+ * GNU tar is used because it keeps everything: sub-second times (pax records), whiteouts (devices 0/0), all extended
+ * attributes, numeric owners, links, holes, and names of any length and any bytes. Sockets are left out: a socket means
+ * nothing without the process that held it.
  *
- * The seal comes last in the stream, so that a stream that was cut short has none.
+ * The seal comes last in the stream, so a truncated stream has no seal.
  */
 import { mkdir, readdir } from 'node:fs/promises';
 import { join } from 'node:path';
+import { streamProgram } from '@torpor/host';
 import { TorporError } from '@torpor/protocol';
 import { KEEP_ALL } from './entry-headers.ts';
 import { exists } from './exists.ts';
 import { CONTENTS, FILES, SEAL } from './layer-directory.ts';
-import { output } from './program.ts';
 
-/** Dates of looking and of changing attributes say nothing about the layer. */
+/** Access and change times are not part of a layer. */
 const FORM = ['--format=pax', '--pax-option=delete=atime,delete=ctime', '--sparse'];
-/** Sockets are passed over without a word. */
+/** No warning for sockets. */
 const QUIET = ['--warning=no-file-ignored'];
 
 export async function* packDirectory(directory: string, signal?: AbortSignal): AsyncGenerator<Buffer> {
   const members = [FILES, ...((await exists(join(directory, CONTENTS))) ? [CONTENTS] : []), SEAL];
-  yield* output('tar', ['-c', ...KEEP_ALL, ...FORM, ...QUIET, '-C', directory, ...members], { signal });
+  yield* streamProgram('tar', ['-c', ...KEEP_ALL, ...FORM, ...QUIET, '-C', directory, ...members], {
+    signal,
+  });
 }
 
-/** Into a directory that is not there yet. Whether it is all there is for the seal to say. */
+/** Unpacks into a directory that does not exist yet. The caller checks the seal to know whether the layer is complete. */
 export async function unpackDirectory(
   directory: string,
   packed: AsyncIterable<Buffer>,
@@ -33,8 +35,8 @@ export async function unpackDirectory(
 ): Promise<void> {
   await mkdir(directory, { mode: 0o700 });
   const args = ['-x', ...KEEP_ALL, '-p', '--same-owner', '-C', directory];
-  for await (const _ of output('tar', args, { signal }, packed)) {
-    // It prints nothing.
+  for await (const _ of streamProgram('tar', args, { signal, input: packed })) {
+    // tar prints nothing here.
   }
   const strangers = (await readdir(directory)).filter((name) => ![FILES, CONTENTS, SEAL].includes(name));
   if (strangers.length === 0) return;

@@ -1,9 +1,9 @@
 /**
- * The seal of a layer, `seal.json`: two lines, the record and the sha256 of the first line. A layer is sealed
- * when the file is there, and the file is believed only when it is whole and speaks of this very layer.
+ * The seal of a layer, `seal.json`: one sealed record. A layer is sealed when the file is there. The file is believed only
+ * when it proves itself and names this layer.
  *
- * It also says what the top of the layer looked like, so that something that was put in or taken out there
- * is noticed at the cost of one call.
+ * It also records mode, owner and time of the layer's top directory. So an entry that was added or removed there is noticed
+ * with one system call.
  */
 import { type BigIntStats, constants, lstatSync } from 'node:fs';
 import { lstat, open, rm } from 'node:fs/promises';
@@ -17,7 +17,7 @@ import type { SealRecord } from './layers.ts';
 import { openSealedText, sealedText } from './sealed-text.ts';
 
 const VERSION = 1;
-/** Far more than a record needs; a larger file is not one. */
+/** Far more than a seal needs; a larger file is not a seal. */
 const LARGEST = 4096;
 
 interface TopMark {
@@ -27,13 +27,13 @@ interface TopMark {
   readonly mtimeNs: string;
 }
 
-/** Everything it speaks of must be durable by now. */
+/** The caller has made the files of the layer durable. */
 export async function writeSeal(directory: string, record: SealRecord): Promise<void> {
   const top = topMark(await lstat(join(directory, FILES), { bigint: true }));
   await writeFileDurably(join(directory, SEAL), sealedText({ version: VERSION, ...record, top }));
 }
 
-/** From then on the layer counts as never sealed, after a loss of power too. */
+/** Durable: the layer counts as never sealed, also after a loss of power. */
 export async function removeSeal(directory: string): Promise<void> {
   await rm(join(directory, SEAL), { force: true });
   await syncDirectory(directory);
@@ -44,13 +44,13 @@ export function isSealed(directory: string): Promise<boolean> {
 }
 
 /**
- * Reads the seals of layers, and each again only when something has changed: a sandbox that has slept often stands on
- * many, and all are looked at, twice, whenever it wakes.
+ * Reads the seals of layers, and reads a seal again only when its file has changed. A sandbox that has slept often stands on
+ * many layers, and every wake inspects each of them more than once.
  */
 export class SealReader {
   readonly #known = new Map<string, KnownSeal>();
 
-  /** Checks the record against the layer as far as that takes no walk through its files. */
+  /** Checks the record against the layer, without walking through its files. */
   async read(directory: string, place: Place): Promise<SealRecord> {
     const known = this.#known.get(directory);
     if (known !== undefined && isAsBefore(directory, known)) return recordOf(known.seal);
@@ -60,7 +60,7 @@ export class SealReader {
     if (!isSameTop(seal.top, topMark(top))) {
       throw corrupt({ ...place, entry: FILES }, 'was changed after the layer was sealed');
     }
-    // What was read may be newer than the mark; it is then read once more next time, and not missed.
+    // The text may be newer than the mark. Then the next read finds another mark and reads the file again.
     if (file !== undefined) this.#known.set(directory, { file, seal });
     return recordOf(seal);
   }
@@ -81,13 +81,13 @@ function recordOf({ version: _, top: __, ...record }: Seal): SealRecord {
   return record;
 }
 
-/** In place: what was looked at before, the kernel still has in memory. */
+/** Synchronous: the kernel still has these entries in memory from the last look. */
 function isAsBefore(directory: string, { file, seal }: KnownSeal): boolean {
   const [top, now] = [FILES, SEAL].map((name) => {
     try {
       return lstatSync(join(directory, name), { bigint: true });
     } catch {
-      // Whoever looks closely says what is the matter.
+      // The full check that follows reports the reason.
       return undefined;
     }
   });
@@ -98,7 +98,7 @@ function isAsBefore(directory: string, { file, seal }: KnownSeal): boolean {
 async function topOf(directory: string, place: Place) {
   const top = await reading(place, () => lstat(join(directory, FILES), { bigint: true })).catch(
     async (thrown: unknown) => {
-      // Without its files a layer is not whole; without its directory it is not there.
+      // A layer without its `fs` is damaged; a layer without its directory is missing.
       if (!(thrown instanceof TorporError) || thrown.code !== 'checkpoint_missing') throw thrown;
       await reading(place, () => lstat(directory));
       throw missing({ ...place, entry: FILES }, thrown);
@@ -108,7 +108,7 @@ async function topOf(directory: string, place: Place) {
   return top;
 }
 
-/** Another whenever somebody has written to it or put another in its place; undefined when it cannot be seen. */
+/** Changes whenever the file is written or replaced; undefined when the file cannot be looked at. */
 async function fileMark(directory: string): Promise<string | undefined> {
   const found = await lstat(join(directory, SEAL), { bigint: true }).catch(() => undefined);
   return found && markOf(found);
@@ -142,7 +142,7 @@ function parse(text: string, place: Place): Seal {
       details: { ...place },
     });
   }
-  // A whole directory that was given another name has a checksum that fits.
+  // A layer directory that was renamed has a seal that proves itself.
   if (record.layerId !== place.layerId) throw corrupt(place, 'is the seal of another layer');
   return record as Seal;
 }

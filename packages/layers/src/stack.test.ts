@@ -59,7 +59,7 @@ describe.skipIf(REFUSAL !== undefined)(
       },
     );
 
-    it('keeps what was deleted deleted, and what was made again new', async () => {
+    it('keeps deleted entries deleted, and recreated entries new', async () => {
       await grow((at) => fs.rmSync(join(at, 'old/deep'), { recursive: true }));
       await grow((at) => fs.rmSync(join(at, 'old/other')));
       await grow((at) => fs.mkdirSync(join(at, 'old/deep')));
@@ -123,7 +123,7 @@ describe.skipIf(REFUSAL !== undefined)(
       });
     }, 120_000);
 
-    it('is merged although it holds paths that are longer than the kernel takes', async () => {
+    it('is merged although it has paths that are longer than the kernel accepts', async () => {
       const step = 'd'.repeat(200);
       const descend =
         'for i in $(seq 30); do mkdir -p "$0" && cd -P "$0" || exit 1; done; echo bottom > file';

@@ -1,10 +1,9 @@
-/** Makes a whole layer durable at once. */
-import { run } from './program.ts';
+import { programOutput } from '@torpor/host';
 
 /**
- * Writes back everything that is dirty on the file system the path is on. There is no call for one directory
- * only, and to sync the files one by one is slower by far than to sync them all.
+ * Writes back all dirty data of the file system that the path is on. There is no call for a single directory, and syncing
+ * its files one by one is far slower than syncing the whole file system.
  */
 export async function syncFileSystem(path: string, signal?: AbortSignal): Promise<void> {
-  await run('sync', ['-f', path], { signal });
+  await programOutput('sync', ['-f', path], { signal });
 }

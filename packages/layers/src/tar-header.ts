@@ -1,9 +1,9 @@
 /**
- * What a tar archive says of its entries, read and written: the one way to see and set extended attributes
- * with nothing but what every Debian has (`tar` is essential there). Only the "pax" form is known, in which
- * everything that is long, exact or of bytes stands in records before the header.
+ * Reads and writes the headers of tar entries. With `tar`, which every Debian has, this is a way to read and set extended
+ * attributes without further programs. Only the pax format is supported: long names, exact times and arbitrary bytes are in
+ * records before the header.
  */
-import type { ByteReader } from './byte-reader.ts';
+import type { ByteReader } from '@torpor/host';
 import type { TreePath } from './tree-listing.ts';
 
 const BLOCK = 512;
@@ -15,7 +15,7 @@ export interface TarHeader {
   readonly mode: number;
   readonly uid: number;
   readonly gid: number;
-  /** Seconds, with as many decimals as it has. */
+  /** Seconds, with as many decimals as the archive has. */
   readonly mtime: string;
   readonly size: number;
   readonly device: { readonly major: number; readonly minor: number };
@@ -23,7 +23,7 @@ export interface TarHeader {
   readonly records: ReadonlyMap<string, string>;
 }
 
-/** The next entry's header, or undefined at the end. The entry's data is still to be read. */
+/** The header of the next entry, or undefined at the end of the archive. The entry's content comes next in the archive. */
 export async function nextHeader(archive: ByteReader): Promise<TarHeader | undefined> {
   let records: ReadonlyMap<string, string> = new Map();
   for (;;) {
@@ -35,7 +35,7 @@ export async function nextHeader(archive: ByteReader): Promise<TarHeader | undef
   }
 }
 
-/** How many bytes an entry's data takes up in an archive. */
+/** How many bytes the content of an entry takes up in an archive. */
 function padded(size: number): number {
   return Math.ceil(size / BLOCK) * BLOCK;
 }
@@ -44,7 +44,7 @@ export function xattrOf(header: TarHeader, name: string): string | undefined {
   return header.records.get(XATTR + name);
 }
 
-/** The same header for an entry of another path, with other values of these attributes (null: without). */
+/** The same header with another path and other values of these attributes; null removes an attribute. */
 export function renamed(
   header: TarHeader,
   path: TreePath,
@@ -58,7 +58,7 @@ export function renamed(
   return { ...header, path, records };
 }
 
-/** A directory's entry as an archive has it. */
+/** The bytes of a directory's entry in an archive. */
 export function directoryEntry({ path, mode, uid, gid, mtime, records }: TarHeader): Buffer {
   const all = new Map([...records, ['path', path], ['uid', `${uid}`], ['gid', `${gid}`], ['mtime', mtime]]);
   const body = Buffer.from([...all].map(record).join(''), 'latin1');
@@ -88,7 +88,7 @@ function headerOf(block: Buffer, records: ReadonlyMap<string, string>): TarHeade
   };
 }
 
-/** Each is `length key=value`, and the length counts all of it and the line's end. */
+/** A record is `length key=value` and a line break; the length counts all of that. */
 function parseRecords(body: Buffer): ReadonlyMap<string, string> {
   const records = new Map<string, string>();
   for (let at = 0; at < body.length; ) {
@@ -130,7 +130,7 @@ function text(block: Buffer, at: number, length: number): string {
   return block.toString('latin1', at, at + length).replace(/\0.*$/s, '');
 }
 
-/** Octal digits; or, for what is too large for them, a first bit that is set and then the number itself. */
+/** Octal digits. A number that is too large for them is binary, after a first bit that is set. */
 function number(block: Buffer, at: number, length: number): number {
   if (((block[at] ?? 0) & 0x80) === 0) return Number.parseInt(text(block, at, length).trim() || '0', 8);
   return block.subarray(at + 1, at + length).reduce((value, byte) => value * 256 + byte, 0);

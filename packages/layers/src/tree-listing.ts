@@ -1,8 +1,8 @@
 /**
- * Every entry of a layer, as `find` sees it. Node could ask the same, but only by paths, which a sandbox can
- * make longer than the kernel takes in one call; and other threads than ours do the work.
+ * Lists every entry of a layer with `find`. Node could list them too, but only by paths, which a sandbox can make longer than
+ * the kernel accepts in one call. `find` also keeps the work out of this process.
  */
-import { output } from './program.ts';
+import { streamProgram } from '@torpor/host';
 
 /** Relative to the top, one character per byte ("latin1"), because names are bytes; empty for the top itself. */
 export type TreePath = string;
@@ -42,9 +42,9 @@ export interface TreeEntry {
 const FORMAT = '%y %i %m %U %G %s %b %T@ %P\\0%l\\0';
 const FIELDS = 8;
 
-/** Of a directory that nobody writes to. Directories come before what is in them. */
+/** Lists a directory that does not change meanwhile. A directory comes before its entries. */
 export async function* listTree(top: string, signal?: AbortSignal): AsyncGenerator<TreeEntry> {
-  const texts = split(output('find', [top, '-xdev', '-printf', FORMAT], { signal }));
+  const texts = split(streamProgram('find', [top, '-xdev', '-printf', FORMAT], { signal }));
   try {
     for (;;) {
       const [fields, target] = [await texts.next(), await texts.next()];
@@ -79,7 +79,7 @@ function entryOf(text: string, target: string): TreeEntry {
     gid: Number(gid),
     size: BigInt(size ?? 0),
     blocks: BigInt(blocks ?? 0),
-    // It prints a tenth decimal, which is always 0.
+    // `find` prints a tenth decimal, which is always 0.
     mtime: mtime.slice(0, mtime.indexOf('.') + 10),
     target,
   };

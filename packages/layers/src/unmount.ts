@@ -1,17 +1,16 @@
-/** Taking a mount away, with patience for whoever is just letting go of it. */
+/** Unmounts a directory, and waits a little for processes that are about to release it. */
 import type { Clock } from '@torpor/engine';
 import type { MountNamespace } from '@torpor/host';
-import { parseMounts } from '@torpor/host';
+import { ProgramFailure, parseMounts, programOutput } from '@torpor/host';
 import { TorporError } from '@torpor/protocol';
 import type { Unmounted } from './layers.ts';
 import { placeOf, topmostAt } from './overlay-mount.ts';
-import { ProgramFailure, run } from './program.ts';
 
-/** A sandbox that was just killed holds its root for a moment. */
+/** A sandbox that was just killed holds its root for a moment longer. */
 const PATIENCE_MS = 2000;
 const PAUSE_MS = 50;
 
-/** Several mounts at one place are all taken away. */
+/** Removes all mounts at this directory. */
 export async function unmountAt(
   at: string,
   whenBusy: 'refuse' | 'detach',
@@ -36,14 +35,14 @@ export async function unmountAt(
   return result;
 }
 
-/** Why it was refused. It says the same when the mount has just gone; whoever asks looks again. */
+/** The failure of `umount`. The caller looks at the mount table again, because a mount that has just gone fails the same. */
 async function umount(
   at: string,
   options: readonly string[],
   { launcher }: MountNamespace,
 ): Promise<ProgramFailure | undefined> {
   try {
-    await run('umount', ['-i', '-n', ...options, at], { launcher });
+    await programOutput('umount', ['-i', '-n', ...options, at], { launcher });
     return undefined;
   } catch (thrown) {
     if (thrown instanceof ProgramFailure) return thrown;

@@ -1,15 +1,14 @@
-/** What an open layer needs before its first mount. */
+/** Prepares an open layer for its first mount. */
 import { chmod, chown, lstat, mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
-import { isMissing } from '@torpor/host';
+import { isMissing, programOutput } from '@torpor/host';
 import { exists } from './exists.ts';
 import { FILES, WORK } from './layer-directory.ts';
 import { conflict, type Place } from './layer-failure.ts';
-import { run } from './program.ts';
 
 /**
- * Makes the top of the upper look like the top of the layer below it, because that is what the sandbox sees as
- * its `/`. Only once: at a later mount the top is what the sandbox made of it. False when that was before.
+ * Gives the top directory of the upper the mode and owner of the layer below it, because the sandbox sees the upper's as its
+ * `/`. Only before the first mount, for later the sandbox may have changed them. Resolves to false when that was done before.
  */
 export async function prepareUpper(directory: string, below: string, place: Place): Promise<boolean> {
   const [work, top] = [join(directory, WORK), join(directory, FILES)];
@@ -25,13 +24,13 @@ export async function prepareUpper(directory: string, below: string, place: Plac
   if (now === undefined) throw conflict(place, 'is not there');
   const isOwned = now.uid === uid && now.gid === gid;
   if (!isOwned) await chown(top, uid, gid);
-  // A new owner may have taken some of it away.
+  // A change of the owner can clear mode bits.
   if (!isOwned || now.mode !== mode) await chmod(top, mode & 0o7777);
   await mkdir(work, { mode: 0o700 });
   return true;
 }
 
-/** The rest of it. Node cannot set a time to the nanosecond. */
+/** The time too. Node cannot set a time to the nanosecond. */
 export async function matchTime(directory: string, below: string): Promise<void> {
-  await run('touch', ['-m', '-r', below, '--', join(directory, FILES)]);
+  await programOutput('touch', ['-m', '-r', below, '--', join(directory, FILES)]);
 }

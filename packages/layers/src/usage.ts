@@ -1,39 +1,46 @@
 /**
- * How much a directory holds. It is asked while a sandbox is frozen, and of many sandboxes again and again, so
- * that no more is asked of the entries than is needed for it: 10,000 of them take some 30 ms.
+ * Measures a directory. This happens while a sandbox is frozen, and regularly for every running sandbox, so `find` reads no
+ * more of each entry than is needed: 10,000 entries take some 30 ms.
  */
+import { programOutput } from '@torpor/host';
 import type { Usage } from './layers.ts';
-import { run } from './program.ts';
 
 const BLOCK = 512;
 /** Kind, names, inode, blocks. */
 const FORMAT = '%y %n %i %b\\n';
-/** `find` goes on after what it could not look at, and says so with this. */
+/** The exit status of `find` when it could not look at some entries. */
 const SOME_UNSEEN = 1;
 
-/** Of a directory that may be written meanwhile; what comes and goes counts or does not. */
+/** Measures a directory that may change meanwhile. An entry that appears or disappears may count or not. */
 export async function usageOf(top: string, signal?: AbortSignal): Promise<Usage> {
   const { bytes, entries } = await tallyOf(top, [SOME_UNSEEN], signal);
   return { bytes, entries };
 }
 
 /**
- * Of a directory that nobody writes to, for its seal record. Sockets are no entries there: they mean nothing
- * without the processes that held them, and no archive keeps them.
+ * Measures a directory that does not change, for its seal. Sockets do not count as entries: no archive keeps them, because a
+ * socket means nothing without the process that held it.
  */
 export async function sealedUsageOf(top: string, signal?: AbortSignal): Promise<Usage> {
   const { bytes, entries, sockets } = await tallyOf(top, [], signal);
   return { bytes, entries: entries - sockets };
 }
 
-async function tallyOf(top: string, accepted: readonly number[], signal?: AbortSignal): Promise<Tally> {
-  const listing = await run('find', [top, '-xdev', '-printf', FORMAT], { signal, accepted });
+async function tallyOf(
+  top: string,
+  acceptedStatuses: readonly number[],
+  signal?: AbortSignal,
+): Promise<Tally> {
+  const listing = await programOutput('find', [top, '-xdev', '-printf', FORMAT], {
+    signal,
+    acceptedStatuses,
+  });
   const tally = new Tally();
   for (const line of listing.split('\n')) if (line !== '') tally.add(line);
   return tally;
 }
 
-/** Files with several names count once. */
+/** Counts a file with several hard links once. */
 class Tally {
   entries = 0;
   sockets = 0;

@@ -123,7 +123,7 @@ describe.skipIf(REFUSAL !== undefined)(`verify${REFUSAL === undefined ? '' : ` (
     });
   });
 
-  it('notices the first time already that something went missing since the layer was sealed', async () => {
+  it('notices at the first run that an entry went missing since the layer was sealed', async () => {
     fs.rmSync(inLayer('fifo'));
     expect(await failureOf(world.layers.verify(id))).toMatchObject({ code: 'checkpoint_corrupt' });
   });
@@ -135,7 +135,7 @@ describe.skipIf(REFUSAL !== undefined)(`verify${REFUSAL === undefined ? '' : ` (
     expect(await failureOf(world.layers.verify(id))).toMatchObject({ code: 'checkpoint_corrupt' });
   });
 
-  it('records anew what was reopened and sealed again', async () => {
+  it('makes a new record after the layer was reopened and sealed again', async () => {
     await world.layers.verify(id);
     await world.layers.reopen(id);
     fs.writeFileSync(inLayer('file'), 'more content');
@@ -143,7 +143,7 @@ describe.skipIf(REFUSAL !== undefined)(`verify${REFUSAL === undefined ? '' : ` (
     expect(await world.layers.verify(id)).toMatchObject({ isFirst: true });
   });
 
-  it('of a layer that is not there proves just that', async () => {
+  it('says checkpoint_missing for a layer that does not exist', async () => {
     await world.layers.remove(id);
     expect(await failureOf(world.layers.verify(id))).toMatchObject({ code: 'checkpoint_missing' });
   });

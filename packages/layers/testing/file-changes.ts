@@ -1,4 +1,4 @@
-/** What programs do to files, as values: made up by fast-check, done through a real mount. */
+/** Changes that programs make to files, as values: fast-check generates them, and a real mount applies them. */
 import { execFileSync } from 'node:child_process';
 import * as fs from 'node:fs';
 import { join } from 'node:path';
@@ -23,14 +23,14 @@ const DEEDS = [
 ] as const;
 
 /**
- * Shares, and not names, say what is changed: of the entries and of the directories that are there when it is
- * done, so that nearly everything can be done.
+ * A change selects its entry by a fraction of the list of existing entries and not by a name, so that nearly every change
+ * can be applied.
  */
 export interface Change {
   readonly does: (typeof DEEDS)[number];
   readonly entry: number;
   readonly directory: number;
-  /** Few, so that changes meet. */
+  /** Few names, so that changes affect the same entries. */
   readonly name: string;
   readonly number: number;
 }
@@ -60,7 +60,7 @@ export function plantTree(top: string): void {
   fs.linkSync(join(top, 'a/a/b'), join(top, 'a/a/a/b'));
 }
 
-/** What came of each. What cannot be done is left; a program that asks for it goes on as well. */
+/** The result of each change. A change that fails is skipped, as a program would go on. */
 export function make(top: string, changes: readonly Change[]): string[] {
   return changes.map((change) => {
     try {
@@ -87,7 +87,7 @@ function makeOne(top: string, change: Change): unknown {
       fs.rmSync(to, { force: true });
       return fs.writeFileSync(to, `written ${number}`);
     case 'append':
-      // A fifo would wait for somebody who reads it.
+      // Opening a fifo would block until a reader opens it.
       return isFile(entry) ? fs.appendFileSync(entry, `+${number}`) : undefined;
     case 'sparse':
       fs.rmSync(to, { force: true });
@@ -110,7 +110,7 @@ function makeOne(top: string, change: Change): unknown {
     case 'rename':
       return fs.renameSync(entry, to);
     case 'rename into a new directory':
-      // One that has nothing below it, unlike what it is to hold.
+      // A new directory that hides nothing below it, although the old one did.
       fs.mkdirSync(to);
       return fs.renameSync(entry, join(to, 'a'));
     case 'link':

@@ -1,4 +1,4 @@
-/** Layers in a directory of their own, with mounts that are gone when the test is over, however it ends. */
+/** Layers in a temporary directory. All mounts are removed when the test ends, however it ends. */
 import { execFileSync } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { mkdir, mkdtemp, realpath } from 'node:fs/promises';
@@ -17,17 +17,17 @@ export interface LayerWorld {
   readonly top: string;
   readonly root: string;
   readonly layers: Layers;
-  /** Mounts a fresh upper over the stack, works in it, unmounts and seals: the stack with one more on top. */
+  /** Mounts a new upper over the stack, runs `work` in it, unmounts and seals. Resolves to the stack with that layer on top. */
   grown(below: readonly LayerId[], work: (mount: string) => unknown): Promise<readonly LayerId[]>;
-  /** Shows the stack while `work` runs, under an upper that is thrown away. */
+  /** Mounts the stack while `work` runs, with an upper that is removed afterwards. */
   shown<T>(stack: readonly LayerId[], work: (mount: string) => T | Promise<T>): Promise<T>;
-  /** A sealed layer that was filled without a mount. */
+  /** Makes a sealed layer without a mount. */
   bottom(fill: (files: string) => unknown): Promise<LayerId>;
-  /** Removes everything and throws when a mount was left. */
+  /** Removes everything. Throws when a mount was left. */
   dispose(): Promise<void>;
 }
 
-/** With `disk`, the layers are on a file system of their own, in memory and with these options. */
+/** With `disk`, the layers are on a separate tmpfs with these mount options. */
 export async function makeLayerWorld({ disk }: { readonly disk?: string } = {}): Promise<LayerWorld> {
   const top = await realpath(await mkdtemp(join(tmpdir(), 'torpor-layers-')));
   const root = join(top, 'layers');

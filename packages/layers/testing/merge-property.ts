@@ -1,4 +1,4 @@
-/** Whatever programs did in however many layers: a merged stack shows the same, and goes on as the other does. */
+/** The property of merging: for any changes in any number of layers, a merged stack shows the same files and behaves the same. */
 import fc from 'fast-check';
 import { expect } from 'vitest';
 import type { LayerId } from '../src/layer-id.ts';
@@ -8,7 +8,7 @@ import { viewOf } from './tree-view.ts';
 
 const story = fc.record({
   generations: fc.array(changes, { minLength: 2, maxLength: 5 }),
-  /** Which of the layers are merged, as shares of the stack. */
+  /** Which layers are merged, as fractions of the stack. */
   from: fc.double({ min: 0, max: 1, noNaN: true }),
   to: fc.double({ min: 0, max: 1, noNaN: true }),
   after: fc.array(changes, { minLength: 1, maxLength: 2 }),
@@ -40,7 +40,7 @@ export async function checkMerges(
           const untimed = (at: string) => viewOf(at, { times: false });
           expect(await world.shown(other, untimed)).toEqual(await world.shown(stack, untimed));
         }
-        // What was merged has not changed by it, nor by what was done on top.
+        // Neither the merge nor the changes on top have changed the merged layers.
         for (const id of stack.slice(after.length)) {
           expect(await world.layers.verify(id)).toMatchObject({ isFirst: false });
         }
@@ -52,7 +52,7 @@ export async function checkMerges(
   );
 }
 
-/** Two layers at least; the template at the bottom may be one of them. */
+/** At least two layers; the template at the bottom may be one of them. */
 function rangeOf(length: number, from: number, to: number): [first: number, last: number] {
   const first = Math.min(Math.floor(from * (length - 1)), length - 2);
   return [first, Math.min(first + 2 + Math.floor(to * (length - first - 1)), length)];

@@ -1,13 +1,13 @@
-/** What somebody sees who looks at a directory: the same view twice means that nobody could tell. */
+/** What a program can see of a directory. Two directories with the same view cannot be told apart. */
 import { createHash } from 'node:crypto';
 import { lstatSync, readdirSync, readFileSync, readlinkSync } from 'node:fs';
 
 export interface ViewOptions {
-  /** Without times, for trees to which the same was done at different times. */
+  /** Leaves times out, for trees that were changed in the same way at different times. */
   readonly times?: boolean;
 }
 
-/** A line for each entry, in the order of the paths. Written without anything of what it is to check. */
+/** One line for each entry, sorted by path. Uses none of the code that it checks. */
 export function viewOf(top: string, { times = true }: ViewOptions = {}): string[] {
   const lines: string[] = [];
   const firstNames = new Map<bigint, string>();

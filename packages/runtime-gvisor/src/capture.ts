@@ -1,8 +1,10 @@
 /** Captures an instance for a checkpoint: its memory, if it is wanted, and its upper layer, which becomes a sealed layer. */
+import { access } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Captured, Instance, LayerReference, Staging } from '@torpor/engine';
 import type { LayerId } from '@torpor/layers';
 import { type CheckpointId, TorporError } from '@torpor/protocol';
+import { mapWriteErrors } from '@torpor/runtime-shared';
 import { type GvisorNeeds, layersPart, MEMORY, MEMORY_PARTS, writeSecrets } from './checkpoint-needs.ts';
 import type { WrittenImage } from './image/images.ts';
 import type { InstanceRecord } from './instance/instance-files.ts';
@@ -101,9 +103,11 @@ async function sealFiles(
   { files, layers, layerStore }: RuntimeContext,
   instance: Instance,
   record: InstanceRecord,
-  { checkpointId: checkpoint }: Staging,
+  { checkpointId: checkpoint, path }: Staging,
   signal: AbortSignal,
 ): Promise<LayerReference[]> {
+  // Without its staging directory the checkpoint cannot be sealed, and must not claim anything.
+  await mapWriteErrors(path, () => access(path));
   const { upper, merged } = record;
   // The merged layer stands for all lower layers but the last one, which is the template's.
   const under = merged === null ? record.lower : record.lower.slice(-1);

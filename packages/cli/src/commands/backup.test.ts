@@ -60,7 +60,7 @@ describe('backup and restore', { timeout: 120_000 }, () => {
   async function saved(): Promise<string> {
     await up(at('data'));
     const id = (await run(at('data'), 'create')).stdout.trim();
-    expect((await run(at('data'), 'exec', id, '--', 'sh', '-c', 'echo kept > note')).code).toBe(0);
+    expect((await run(at('data'), 'exec', id, 'echo kept > note')).code).toBe(0);
     expect((await run(at('data'), 'pause', id)).code).toBe(0);
     const backup = await run(at('data'), 'backup', at('backup'), '--json');
     expect(backup).toMatchObject({ code: 0, stderr: '' });
@@ -83,7 +83,7 @@ describe('backup and restore', { timeout: 120_000 }, () => {
     expect(restore).toMatchObject({ code: 0, stdout: expect.stringContaining('2 checkpoints') });
     await up(at('again'));
     expect((await run(at('again'), 'resume', id)).code).toBe(0);
-    expect((await run(at('again'), 'exec', id, '--', 'cat', 'note')).stdout).toBe('kept\n');
+    expect((await run(at('again'), 'exec', id, 'cat note')).stdout).toBe('kept\n');
     expect((await run(at('again'), 'kill', id, '--yes')).code).toBe(0);
   });
 
@@ -95,7 +95,7 @@ describe('backup and restore', { timeout: 120_000 }, () => {
     expect((await run(at('again'), 'restore', at('second'))).code).toBe(0);
     await up(at('again'));
     expect((await run(at('again'), 'resume', id)).code).toBe(0);
-    expect((await run(at('again'), 'exec', id, '--', 'cat', 'note')).stdout).toBe('kept\n');
+    expect((await run(at('again'), 'exec', id, 'cat note')).stdout).toBe('kept\n');
     expect((await run(at('again'), 'kill', id, '--yes')).code).toBe(0);
   });
 

@@ -21,7 +21,7 @@ import {
   syncFileSystem,
 } from '@torpor/checkpoint-store';
 import { claimDataDirectory, openPostgres, openSqlite, snapshotSqlite } from '@torpor/database';
-import { isMissing, programOutput } from '@torpor/host';
+import { isMissing, ProgramFailure, programOutput } from '@torpor/host';
 import { type CheckpointId, TorporError } from '@torpor/protocol';
 import manifest from '../../package.json' with { type: 'json' };
 import { requireDataDirectory } from '../destroy.ts';
@@ -149,9 +149,10 @@ async function dumpPostgres(database: string, file: string, signal: AbortSignal)
         'Install the client programs of PostgreSQL, or save the database yourself and add --no-database.',
     });
   } catch (thrown) {
-    if (thrown instanceof TorporError || signal.aborted) throw thrown;
-    const why = thrown instanceof Error ? thrown.message.replaceAll(database, '…') : String(thrown);
-    throw new TorporError('unreachable', `The database could not be saved: ${why}`, { cause: thrown });
+    if (!(thrown instanceof ProgramFailure)) throw thrown;
+    throw new TorporError('unreachable', `The database could not be saved: ${thrown.stderr}`, {
+      cause: thrown,
+    });
   }
 }
 
