@@ -17,7 +17,8 @@ import type { Torpor } from '@torpor/sdk';
 import { makeGuestWorld } from '../packages/runtime-gvisor/src/guest/testing/guest-world.ts';
 import { writeTinyBundle } from '../packages/runtime-gvisor/src/host-checks/tiny-bundle.ts';
 import { findRunsc } from '../packages/runtime-gvisor/src/runsc/find-runsc.ts';
-import { type Container, Runsc } from '../packages/runtime-gvisor/src/runsc/runsc.ts';
+import { Runsc } from '../packages/runtime-gvisor/src/runsc/runsc.ts';
+import type { Container } from '../packages/runtime-gvisor/src/runsc/runsc-container.ts';
 import { makeDataDir, startTorpor } from '../tests/crash/torpor-process.ts';
 import { row, type Times, time } from './measure.ts';
 

@@ -4,7 +4,9 @@ import { mkdir, mkdtemp, readdir, readlink, realpath, rm, watch } from 'node:fs/
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { type TinyBundle, writeTinyBundle } from '../src/host-checks/tiny-bundle.ts';
-import { type Container, Runsc, type RunscOptions } from '../src/runsc/runsc.ts';
+import { Runsc } from '../src/runsc/runsc.ts';
+import type { RunscOptions } from '../src/runsc/runsc-cli.ts';
+import type { Container } from '../src/runsc/runsc-container.ts';
 import { runscProcesses } from '../src/runsc/sentries.ts';
 import { chosenRunsc } from './chosen-runsc.ts';
 

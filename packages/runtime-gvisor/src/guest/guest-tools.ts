@@ -142,7 +142,7 @@ async function make(toolsDir: string, fingerprint: string, parts: readonly [stri
       if ('from' in part) await copyFile(part.from, to, constants.COPYFILE_FICLONE);
       else await writeFile(to, part.text);
     }
-    await applyNetworkAndLimits(work);
+    await finalize(work);
     const made = (await filesIn(work)).map((file): [string, Part] => [file, { from: join(work, file) }]);
     if ((await fingerprintOf(made)) !== fingerprint) {
       throw new TorporError('conflict', 'The tools of guests changed while they were copied.');
@@ -174,7 +174,7 @@ exec ${node} ${SUDO_SCRIPT} ${SUDO_DIR} "$@"
 const PROGRAMS = /^(node|tini|bin\/.*|lib\/.*)$/;
 
 /** Makes the directory what it will be for ever, and durable. */
-async function applyNetworkAndLimits(work: string): Promise<void> {
+async function finalize(work: string): Promise<void> {
   for (const file of await filesIn(work)) {
     const path = join(work, file);
     await chmod(path, PROGRAMS.test(file) ? 0o555 : 0o444);

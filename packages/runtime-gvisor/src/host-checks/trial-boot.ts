@@ -2,7 +2,8 @@
 import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { TorporError } from '@torpor/protocol';
-import { type Container, Runsc } from '../runsc/runsc.ts';
+import { Runsc } from '../runsc/runsc.ts';
+import type { Container } from '../runsc/runsc-container.ts';
 import { writeTinyBundle } from './tiny-bundle.ts';
 
 /** Throws with runsc's own words when it cannot. Works in an empty directory that nobody else has. */

@@ -6,7 +6,7 @@ import type { Service } from '@torpor/protocol';
 import { DEFAULT_RUNTIME_SETTINGS, serviceProcess } from '@torpor/runtime-shared';
 import { expect, it } from 'vitest';
 import type { RuntimeContext } from '../runtime-context.ts';
-import type { StartOrder } from '../start.ts';
+import type { StartRequest } from '../start.ts';
 import type { AgentSetup } from './agent-setup.ts';
 import { ensureServices } from './ensure-services.ts';
 
@@ -31,7 +31,7 @@ function wake({ tagged, listed }: { tagged: readonly ProcessInfo[]; listed: read
     },
   };
   const dial = async () => ({ host: '127.0.0.1', port: 3000 });
-  const order = { spec: { services: [web] }, use: 'memory', dial } as unknown as StartOrder;
+  const order = { spec: { services: [web] }, use: 'memory', dial } as unknown as StartRequest;
   const setUp = { agent: { process }, tagged, probes: [] } as unknown as AgentSetup & { probes: [] };
   const done = ensureServices(
     { clock: systemClock, settings: DEFAULT_RUNTIME_SETTINGS } as RuntimeContext,

@@ -6,7 +6,7 @@ import { promisify } from 'node:util';
 import { unhurried } from '@torpor/engine/testing';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { makeRunscWorld, type RunscWorld, usableRunsc } from '../../testing/runsc-world.ts';
-import type { Container } from './runsc.ts';
+import type { Container } from './runsc-container.ts';
 
 const run = promisify(execFile);
 const program = await usableRunsc();

@@ -5,7 +5,9 @@ import { unhurried } from '@torpor/engine/testing';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { makeRunscWorld, type RunscWorld, usableRunsc } from '../../testing/runsc-world.ts';
 import { withMount } from '../../testing/with-mount.ts';
-import { type Container, LOG_FILES, Runsc } from './runsc.ts';
+import { Runsc } from './runsc.ts';
+import { LOG_FILES } from './runsc-cli.ts';
+import type { Container } from './runsc-container.ts';
 import { runscProcesses } from './sentries.ts';
 
 const program = await usableRunsc();
