@@ -1,14 +1,13 @@
 /**
- * The entries of a tar archive that strangers made, one after the other: ustar, pax and GNU's long names.
- * Nothing an archive says makes us keep more than a bounded piece of it in memory. Names are bytes, held as
- * text of one character for each.
+ * Reads the entries of an untrusted tar archive one by one: ustar, pax and GNU's long names. Whatever the archive says,
+ * only a bounded piece of it is kept in memory. Names are bytes, held as strings with one character per byte (latin1).
  */
 
 import type { ByteReader } from '@torpor/layers';
 import { TorporError } from '@torpor/protocol';
 
 const BLOCK = 512;
-/** Names and attributes before an entry; a path has 4,096 bytes at most. */
+/** The largest size of the extended header of an entry. A path has at most 4,096 bytes. */
 const MAX_RECORDS = 1024 * 1024;
 const PIECE = 1024 * 1024;
 
@@ -23,9 +22,9 @@ export interface ArchiveEntry {
   /** Seconds. */
   readonly mtime: number;
   readonly size: number;
-  /** Where a link leads, as it stands there. */
+  /** The target of a link, unresolved. */
   readonly target: string;
-  /** To be read, if at all, before the next entry is asked for. */
+  /** Must be read, if at all, before the next entry is requested. */
   readonly content: AsyncIterable<Buffer>;
 }
 
@@ -43,12 +42,12 @@ const KINDS: Readonly<Record<string, EntryKind>> = {
 
 type Records = Map<string, string>;
 
-/** Up to the mark of the end. What comes after that is not read. */
+/** Stops at the end-of-archive block and reads nothing after it. */
 export async function* archiveEntries(archive: ByteReader): AsyncGenerator<ArchiveEntry> {
   let records: Records = new Map();
   for (;;) {
     const block = await archive.take(BLOCK);
-    if (block.length < BLOCK) throw broken('it ends in the middle');
+    if (block.length < BLOCK) throw broken('it is truncated');
     if (block.every((byte) => byte === 0)) return;
     checkSum(block);
     const type = block.toString('latin1', 156, 157);
@@ -60,13 +59,13 @@ export async function* archiveEntries(archive: ByteReader): AsyncGenerator<Archi
     const length = kind === 'file' ? entry.size : 0;
     const content = contentOf(archive, length);
     yield { ...entry, content };
-    // Whatever was not read of it, and the room after it.
+    // Skip the content that was not read, and the padding.
     for await (const _ of content);
     await take(archive, padding(length));
   }
 }
 
-/** Whether the block was one that only says something about the next entry. */
+/** Whether the block was an extended header, which describes the next entry. */
 async function takeRecords(
   archive: ByteReader,
   type: string,
@@ -83,13 +82,13 @@ async function takeRecords(
   return true;
 }
 
-/** Each is `length key=value`, and the length counts all of it and the line's end. */
+/** Each record is `length key=value\n`, and the length counts the whole record. */
 function* parseRecords(body: Buffer): Generator<[string, string]> {
   for (let at = 0; at < body.length; ) {
     const space = body.indexOf(0x20, at);
     const length = Number(body.toString('latin1', at, space));
     if (space === -1 || !(length > space - at) || at + length > body.length)
-      throw broken('its records are no good');
+      throw broken('its extended headers are invalid');
     const line = body.toString('latin1', space + 1, at + length - 1);
     const equals = line.indexOf('=');
     if (equals > 0) yield [line.slice(0, equals), line.slice(equals + 1)];
@@ -98,7 +97,7 @@ function* parseRecords(body: Buffer): Generator<[string, string]> {
 }
 
 function entryOf(block: Buffer, kind: EntryKind, records: Records): Omit<ArchiveEntry, 'content'> {
-  // GNU's own sparse files stand for more than they hold, in a form of their own.
+  // GNU's sparse files have a format of their own, and unpack to more than their size.
   if ([...records.keys()].some((key) => key.startsWith('GNU.sparse.'))) throw broken('it has sparse files');
   const isPosix = block.toString('latin1', 257, 263) === 'ustar\0';
   const prefix = isPosix ? text(block, 345, 155) : '';
@@ -116,12 +115,12 @@ function entryOf(block: Buffer, kind: EntryKind, records: Records): Omit<Archive
     target: records.get('linkpath') ?? text(block, 157, 100),
   };
   const isId = (id: number) => Number.isInteger(id) && id >= 0 && id < 2 ** 32 - 1;
-  if (!isId(entry.uid) || !isId(entry.gid)) throw broken('an owner in it is no number of a user');
-  if (!Number.isSafeInteger(entry.size) || entry.size < 0) throw broken('a size in it is no size');
+  if (!isId(entry.uid) || !isId(entry.gid)) throw broken('it has an invalid owner');
+  if (!Number.isSafeInteger(entry.size) || entry.size < 0) throw broken('it has an invalid size');
   return entry;
 }
 
-/** Each reading goes on where the one before it stopped. */
+/** Each iteration continues where the previous one stopped. */
 function contentOf(archive: ByteReader, length: number): AsyncIterable<Buffer> {
   let left = length;
   async function* read(): AsyncGenerator<Buffer> {
@@ -136,7 +135,7 @@ function contentOf(archive: ByteReader, length: number): AsyncIterable<Buffer> {
 
 async function take(archive: ByteReader, length: number): Promise<Buffer> {
   const bytes = await archive.take(length);
-  if (bytes.length < length) throw broken('it ends in the middle');
+  if (bytes.length < length) throw broken('it is truncated');
   return bytes;
 }
 
@@ -145,16 +144,16 @@ function padding(size: number): number {
 }
 
 function checkSum(block: Buffer): void {
-  const said = number(block, 148, 8);
+  const expected = number(block, 148, 8);
   const sum = block.reduce((total, byte, at) => total + (at >= 148 && at < 156 ? 0x20 : byte), 0);
-  if (said !== sum) throw broken('it is no tar archive, or damaged');
+  if (expected !== sum) throw broken('it is not a tar archive, or it is damaged');
 }
 
 function text(bytes: Buffer, at: number, length: number): string {
   return bytes.toString('latin1', at, at + length).replace(/\0.*$/s, '');
 }
 
-/** Octal digits; or, for what is too large for them, a first bit that is set and then the number itself. */
+/** Octal digits; or, for larger numbers, the number in binary after a first bit that is set. */
 function number(block: Buffer, at: number, length: number): number {
   if (((block[at] ?? 0) & 0x80) !== 0) {
     const high = (block[at] ?? 0) & 0x7f;

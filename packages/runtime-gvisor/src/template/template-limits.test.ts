@@ -14,7 +14,7 @@ function contextWith({ bytes = 0, kills = 0 }): RuntimeContext {
     layers: { usage: async () => ({ bytes, entries: 1 }) },
     cgroups: { refused: async () => ({ memory: kills, processes: 0 }) },
     clock: systemClock,
-    place: tmpdir(),
+    directory: tmpdir(),
     report: () => {},
   } as unknown as RuntimeContext;
 }
