@@ -9,7 +9,7 @@ import type { GuestTools } from './guest/guest-tools.ts';
 import type { ReadOnlyView } from './guest/read-only-view.ts';
 import type { Images } from './image/images.ts';
 import type { InstanceFiles } from './instance/instance-files.ts';
-import type { MountNamespace } from './mounts/mount-namespace.ts';
+import type { PinnedMountNamespace } from './mounts/mount-namespace.ts';
 import type { OwnedLayers } from './owned-layers.ts';
 import type { Runsc } from './runsc/runsc.ts';
 
@@ -22,7 +22,7 @@ export interface RuntimeContext {
   /** Below /run: state that lives until the host reboots. */
   readonly runDir: string;
   /** The mount namespace in which roots and views of the host are mounted. It is not the host's own. */
-  readonly mounts: MountNamespace;
+  readonly mounts: PinnedMountNamespace;
   readonly files: InstanceFiles;
   /** Directories of containers that do not belong to an instance yet. */
   readonly preparedDir: string;

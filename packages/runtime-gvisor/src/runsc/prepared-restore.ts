@@ -7,7 +7,7 @@
  */
 import { stat, symlink } from 'node:fs/promises';
 import { join } from 'node:path';
-import { hung, isMissing, plainEnvironment, type Running } from '@torpor/host';
+import { isMissing, minimalEnvironment, programTimedOut, type RunningProgram } from '@torpor/host';
 import { TorporError } from '@torpor/protocol';
 import { LOG_FILES, type RunscCli } from './runsc-cli.ts';
 import type { Container } from './runsc-container.ts';
@@ -39,7 +39,7 @@ const HOLD_LOCK =
 export class PreparedRestores {
   readonly #cli: RunscCli;
   /** By container id. */
-  readonly #waiting = new Map<string, Running>();
+  readonly #waiting = new Map<string, RunningProgram>();
 
   constructor(cli: RunscCli) {
     this.#cli = cli;
@@ -63,9 +63,9 @@ export class PreparedRestores {
     const running = this.#cli.networkLauncher(container).start({
       program,
       args,
-      env: plainEnvironment(),
-      output: this.#cli.outputOf(container),
-      waits: true,
+      env: minimalEnvironment(),
+      outputFile: this.#cli.outputOf(container),
+      waitsForLine: true,
     });
     const waiting = this.#waiting;
     waiting.set(id, running);
@@ -84,13 +84,13 @@ export class PreparedRestores {
         const kill = () => running.kill();
         bound.addEventListener('abort', kill);
         if (bound.aborted) kill();
-        else running.tell();
+        else running.sendLine();
         const { status } = await ended.finally(() => bound.removeEventListener('abort', kill));
         signal.throwIfAborted();
         if (status === 0) return;
         // A restore that hangs proves nothing about the image.
         if (status === null && bound.aborted)
-          throw hung(this.#cli.programOf(container), boundMs, { container: id });
+          throw programTimedOut(this.#cli.programOf(container), boundMs, { container: id });
         throw runscFailure(
           { verb: 'restore', container: id, status, said: await lastLogged(log, before) },
           null,

@@ -3,12 +3,12 @@ import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Clock } from '@torpor/engine';
 import {
-  type CommandOptions,
-  hostMountPlace,
+  hostMountNamespace,
   type Launcher,
-  type MountPlace,
-  type ProgramEnd,
-  runCommand,
+  type MountNamespace,
+  type ProgramOptions,
+  type ProgramResult,
+  runProgram,
 } from '@torpor/host';
 import { DEFAULT_RUNTIME_SETTINGS, type RuntimeSettings } from '@torpor/runtime-shared';
 import { withHiddenNetSysctls } from './hidden-net-sysctls.ts';
@@ -29,7 +29,7 @@ export interface RunscOptions {
   /** Makes each process of runsc write a debug log of its own. */
   readonly debug?: boolean;
   /** The mount namespace with the roots of containers; the one of this process when undefined. */
-  readonly mounts?: MountPlace;
+  readonly mounts?: MountNamespace;
   readonly clock?: Clock;
   readonly settings?: RuntimeSettings;
   /** One time limit for every command; for tests. */
@@ -65,14 +65,14 @@ export type CommandLine = readonly [string, ...string[]];
 export class RunscCli {
   readonly #options: RunscOptions;
   readonly #settings: RuntimeSettings;
-  readonly #mounts: MountPlace;
+  readonly #mounts: MountNamespace;
   readonly #hiddenSysctlsLauncher: Launcher;
 
   constructor(options: RunscOptions) {
     this.#options = options;
     this.#settings = options.settings ?? DEFAULT_RUNTIME_SETTINGS;
-    this.#mounts = options.mounts ?? hostMountPlace;
-    this.#hiddenSysctlsLauncher = withHiddenNetSysctls(this.#mounts.entry);
+    this.#mounts = options.mounts ?? hostMountNamespace;
+    this.#hiddenSysctlsLauncher = withHiddenNetSysctls(this.#mounts.enterCommand);
   }
 
   /** Containers go on running. */
@@ -133,11 +133,11 @@ export class RunscCli {
     verb: Verb,
     [program, ...args]: CommandLine,
     signal: AbortSignal,
-    options: Pick<CommandOptions, 'output' | 'launcher'> = {},
-  ): Promise<ProgramEnd> {
-    return runCommand(program, args, {
+    options: Pick<ProgramOptions, 'outputFile' | 'launcher'> = {},
+  ): Promise<ProgramResult> {
+    return runProgram(program, args, {
       signal,
-      boundMs: this.boundOf(verb),
+      timeoutMs: this.boundOf(verb),
       launcher: this.launcher,
       ...options,
     });

@@ -5,7 +5,7 @@
  * full or read-only disk shows only in the message: as the text that Go has for the errno. No other text is searched.
  */
 import { readFile, stat } from 'node:fs/promises';
-import type { ProgramEnd } from '@torpor/host';
+import type { ProgramResult } from '@torpor/host';
 import { type ErrorCode, TorporError } from '@torpor/protocol';
 import { z } from 'zod';
 import type { ContainerState } from './runsc-container.ts';
@@ -40,7 +40,7 @@ const STORAGE: readonly (readonly [words: string, code: ErrorCode])[] = [
 export interface FailedCommand {
   readonly verb: Verb;
   readonly container: string;
-  readonly status: ProgramEnd['status'];
+  readonly status: ProgramResult['status'];
   /** All that runsc printed or logged. */
   readonly said: string;
 }

@@ -8,7 +8,7 @@
  */
 import { join } from 'node:path';
 import { type Clock, systemClock } from '@torpor/engine';
-import type { CommandOptions } from '@torpor/host';
+import type { ProgramOptions } from '@torpor/host';
 import { TorporError } from '@torpor/protocol';
 import { type PreparedRestore, PreparedRestores, requireImage } from './prepared-restore.ts';
 import { LOG_FILES, RunscCli, type RunscOptions } from './runsc-cli.ts';
@@ -225,7 +225,7 @@ export class Runsc {
     container: NamedContainer,
     args: readonly string[],
     signal: AbortSignal,
-    { already, ...options }: { already?: ContainerState['is'] } & Pick<CommandOptions, 'launcher'> = {},
+    { already, ...options }: { already?: ContainerState['is'] } & Pick<ProgramOptions, 'launcher'> = {},
   ): Promise<void> {
     const command = this.#cli.commandLine(container, args);
     const { status, stderr } = await this.#cli.run(verb, command, signal, options);
@@ -250,8 +250,8 @@ export class Runsc {
     const isNew = verb !== 'restore' || !(await this.#states.has(id));
     const wrapped = (isNew ? container.entering?.(command) : undefined) ?? command;
     const launcher = verb === 'create' ? this.#cli.launcher : this.#cli.networkLauncher(container);
-    const output = this.#cli.outputOf(container);
-    const { status } = await this.#cli.run(verb, wrapped, signal, { output, launcher });
+    const outputFile = this.#cli.outputOf(container);
+    const { status } = await this.#cli.run(verb, wrapped, signal, { outputFile, launcher });
     if (status === 0) return;
     const said = await lastLogged(log, before);
     throw runscFailure({ verb, container: id, status, said }, null);
