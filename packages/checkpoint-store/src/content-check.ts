@@ -1,10 +1,10 @@
-/** Whether the content that is there is the content that was sealed, by names, types and sizes. */
+/** Compares the content of a checkpoint with what was sealed, by names, types and sizes. */
 import type { ManifestEntry } from '@torpor/engine';
 import { corrupt, missing, type Place } from './storage-error.ts';
 
 /**
- * Throws at the first difference. Both lists are sorted by path; when this returns, they agree index by
- * index. Something added is damage too: the runtime would start with it.
+ * Throws at the first difference. Both lists are sorted by path; when this returns, they agree index by index. An added entry
+ * is damage too: the runtime would start with it.
  */
 export function checkContent(
   sealed: readonly ManifestEntry[],

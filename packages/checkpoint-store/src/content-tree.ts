@@ -1,9 +1,9 @@
 /**
- * The content of a checkpoint as a list: every file, directory, symlink and odd node under a directory.
- * Nothing is followed and nothing but a regular file is ever opened, because a guest chose what is here.
+ * Lists the content of a checkpoint: every file, directory, symlink and special node below a directory. No symlink is followed
+ * and only regular files are opened, because a sandbox chose these entries.
  *
- * Every entry is listed by itself: on the 2-core machine it was measured on, 10,000 files are listed in
- * about a quarter of a second, so that `inspect` needs no summary of them.
+ * Every entry is listed. Measured on a machine with 2 cores, 10,000 files take about a quarter of a second, so `inspect`
+ * needs no summary.
  */
 import type { BigIntStats } from 'node:fs';
 import { type ContentSelection, isSelected, type ManifestEntry } from '@torpor/engine';
@@ -13,17 +13,17 @@ import { nameToText } from './entry-name.ts';
 import { type Place, reading, writing } from './storage-error.ts';
 import type { StoreFs } from './store-fs.ts';
 
-/** More calls at once only queue for Node's few file system threads. */
+/** More calls at once would only wait for Node's few file system threads. */
 const CALLS_AT_ONCE = 32;
 
 export interface ContentNode {
   readonly entry: ManifestEntry;
-  /** In bytes, since the name may not be text. */
+  /** In bytes, because a name may not be text. */
   readonly path: Buffer;
   readonly stats: BigIntStats;
 }
 
-/** Sorted by path, as manifests are. What is not selected is not even walked through. */
+/** Sorted by path, as in manifests. Directories that are not selected are not read. */
 export async function listContent(
   fs: StoreFs,
   content: string,
@@ -47,8 +47,8 @@ export async function listContent(
 }
 
 /**
- * Makes all of it durable. The order is files, then directories from the deepest up; none of it counts
- * before the rename that seals, which comes after all of it.
+ * Makes the content durable: files first, then directories from the deepest up. The rename that seals the checkpoint comes
+ * after that.
  */
 export async function syncContent(
   fs: StoreFs,
@@ -69,7 +69,7 @@ export async function syncContent(
   await writing(place, content, () => syncDirectory(fs, content));
 }
 
-/** Allocated blocks, which for a sparse file are fewer than its size; each inode once. */
+/** The allocated blocks, which for a sparse file are fewer than its size. Each inode counts once. */
 export function allocatedBytes(nodes: readonly ContentNode[]): number {
   const seen = new Set<string>();
   let bytes = 0n;
@@ -86,7 +86,7 @@ export function allocatedBytes(nodes: readonly ContentNode[]): number {
 
 interface Directory {
   readonly path: Buffer;
-  /** What the names in it start with: empty, or ending in `/`. */
+  /** The prefix of the paths of its entries: empty, or ending in `/`. */
   readonly text: string;
 }
 

@@ -77,7 +77,7 @@ describe('a crash at any file system call (R85)', { timeout: LONG }, () => {
     expect(crashes).toBeGreaterThan(30);
   });
 
-  it('during remove leaves it sealed whole, or shows what is left as removing', async () => {
+  it('during remove leaves the checkpoint sealed whole, or listed as removing', async () => {
     const states = new Set<string>();
     await crashAtEveryCall({
       prepare: async (store) => {
@@ -95,7 +95,7 @@ describe('a crash at any file system call (R85)', { timeout: LONG }, () => {
     expect(states).toEqual(new Set(['sealed', 'removing', 'absent']));
   });
 
-  it('during the first verify leaves digests that are whole or none, and the checkpoint as it was', async () => {
+  it('during the first verify leaves complete digests or none, and the checkpoint unchanged', async () => {
     await crashAtEveryCall({
       prepare: async (store) => {
         await sealSmall(store, id);
@@ -108,7 +108,7 @@ describe('a crash at any file system call (R85)', { timeout: LONG }, () => {
     });
   });
 
-  it('during stage leaves something that can be staged again', async () => {
+  it('during stage leaves an id that can be staged again', async () => {
     await crashAtEveryCall({
       prepare: async (store) => fill(await store.stage(id)),
       work: (store) => store.stage(id),

@@ -1,32 +1,33 @@
 /**
- * The digests of a sealed checkpoint's files. They are computed after the commit, so they are kept in a
- * file of their own, `digests.json`: the manifest never changes.
+ * The digests of a sealed checkpoint's files. They are computed after the commit, and the manifest never changes, so they have
+ * a file of their own, `digests.json`.
  *
- * The file has two lines: the digests, index by index those of the manifest's entries (null for what is
- * not a file), with the sha256 of the manifest they belong to; and the sha256 of the first line.
+ * The file is one sealed record: the digests in the order of the manifest's entries (null for an entry that is not a file),
+ * and the sha256 of the manifest that they belong to.
  */
 import { createHash } from 'node:crypto';
 import { join } from 'node:path';
 import type { ManifestEntry } from '@torpor/engine';
 import { forEachBounded } from '@torpor/host';
+import { openSealedText, sealedText } from '@torpor/layers';
 import { TorporError } from '@torpor/protocol';
 import type { ContentNode } from './content-tree.ts';
 import { syncDirectory, writeSynced } from './durable.ts';
-import { parse, readLimited, refuseOtherVersions, sha256Of } from './record.ts';
+import { parse, readLimited, refuseOtherVersions } from './record.ts';
 import { corrupt, type Place, reading, writing } from './storage-error.ts';
 import { READ_PLAIN, type StoreFs, withFile } from './store-fs.ts';
 
 const DIGESTS = 'digests.json';
-/** Hashing is on the main thread, about a millisecond for a chunk: other requests go on in between. */
+/** Hashing runs on the main thread, about a millisecond for each chunk. Other requests are served between two chunks. */
 const CHUNK_BYTES = 1024 * 1024;
 const FILES_AT_ONCE = 4;
-/** A digest takes less than this in the file, and the rest of the file much less than the second number. */
+/** More than one digest takes in the file, and more than everything else in it takes. */
 const LIMIT_PER_ENTRY = 80;
 const LIMIT_BESIDES = 4096;
 
 type Digest = string | null;
 
-/** Reads every file once, and gives the digests by path. A file that ends before or after its recorded size is corrupt. */
+/** Reads every file once. Resolves to the digests by path. A file with another length than its recorded size is corrupt. */
 export async function digestContent(
   fs: StoreFs,
   nodes: readonly ContentNode[],
@@ -47,7 +48,7 @@ export async function digestContent(
   return digests;
 }
 
-/** What an earlier run recorded, or undefined when there was none. */
+/** The digests that an earlier run recorded; undefined when there was none. */
 export async function readDigests(
   fs: StoreFs,
   directory: string,
@@ -63,13 +64,12 @@ export async function readDigests(
     if (error instanceof TorporError && error.code === 'checkpoint_missing') return undefined;
     throw error;
   }
-  const [first = '', second = ''] = text.split('\n');
-  if (parse(second, at)['sha256'] !== sha256Of(first)) throw corrupt(at, 'record');
-
-  const record = parse(first, at);
+  const json = openSealedText(text);
+  if (json === undefined) throw corrupt(at, 'record');
+  const record = parse(json, at);
   refuseOtherVersions(record, at);
   const digests = record['digests'];
-  // Digests that were brought here from another checkpoint have a checksum that fits.
+  // Digests that were copied from another checkpoint prove themselves too.
   if (record['manifest'] !== manifest.sha256 || !Array.isArray(digests)) throw corrupt(at, 'record');
   if (digests.length !== manifest.entries.length) throw corrupt(at, 'record');
   return digests;
@@ -83,18 +83,17 @@ export async function recordDigests(
   place: Place,
 ): Promise<void> {
   const path = join(directory, DIGESTS);
-  const first = JSON.stringify({ version: 1, manifest: manifestSha256, digests });
-  const second = JSON.stringify({ sha256: sha256Of(first) });
+  const text = sealedText({ version: 1, manifest: manifestSha256, digests });
   await writing({ ...place, record: DIGESTS }, path, async () => {
-    await writeSynced(fs, `${path}.tmp`, `${first}\n${second}\n`);
+    await writeSynced(fs, `${path}.tmp`, text);
     await fs.rename(`${path}.tmp`, path);
     await syncDirectory(fs, directory);
   });
 }
 
 /**
- * Compares what was read with what is recorded of it. What was not read stays as it is recorded; what was never read
- * before is new. A file that nobody has read yet has no digest, like everything that is not a file.
+ * Compares the digests of the files that were read with the recorded digests. A file that was not read keeps its recorded
+ * digest. A file that was read for the first time gets one. Entries that are not files have none.
  */
 export function mergeDigests(
   recorded: readonly Digest[] | undefined,

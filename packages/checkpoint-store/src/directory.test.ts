@@ -58,7 +58,7 @@ describe('directory store', () => {
     }
   });
 
-  it('does not take a store that is not mounted for one that lost its checkpoints (R92)', async () => {
+  it('says unreadable, not missing, when the store is not mounted (R92)', async () => {
     const store = await openDirectoryStore({ root });
     await sealSmall(store, id);
     await files.rename(root, `${root}-elsewhere`);
@@ -69,7 +69,7 @@ describe('directory store', () => {
     expect((await failureOf(listed(store))).code).toBe('checkpoint_unreadable');
   });
 
-  it('does not take a store that goes away in the middle for a loss either (R92)', async () => {
+  it('says unreadable, not missing, when the store is unmounted during a call (R92)', async () => {
     await sealSmall(await openDirectoryStore({ root }), id);
     const failing = new FailingFs((call) => {
       if (call.name === 'readdir') renameSync(root, `${root}-elsewhere`);
@@ -90,7 +90,7 @@ describe('directory store', () => {
     expect(await failureOf(store.read(id))).toMatchObject({ code: 'checkpoint_corrupt', checkpointId: id });
   });
 
-  it('refuses digests that were brought from another checkpoint', async () => {
+  it('refuses digests that were copied from another checkpoint', async () => {
     const store = await openDirectoryStore({ root });
     const other = newCheckpointId();
     for (const each of [id, other]) {
@@ -104,7 +104,7 @@ describe('directory store', () => {
     expect((await failureOf(store.verify(id))).code).toBe('checkpoint_corrupt');
   });
 
-  it('says when a record is of a newer version than it knows', async () => {
+  it('says version_unsupported for a record of a newer version', async () => {
     const store = await openDirectoryStore({ root });
     await sealSmall(store, id);
     await files.writeFile(join(root, 'sealed', id, 'manifest.json'), sealedText({ version: 3 }));
@@ -155,7 +155,7 @@ describe('directory store', () => {
     expect(await failureOf(store.read(id))).toMatchObject({ code: 'checkpoint_corrupt', details });
   });
 
-  it('does not take a file into memory that is too large to be a seal record', async () => {
+  it('does not read a file into memory that is too large to be a seal record', async () => {
     await sealSmall(await openDirectoryStore({ root }), id);
     await makeVersion1(root, id);
     await files.truncate(join(root, 'sealed', id, 'seal.json'), 5000);
@@ -220,7 +220,7 @@ describe('directory store', () => {
     ]);
   });
 
-  it('opens a store that cannot be written, for reading', async () => {
+  it('reads from a store that cannot be written', async () => {
     await sealSmall(await openDirectoryStore({ root }), id);
     const readonly = new FailingFs((call) =>
       ['file.writeFile', 'rename', 'rm'].includes(call.name) ? errno('EROFS') : undefined,
@@ -232,7 +232,7 @@ describe('directory store', () => {
     expect(await failureOf(store.stage(newCheckpointId()))).toMatchObject({ code: 'storage_readonly' });
   });
 
-  it('stops a seal in the middle when it is aborted, and seals it later', async () => {
+  it('stops a seal when it is aborted, and can seal the checkpoint later', async () => {
     const abort = new AbortController();
     const failing = new FailingFs((call) => {
       if (call.name === 'file.sync' && call.path.endsWith('a.txt')) abort.abort(new Error('given up'));

@@ -48,13 +48,13 @@ import { realFs, type StoreFs } from './store-fs.ts';
 import { currentHold } from './store-hold.ts';
 import { StoredLayers } from './stored-layers.ts';
 
-/** In the order in which a checkpoint goes through them. */
+/** In the order in which a checkpoint passes through them. */
 const STAGES = ['staging', 'sealed', 'removing'] as const;
 type Stage = (typeof STAGES)[number];
 
 const STATES = { staging: 'staged', sealed: 'sealed', removing: 'removing' } as const;
 
-/** The directories that are there besides. */
+/** The other directories of the store. */
 const LAYERS = 'layers';
 const REFERENCES = 'references';
 
@@ -63,7 +63,7 @@ export interface LayeredCheckpointStore extends CheckpointStore {
   readonly layerStore: LayerStore;
 }
 
-/** Opens the store at `root`, and makes it when it is not there. */
+/** Opens the store at `root`. Makes the directories that do not exist. */
 export async function openDirectoryStore(options: {
   readonly root: string;
   readonly fs?: StoreFs;
@@ -246,7 +246,7 @@ class DirectoryStore implements LayeredCheckpointStore {
     return { manifest: written.manifest, bytes: allocatedBytes(nodes) };
   }
 
-  /** The atomic step. When it cannot be made durable it is taken back, so that a failed seal seals nothing. */
+  /** The atomic step. When it cannot be made durable it is undone, so that a failed seal seals nothing. */
   async #moveIntoPlace(id: CheckpointId): Promise<void> {
     const staged = this.#at('staging', id);
     const sealed = this.#at('sealed', id);
@@ -254,13 +254,13 @@ class DirectoryStore implements LayeredCheckpointStore {
     try {
       await this.#syncParents();
     } catch (error) {
-      // Should this fail as well, `list` shows a sealed checkpoint that nothing refers to.
+      // When this fails too, `list` shows a sealed checkpoint that nothing refers to.
       await this.#fs.rename(sealed, staged).catch(() => {});
       throw error;
     }
   }
 
-  /** A crash may have come between the rename and its sync, so the sync is done again. */
+  /** Syncs again, because an earlier process may have crashed between the rename and the sync. */
   async #sealedBefore(id: CheckpointId, place: Place): Promise<Sealed> {
     await writing(place, this.#at('sealed', id), () => this.#syncParents());
     const { manifest, nodes } = await this.#inspect(id);
@@ -352,7 +352,7 @@ class DirectoryStore implements LayeredCheckpointStore {
     return readManifest(this.#fs, directory, id, place);
   }
 
-  /** A store that is not mounted has no checkpoints either; that something is missing there proves nothing. */
+  /** A missing checkpoint proves nothing when the store itself is missing: its disk may not be mounted. */
   async #look<T>(id: CheckpointId, work: () => Promise<T>): Promise<T> {
     try {
       return await work();
@@ -364,13 +364,13 @@ class DirectoryStore implements LayeredCheckpointStore {
     }
   }
 
-  /** Work that moves or writes a checkpoint: one at a time for each. */
+  /** Runs work that moves or writes a checkpoint, one at a time for each checkpoint. */
   async #change<T>(id: CheckpointId, work: (place: Place) => Promise<T>): Promise<T> {
     const place = this.#place(id);
     return this.#changes.run(id, () => work(place));
   }
 
-  /** Reads of the store as a whole, whose absence is never the absence of checkpoints. */
+  /** Runs a read of the store as a whole. A missing store does not mean that checkpoints are missing. */
   async #ofStore<T>(work: () => Promise<T>): Promise<T> {
     try {
       return await work();
@@ -395,7 +395,7 @@ class DirectoryStore implements LayeredCheckpointStore {
     return { checkpointId: id, location: this.location(id) };
   }
 
-  /** The only place where an id becomes part of a path. */
+  /** Only this function makes a part of a path from an id. */
   #at(stage: Stage, id: CheckpointId): string {
     if (!isId('ckpt', id)) throw new TorporError('invalid_request', 'This is not the id of a checkpoint.');
     return join(this.#root, stage, id);

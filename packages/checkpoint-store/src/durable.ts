@@ -5,7 +5,7 @@ import { READ_PLAIN, type StoreFs, withFile } from './store-fs.ts';
 
 const { O_WRONLY, O_CREAT, O_TRUNC, O_NOFOLLOW, O_DIRECTORY } = constants;
 
-/** The file's content is durable; its name is only once its directory is synced. */
+/** Makes the content of the file durable. Its name is durable only after its directory is synced too. */
 export async function writeSynced(fs: StoreFs, path: string, text: string): Promise<void> {
   await withFile(fs, path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, async (file) => {
     await file.writeFile(text);
@@ -17,12 +17,12 @@ export async function syncFile(fs: StoreFs, path: string | Buffer): Promise<void
   await withFile(fs, path, READ_PLAIN, (file) => file.sync());
 }
 
-/** Makes the names in a directory durable: what was created in it, renamed into it or out of it. */
+/** Makes the entries of a directory durable: names that were created in it, moved into it or out of it. */
 export async function syncDirectory(fs: StoreFs, path: string | Buffer): Promise<void> {
   await withFile(fs, path, READ_PLAIN | O_DIRECTORY, (directory) => directory.sync());
 }
 
-/** Makes a directory and those above it; the names of all that were made are durable. */
+/** Makes a directory and its missing parents. The names of all new directories are durable. */
 export async function makeDirectory(fs: StoreFs, path: string): Promise<void> {
   const first = await fs.mkdir(path, { recursive: true, mode: 0o700 });
   if (first === undefined) return;

@@ -13,7 +13,7 @@ describe('the text of a file name', () => {
     expect(nameToText(Buffer.from([0xed, 0xb3, 0xbf]))).toBe('\udced\udcb3\udcbf');
   });
 
-  it('tells every name from every other, after JSON too', () => {
+  it('differs for different names, also after JSON', () => {
     const names = fc.uint8Array({ minLength: 1, maxLength: 8 });
     fc.assert(
       fc.property(names, (bytes) => {

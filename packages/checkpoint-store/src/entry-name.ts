@@ -1,8 +1,8 @@
 /**
- * File names as text, without loss: two names never become one text.
+ * Writes file names as text without loss: two different names never become the same text.
  *
- * A name is bytes. Most are UTF-8 and stand as they are; each byte that is not part of a UTF-8 character
- * becomes the lone surrogate U+DC00 + byte, which no UTF-8 text contains and JSON can carry.
+ * A name is bytes. Most names are UTF-8 and stay as they are. Each byte that is not part of a UTF-8 character becomes the lone
+ * surrogate U+DC00 + byte, which no UTF-8 text contains and which JSON can hold.
  */
 import { isUtf8 } from 'node:buffer';
 
@@ -21,7 +21,7 @@ export function nameToText(name: Buffer): string {
   return text;
 }
 
-/** The bytes of the one character that starts here, or 0 when none does. */
+/** The length in bytes of the character that starts here; 0 when none does. */
 function characterLength(name: Buffer, at: number): number {
   for (let length = 1; length <= LONGEST_CHARACTER && at + length <= name.length; length++) {
     if (isUtf8(name.subarray(at, at + length))) return length;

@@ -27,7 +27,7 @@ describe('a store on a small disk of its own', () => {
     await files.rm(disk, { recursive: true, force: true });
   });
 
-  it('says storage_full when there is no room for the manifest, seals nothing, and seals it when there is', async ({
+  it('says storage_full when there is no room for the manifest, seals nothing, and seals when there is room', async ({
     skip,
   }) => {
     skip(refusal !== undefined, refusal);
@@ -60,7 +60,7 @@ describe('a store on a small disk of its own', () => {
     expect(await listed(store)).toEqual([]);
   });
 
-  it('reads from a disk that turned read-only, and says storage_readonly to every change', async ({
+  it('reads from a disk that became read-only, and says storage_readonly for every change', async ({
     skip,
   }) => {
     skip(refusal !== undefined, refusal);

@@ -1,13 +1,12 @@
 /**
- * Reading the store's own small JSON files, of which nothing is believed before it is checked: not their
- * size, not that they are JSON, not that they are of a version we know.
+ * Reads the store's own JSON files. Size, syntax and version are checked before anything in them is believed.
  */
 import { createHash } from 'node:crypto';
 import { TorporError } from '@torpor/protocol';
 import { corrupt, type Place, reading } from './storage-error.ts';
 import { READ_PLAIN, type StoreFs, withFile } from './store-fs.ts';
 
-/** Reads a file that may not be larger than `limit`: its size is looked at before it is taken into memory. */
+/** Reads a file that may not be larger than `limit`. The size is checked before the file is read into memory. */
 export function readLimited(fs: StoreFs, path: string, limit: number, place: Place): Promise<Buffer> {
   return reading(place, () =>
     withFile(fs, path, READ_PLAIN, async (file) => {

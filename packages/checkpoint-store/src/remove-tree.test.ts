@@ -16,19 +16,19 @@ beforeEach(async () => {
 afterEach(() => files.rm(parent, { recursive: true, force: true }));
 
 describe('removing a tree', () => {
-  it('does nothing when there is none', async () => {
+  it('does nothing when the path does not exist', async () => {
     await removeTree(realFs, join(parent, 'absent'));
     expect(await files.readdir(parent)).toEqual(['tree']);
   });
 
-  it('does not follow a symlink out of it', async () => {
+  it('does not follow a symlink', async () => {
     await files.mkdir(join(parent, 'outside'));
     await files.symlink(join(parent, 'outside'), join(tree, 'content', 'link'));
     await removeTree(realFs, tree);
     expect(await files.readdir(parent)).toEqual(['outside']);
   });
 
-  it('takes directories that may not be written', async () => {
+  it('removes directories without write permission', async () => {
     const locked = join(tree, 'content', 'locked');
     await files.mkdir(join(locked, 'below'), { recursive: true });
     for (const path of [join(locked, 'below'), locked]) await files.chmod(path, 0o500);
@@ -42,7 +42,7 @@ describe('removing a tree', () => {
     expect(opened).toEqual(expect.arrayContaining([locked, join(locked, 'below')]));
   });
 
-  it('takes paths longer than the kernel allows, after a removal that was cut short too', async () => {
+  it('removes paths longer than the kernel accepts, also after an interrupted removal', async () => {
     await files.mkdir(join(tree, 'lifted-0'));
     const step = 'd'.repeat(200);
     const chain = Array.from({ length: 15 }, () => step).join('/');
@@ -60,7 +60,7 @@ describe('removing a tree', () => {
     expect(await files.readdir(parent)).toEqual([]);
   });
 
-  it('passes on what it cannot mend', async () => {
+  it('throws errors that it cannot repair', async () => {
     const failing = new FailingFs((call) => (call.name === 'rm' ? errno('EIO') : undefined));
     await expect(removeTree(failing.fs, tree)).rejects.toMatchObject({ code: 'EIO' });
   });

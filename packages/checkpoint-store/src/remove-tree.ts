@@ -1,16 +1,16 @@
 /**
- * Deletes a directory with whatever a guest left in it: directories without write permission (package
- * caches have them) and paths longer than the kernel takes (made step by step) included.
+ * Deletes a directory with everything that a sandbox left in it, including directories without write permission (package
+ * caches have them) and paths longer than the kernel accepts (a sandbox can make them step by step).
  */
 import { errnoOf } from './storage-error.ts';
 import type { StoreFs } from './store-fs.ts';
 
-/** Below the kernel's 4096 by more than one name and the rest of what is added to it. */
+/** Less than the kernel's 4096 by more than the longest name and a few added bytes. */
 const LONGEST_PATH = 3072;
 
 const MENDABLE: readonly (string | undefined)[] = ['EACCES', 'EPERM', 'ENAMETOOLONG'];
 
-/** Absent: nothing to do. */
+/** Does nothing when the path does not exist. */
 export async function removeTree(fs: StoreFs, path: string): Promise<void> {
   try {
     await fs.rm(path, { recursive: true, force: true });
@@ -21,7 +21,7 @@ export async function removeTree(fs: StoreFs, path: string): Promise<void> {
   }
 }
 
-/** Gives us every directory, and lifts the ones that are too deep to the top, where their paths are short. */
+/** Makes every directory writable, and moves directories that are too deep to the top, where their paths are short. */
 async function makeRemovable(fs: StoreFs, top: string): Promise<void> {
   const directories = [Buffer.from(top)];
   let lifted = 0;
@@ -41,7 +41,7 @@ async function makeRemovable(fs: StoreFs, top: string): Promise<void> {
   }
 }
 
-/** An earlier removal that was cut short may have used the first names already. */
+/** An earlier removal that was interrupted may have used some names already. */
 async function freeName(fs: StoreFs, top: string, next: () => number): Promise<Buffer<ArrayBuffer>> {
   for (;;) {
     const name = Buffer.from(`${top}/lifted-${next()}`);

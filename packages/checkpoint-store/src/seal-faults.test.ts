@@ -100,7 +100,7 @@ describe('a seal that fails', () => {
     });
   });
 
-  it('reports nothing before every call under way has ended', async () => {
+  it('reports the failure only after every call under way has ended', async () => {
     let release = () => {};
     const held = new Promise<void>((resolve) => {
       release = resolve;
@@ -160,7 +160,7 @@ describe('a seal that succeeds', () => {
     expect(synced(calls.slice(at))).toEqual(['sealed', 'staging']);
   });
 
-  it('is synced again when it is asked for again, since a crash may have come before the sync', async () => {
+  it('is synced again when it is repeated, because a crash may have come before the sync', async () => {
     await sealSmall(store, id);
     const watched = new FailingFs();
     const again = await openDirectoryStore({ root, fs: watched.fs });

@@ -1,16 +1,16 @@
 /**
- * What a failed file system call says about a checkpoint, by its errno code.
+ * Turns failed file system calls into typed errors about a checkpoint, by errno code.
  *
- * Reading: absence and a thing of the wrong kind are proofs. Every other code, known or not, says nothing
- * about the checkpoint, only that the store could not be asked.
+ * When reading, an absent entry and an entry of the wrong type are proofs. Every other code, known or not, says nothing about
+ * the checkpoint, only that the store could not be read.
  */
 
 import type { Damage } from '@torpor/engine';
 import { type CheckpointId, type ErrorCode, TorporError } from '@torpor/protocol';
 
-/** What a call was about, for the error that may come of it. */
+/** What a call is about, for the details of its error. */
 export interface Place {
-  /** Absent where a call is about the store as a whole. */
+  /** Absent when a call is about the store as a whole. */
   readonly checkpointId?: CheckpointId;
   readonly location: string;
   /** The content entry at fault, as its manifest names it. */
@@ -34,7 +34,7 @@ const WHEN_WRITING: Readonly<Record<string, ErrorCode>> = {
   EPERM: 'storage_readonly',
 };
 
-/** Runs a call that reads; what it throws becomes typed. Errors that are typed already stay as they are. */
+/** Runs a call that reads, and turns its error into a typed one. Errors that are typed already pass unchanged. */
 export async function reading<T>(place: Place, work: () => Promise<T>): Promise<T> {
   try {
     return await work();
@@ -43,7 +43,7 @@ export async function reading<T>(place: Place, work: () => Promise<T>): Promise<
   }
 }
 
-/** Runs a call that writes; `path` is what it writes to. */
+/** Runs a call that writes to `path`, and turns its error into a typed one. */
 export async function writing<T>(place: Place, path: string, work: () => Promise<T>): Promise<T> {
   try {
     return await work();
@@ -64,7 +64,7 @@ export function unreadable(place: Place, why: string, cause?: unknown): TorporEr
   return failure('checkpoint_unreadable', `${subject(place)} could not be read: ${why}.`, place, { cause });
 }
 
-/** The errno code of what a file system call threw. Node's own argument errors have an underscore in theirs. */
+/** The errno code of a failed file system call. Codes of Node's own errors contain an underscore and do not count. */
 export function errnoOf(thrown: unknown): string | undefined {
   if (!(thrown instanceof Error) || !('code' in thrown)) return undefined;
   return typeof thrown.code === 'string' && /^E[A-Z0-9]+$/.test(thrown.code) ? thrown.code : undefined;

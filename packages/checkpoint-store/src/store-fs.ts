@@ -1,6 +1,6 @@
 /**
- * The file system calls that a directory store makes, and no others: what a test can make fail.
- * Names inside a checkpoint are bytes, because a guest may choose names that are not UTF-8.
+ * All file system calls that the store makes for checkpoints, as an interface, so that a test can make each of them fail.
+ * Names inside a checkpoint are bytes, because a sandbox may choose names that are not UTF-8.
  */
 import type { BigIntStats } from 'node:fs';
 import { constants } from 'node:fs';
@@ -22,7 +22,7 @@ export interface StoreFile {
 
 export interface StoreFs {
   open(path: string | Buffer, flags: number, mode?: number): Promise<StoreFile>;
-  /** Resolves, when recursive, to the first directory it made. */
+  /** With `recursive`, resolves to the first directory that was made. */
   mkdir(
     path: string,
     options: { readonly recursive?: boolean; readonly mode: number },
@@ -39,12 +39,11 @@ export interface StoreFs {
 export const realFs: StoreFs = nodeFs;
 
 /**
- * For opening what a guest may have put there: never through a symlink, and never waiting for the other
- * end of a fifo.
+ * Flags for opening an entry that a sandbox made: never follow a symlink, and never wait for the other end of a fifo.
  */
 export const READ_PLAIN = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK;
 
-/** Opens, works, closes; an error of `close` counts, since some file systems report a failed write there. */
+/** Opens a file, runs `work` and closes the file. A failure of `close` counts: some file systems report failed writes there. */
 export async function withFile<T>(
   fs: StoreFs,
   path: string | Buffer,

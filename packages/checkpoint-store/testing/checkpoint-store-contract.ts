@@ -1,6 +1,5 @@
 /**
- * What every checkpoint store must do. An implementation passes by one call of `checkpointStoreContract`
- * in its tests.
+ * What every checkpoint store must do. The tests of an implementation call `checkpointStoreContract` once.
  */
 import { execFile } from 'node:child_process';
 import * as files from 'node:fs/promises';
@@ -14,9 +13,9 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { fill, listed, manifestFor, newCheckpointId, sealSmall } from './small-checkpoint.ts';
 
 export interface CheckpointStoreSubject {
-  /** Opens the store; when called again, a second time over the same storage. */
+  /** Opens the store. A second call opens the same storage again. */
   open(): Promise<CheckpointStore>;
-  /** What may happen to a sealed checkpoint behind the store's back. Entries are named as in manifests. */
+  /** Changes a sealed checkpoint without the store. Entries are named as in manifests. */
   readonly damage: {
     replaceEntry(id: CheckpointId, entry: string, content: string): Promise<void>;
     deleteEntry(id: CheckpointId, entry: string): Promise<void>;
@@ -45,7 +44,7 @@ export function checkpointStoreContract(name: string, create: () => Promise<Chec
     afterEach(() => subject.close());
 
     describe('stage', () => {
-      it('gives an empty directory, and an empty one again for the same id', async () => {
+      it('makes an empty directory, and empties it when the id is staged again', async () => {
         const first = await store.stage(id);
         await fill(first);
         const again = await store.stage(id);
@@ -60,7 +59,7 @@ export function checkpointStoreContract(name: string, create: () => Promise<Chec
         expect(await store.inspect(id)).toEqual(manifest);
       });
 
-      it('refuses what is not the id of a checkpoint', async () => {
+      it('refuses text that is not the id of a checkpoint', async () => {
         for (const text of [
           '../../etc',
           'ckpt_../../../../../../x',
@@ -78,7 +77,7 @@ export function checkpointStoreContract(name: string, create: () => Promise<Chec
     });
 
     describe('seal', () => {
-      it('lists what is there by itself, sorted, symlinks by their target', async () => {
+      it('lists the content itself, sorted, with the targets of symlinks', async () => {
         const { manifest } = await sealSmall(store, id);
         expect(manifest).toEqual({
           ...manifestFor(id),
@@ -103,7 +102,7 @@ export function checkpointStoreContract(name: string, create: () => Promise<Chec
         expect(await listed(later)).toEqual([{ id, state: 'sealed' }]);
       });
 
-      it('changes nothing when it is asked twice, and answers the same (R88)', async () => {
+      it('changes nothing the second time, and returns the same (R88)', async () => {
         const staging = await store.stage(id);
         await fill(staging);
         const first = await store.seal(staging, manifestFor(id));
@@ -130,7 +129,7 @@ export function checkpointStoreContract(name: string, create: () => Promise<Chec
         expect(await store.read(id)).toEqual(manifest);
       });
 
-      it('refuses what was never staged, and what was removed meanwhile', async () => {
+      it('refuses a checkpoint that was never staged, or was removed meanwhile', async () => {
         const staging = await store.stage(id);
         await store.remove(id);
         const failure = await failureOf(store.seal(staging, manifestFor(id)));
@@ -145,7 +144,7 @@ export function checkpointStoreContract(name: string, create: () => Promise<Chec
         expect(await listed(store)).toEqual([{ id, state: 'staged' }]);
       });
 
-      it('seals nothing once it is aborted, and can be asked again', async () => {
+      it('seals nothing when it is aborted, and can be repeated', async () => {
         const staging = await store.stage(id);
         await fill(staging);
         const reason = new TorporError('timeout', 'Too late.');
@@ -155,7 +154,7 @@ export function checkpointStoreContract(name: string, create: () => Promise<Chec
         expect(await listed(store)).toEqual([{ id, state: 'sealed' }]);
       });
 
-      it('counts allocated bytes: holes not, hard links once', async () => {
+      it('counts allocated bytes: no holes, and hard links once', async () => {
         const staging = await store.stage(id);
         const sparse = await files.open(join(staging.path, 'sparse'), 'w');
         await sparse.truncate(1 << 30);
@@ -173,7 +172,7 @@ export function checkpointStoreContract(name: string, create: () => Promise<Chec
         expect(bytes).toBeLessThan(2 * size);
       });
 
-      it('takes every kind of node and never opens, follows or waits for one', async () => {
+      it('seals every type of node, and never opens, follows or waits for one', async () => {
         const staging = await store.stage(id);
         const at = (entry: string) => join(staging.path, entry);
         await promisify(execFile)('mkfifo', [at('fifo')]);
@@ -181,10 +180,10 @@ export function checkpointStoreContract(name: string, create: () => Promise<Chec
         await files.symlink('loop', at('loop'));
         await files.symlink('/etc', at('outside'));
         const server = createServer();
-        // Made elsewhere, because the path of a socket may have only about a hundred bytes.
-        const shelf = await files.mkdtemp('/tmp/socket-');
-        await new Promise<void>((resolve) => server.listen(join(shelf, 'made'), resolve));
-        await files.rename(join(shelf, 'made'), at('socket'));
+        // Made elsewhere and moved, because the path of a socket can have only about a hundred bytes.
+        const elsewhere = await files.mkdtemp('/tmp/socket-');
+        await new Promise<void>((resolve) => server.listen(join(elsewhere, 'made'), resolve));
+        await files.rename(join(elsewhere, 'made'), at('socket'));
         try {
           const { manifest } = await store.seal(staging, manifestFor(id));
           expect(manifest.entries).toEqual([
@@ -198,13 +197,13 @@ export function checkpointStoreContract(name: string, create: () => Promise<Chec
           expect(await store.verify(id)).toEqual({ manifest, digested: 0 });
         } finally {
           await new Promise((resolve) => server.close(resolve));
-          await files.rm(shelf, { recursive: true });
+          await files.rm(elsewhere, { recursive: true });
         }
         await store.remove(id);
         expect(await listed(store)).toEqual([]);
       });
 
-      it('takes every name, those of its own files and those that are not UTF-8 too', async () => {
+      it('seals every name, including names of its own files and names that are not UTF-8', async () => {
         const staging = await store.stage(id);
         const names = [
           'manifest.json',
@@ -251,7 +250,7 @@ export function checkpointStoreContract(name: string, create: () => Promise<Chec
         await expectAll(reads, { code: 'checkpoint_missing' });
       });
 
-      it('is missing when it was deleted behind our back', async () => {
+      it('is missing when it was deleted without the store', async () => {
         await sealSmall(store, id);
         await subject.damage.deleteCheckpoint(id);
         await expectAll(reads, { code: 'checkpoint_missing' });
@@ -263,7 +262,7 @@ export function checkpointStoreContract(name: string, create: () => Promise<Chec
         await expectAll(looks, { code: 'checkpoint_missing', details: { entry: 'dir/b.txt' } });
       });
 
-      it('is missing its content when all of it was wiped (R94)', async () => {
+      it('is missing an entry when all content was deleted (R94)', async () => {
         await sealSmall(store, id);
         for (const entry of ['a.txt', 'dir', 'empty']) await subject.damage.deleteEntry(id, entry);
         await expectAll(looks, { code: 'checkpoint_missing', details: { entry: 'a.txt' } });
@@ -282,7 +281,7 @@ export function checkpointStoreContract(name: string, create: () => Promise<Chec
         await expectAll(looks, { code: 'checkpoint_corrupt', details });
       });
 
-      it('is corrupt when something was added, found by inspect', async () => {
+      it('is corrupt when an entry was added, found by inspect', async () => {
         await sealSmall(store, id);
         await subject.damage.addEntry(id, 'dir/added');
         const details = { entry: 'dir/added', damage: 'unexpected' };
@@ -375,7 +374,7 @@ export function checkpointStoreContract(name: string, create: () => Promise<Chec
       const dir: ContentSelection = { how: 'only', names: ['dir'] };
       const rest: ContentSelection = { how: 'except', names: ['dir'] };
 
-      it('finds what is wrong with them, and sees nothing of the others', async () => {
+      it('finds damage to the selected entries, and ignores the others', async () => {
         const { manifest } = await sealSmall(store, id);
         await subject.damage.deleteEntry(id, 'dir/b.txt');
         const missing = { code: 'checkpoint_missing', details: { entry: 'dir/b.txt' } };
@@ -389,7 +388,7 @@ export function checkpointStoreContract(name: string, create: () => Promise<Chec
         expect(await failureOf(store.inspect(id, undefined, rest))).toMatchObject(added);
       });
 
-      it('fails for all of them when the checkpoint is missing', async () => {
+      it('fails for every selection when the checkpoint is missing', async () => {
         await sealSmall(store, id);
         await subject.damage.deleteCheckpoint(id);
         for (const selection of [dir, rest]) {
@@ -401,7 +400,7 @@ export function checkpointStoreContract(name: string, create: () => Promise<Chec
         await sealSmall(store, id);
         expect((await store.verify(id, undefined, rest)).digested).toBe(5);
         await subject.damage.replaceEntry(id, 'dir/b.txt', 'FOUR');
-        // Nobody has read it before, so this is what later reads are compared with.
+        // This is the first read, so later reads are compared with it.
         expect((await store.verify(id, undefined, dir)).digested).toBe(4);
         await subject.damage.replaceEntry(id, 'dir/b.txt', 'four');
         const details = { entry: 'dir/b.txt', damage: 'digest' };
@@ -424,7 +423,7 @@ export function checkpointStoreContract(name: string, create: () => Promise<Chec
         expect(await store.read(id)).toEqual(manifest);
       });
 
-      it('answers two at once alike', async () => {
+      it('gives two callers at once the same result', async () => {
         await sealSmall(store, id);
         const [first, second] = await Promise.all([store.verify(id), store.verify(id)]);
         expect(second).toEqual(first);
@@ -440,7 +439,7 @@ export function checkpointStoreContract(name: string, create: () => Promise<Chec
     });
 
     describe('remove', () => {
-      it('leaves nothing of what was staged, sealed or absent', async () => {
+      it('leaves nothing of a checkpoint that was staged, sealed or absent', async () => {
         await store.remove(id);
         await store.stage(id);
         await store.remove(id);
@@ -451,7 +450,7 @@ export function checkpointStoreContract(name: string, create: () => Promise<Chec
         expect((await failureOf(store.read(id))).code).toBe('checkpoint_missing');
       });
 
-      it('leaves the others alone', async () => {
+      it('leaves other checkpoints alone', async () => {
         const other = newCheckpointId();
         const { manifest } = await sealSmall(store, other);
         await sealSmall(store, id);
@@ -460,7 +459,7 @@ export function checkpointStoreContract(name: string, create: () => Promise<Chec
         expect(await store.inspect(other)).toEqual(manifest);
       });
 
-      it('removes a damaged one', async () => {
+      it('removes a damaged checkpoint', async () => {
         await sealSmall(store, id);
         await subject.damage.deleteManifest(id);
         await store.remove(id);
@@ -469,7 +468,7 @@ export function checkpointStoreContract(name: string, create: () => Promise<Chec
     });
 
     describe('usage', () => {
-      it('tells how much room there is', async () => {
+      it('reports free and total room', async () => {
         const { freeBytes, totalBytes } = await store.usage();
         expect(freeBytes).toBeGreaterThan(0);
         expect(totalBytes).toBeGreaterThanOrEqual(freeBytes);

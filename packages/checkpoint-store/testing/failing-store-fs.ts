@@ -1,6 +1,6 @@
 /**
- * A real file system whose calls a test watches, makes fail, or cuts off as a crash of the process would:
- * the call that is cut off and all later ones never resolve, and a write that is cut off is half done.
+ * A real file system whose calls a test can watch, make fail, or interrupt as a crash of the process would: the interrupted
+ * call and all later calls never resolve, and an interrupted write is half done.
  */
 import { realFs, type StoreFile, type StoreFs } from '../src/store-fs.ts';
 
@@ -18,7 +18,7 @@ type Fate = Error | 'crash' | undefined;
 export class FailingFs {
   readonly calls: FsCall[] = [];
   readonly fs: StoreFs;
-  /** Resolves when a call was cut off and everything that was under way has ended. */
+  /** Resolves when a call was interrupted and every call under way has ended. */
   readonly crashed: Promise<void>;
   readonly #fate: (call: FsCall) => Fate;
   readonly #open = new Set<StoreFile>();
@@ -109,7 +109,7 @@ export class FailingFs {
         ),
       sync: () => this.#call('file.sync', path, () => file.sync()),
       close: async () => {
-        // Closed whatever its fate is: the test process goes on after the crash that it plays.
+        // Always closed: the test process goes on after the simulated crash.
         this.#open.delete(file);
         await file.close();
         await this.#call('file.close', path, async () => {});

@@ -1,4 +1,4 @@
-/** A small checkpoint for the tests of stores, and how they look at one. */
+/** Makes a small checkpoint for the tests of stores. */
 import { randomBytes } from 'node:crypto';
 import * as files from 'node:fs/promises';
 import { join } from 'node:path';

@@ -1,4 +1,4 @@
-/** What a gVisor checkpoint says it needs to be started again, and what lies in its content directory. */
+/** What a gVisor checkpoint needs to be started again, and what its content directory has. */
 import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { ContentPart, LayerReference, SealedCheckpoint } from '@torpor/engine';
@@ -6,21 +6,21 @@ import { isMissing } from '@torpor/host';
 import { TorporError } from '@torpor/protocol';
 import { mapWriteErrors } from '@torpor/runtime-shared';
 
-/** `base` stands for this machine's system directories; any other root brings its own. */
+/** `base` uses this machine's system directories; `own` brings its own. */
 export type RootKind = 'base' | 'own';
 
 export interface GvisorNeeds {
   readonly version: 1;
-  /** Null once a sandbox has run on it. */
+  /** The template that this is the first checkpoint of; null for a checkpoint of a sandbox. */
   readonly template: string | null;
   readonly root: RootKind;
   /** Newest first. */
   readonly layers: readonly LayerReference[];
-  /** The rest is for the memory image: it runs only where all of this is the same. */
+  /** The fields below are for the memory image: it can be restored only where all of them are the same. */
   readonly runsc: string;
   readonly processor: string;
   readonly tools: string;
-  /** Of the system directories, for `base`. */
+  /** The fingerprint of the system directories, for `base`. */
   readonly system: string | null;
 }
 
@@ -51,9 +51,9 @@ export function layersPart(layers: readonly LayerReference[]): ContentPart {
   return { name: 'layers', encoding: 'whole', top: [], layers };
 }
 
-/** What the processes of a memory image know and nobody else does. */
+/** Secrets that the processes in a memory image know, and that the server needs to talk to them. */
 export interface ImageSecrets {
-  /** With which its agent takes orders from the server. */
+  /** The agent accepts orders from a server that presents it. */
   readonly credential: string;
 }
 

@@ -1,6 +1,6 @@
 /**
- * Merges the layers under a running instance into one, so that stacks do not grow for ever. Nothing changes
- * for the instance itself: its next checkpoint stands on the one layer instead of the many.
+ * Merges the layers under a running instance into one layer, so that stacks do not grow without bound. Nothing changes for
+ * the instance itself: its next checkpoint has the merged layer instead of the many.
  */
 import type { Instance } from '@torpor/engine';
 import type { InstanceRecord } from './instance/instance-files.ts';
@@ -12,7 +12,7 @@ export class LayerMerging {
   readonly #ctx: RuntimeContext;
   readonly #inTurn: InTurn;
   readonly #closing = new AbortController();
-  /** One at a time: it is for later, and must not take the disk from those who work now. */
+  /** One merge at a time: no request waits for it, and it must not slow down the disk for those that do. */
   #last: Promise<void> = Promise.resolve();
 
   constructor(ctx: RuntimeContext, inTurn: InTurn) {
@@ -20,7 +20,7 @@ export class LayerMerging {
     this.#inTurn = inTurn;
   }
 
-  /** Returns at once. */
+  /** Starts in the background. */
   begin(instance: Instance): void {
     this.#last = this.#last
       .then(() => this.#merge(instance))
@@ -39,7 +39,7 @@ export class LayerMerging {
     const { files, layers } = this.#ctx;
     const record = files.read(instance);
     if (record === undefined || this.#closing.signal.aborted) return;
-    // The last is the template's, which everybody stands on.
+    // The last layer belongs to the template, which many sandboxes share.
     const merged = await layers.merge(
       record.lower.slice(0, -1).map(({ id }) => id),
       this.#closing.signal,

@@ -1,7 +1,7 @@
 /**
- * A fixed number of equal buffers for work that comes in pieces. The pool bounds the memory that all users have
- * together: a piece waits for a buffer, in order of arrival, and the buffers are used again instead of being left to
- * the garbage collector, which is slow to free memory that it sees as a few bytes.
+ * A fixed number of equal buffers for work in pieces. The pool bounds the memory of all users together: a piece waits for a
+ * buffer, in order of arrival. Buffers are reused instead of being left to the garbage collector, which is slow to free them
+ * because it sees each as a few bytes.
  */
 export class BufferPool {
   readonly #bytes: number;
@@ -14,7 +14,7 @@ export class BufferPool {
     this.#bytes = bytes;
   }
 
-  /** The buffer is the caller's until `work` has ended. */
+  /** The buffer belongs to the caller until `work` has ended. */
   async use<T>(work: (buffer: Buffer) => Promise<T>): Promise<T> {
     const buffer = await this.#take();
     try {
@@ -35,7 +35,7 @@ export class BufferPool {
   }
 }
 
-/** Frees the memory of a buffer at once, with all that share it. Small ones share Node's own, and are left alone. */
+/** Frees the memory of a buffer at once, and of all buffers that share it. Small buffers share Node's pool and are left alone. */
 export function freeNow({ buffer }: Buffer): void {
   if (buffer instanceof ArrayBuffer && buffer.byteLength > Buffer.poolSize) buffer.transfer(0);
 }

@@ -18,7 +18,7 @@ describe('the memory for images', () => {
     expect(memory?.bytes).toBeLessThanOrEqual(1024 ** 3);
   });
 
-  it('is not where a link of somebody else leads', async () => {
+  it('is not used when another user put a symlink there', async () => {
     const elsewhere = await mkdtemp(join(tmpdir(), 'torpor-elsewhere-'));
     await writeFile(join(elsewhere, 'kept'), '');
     await symlink(elsewhere, join(shared, 'torpor-abcdef'));
@@ -28,7 +28,7 @@ describe('the memory for images', () => {
     await rm(elsewhere, { recursive: true });
   });
 
-  it('is none where there is only a disk', async () => {
+  it('does not exist where there is only a disk', async () => {
     expect(await memoryForImages('abcdef', '/nonexistent')).toBeUndefined();
     expect(await memoryForImages('abcdef', '/proc')).toBeUndefined();
   });

@@ -44,7 +44,7 @@ const read = (n: number) =>
   images.use(idOf(n), packedOf(n), (image) => readFile(join(image, 'pages.img'), 'utf8'));
 
 describe('memory images', () => {
-  it('are at hand when they were just written', async () => {
+  it('are cached after they were written', async () => {
     await write(1);
     await rm(packedOf(1), { recursive: true });
     expect(await read(1)).toBe('1'.repeat(1_000));
@@ -54,7 +54,7 @@ describe('memory images', () => {
     ['removed', (image: string) => rm(image, { recursive: true })],
     ['emptied', (image: string) => rm(join(image, 'pages.img'))],
     ['cut short', (image: string) => truncate(join(image, 'pages.img'), 10)],
-  ])('come from their checkpoint when the copy at hand was %s', async (_, damage) => {
+  ])('come from their checkpoint when the cached copy was %s', async (_, damage) => {
     await write(1);
     const [name = ''] = await atHand();
     await damage(join(place, 'at-hand', name));
@@ -71,7 +71,7 @@ describe('memory images', () => {
     expect(await read(1)).toBe('1'.repeat(1_000));
   });
 
-  it('are kept within a bound, those used last', async () => {
+  it('are cached within a bound, the most recently used ones', async () => {
     await write(1);
     await write(2);
     await read(1);
@@ -83,13 +83,13 @@ describe('memory images', () => {
     await expect(read(2)).rejects.toMatchObject({ code: 'checkpoint_missing' });
   });
 
-  it('of which nobody knows how large they will be are written to the disk', async () => {
+  it('of unknown size are written to the disk', async () => {
     await write(1, { bytes: undefined });
     expect([await atHand(), await onDisk()]).toEqual([[], []]);
     expect(await read(1)).toBe('1'.repeat(1_000));
   });
 
-  it('that do not fit are on the disk, for as long as they are used', async () => {
+  it('that do not fit into memory are on the disk while they are used', async () => {
     images = new Images({ ...places(), memory: { directory: join(place, 'at-hand-2'), bytes: 10 } });
     await images.open();
     await write(1);
@@ -101,29 +101,32 @@ describe('memory images', () => {
     expect(await onDisk()).toEqual([]);
   });
 
-  it.skipIf(process.getuid?.() !== 0)('are on the disk when others have filled the memory', async () => {
-    const full = join(place, 'full');
-    await mkdir(full);
-    await run('mount', ['-t', 'tmpfs', '-o', 'size=64k', 'torpor-test', full]);
-    try {
-      images = new Images({ ...places(), memory: { directory: join(full, 'at-hand'), bytes: 1024 ** 2 } });
-      await images.open();
-      const pages = randomBytes(200_000);
-      const written = await images.write({ id: idOf(1), bytes: 200_000 }, (image) =>
-        fillingUp(writeFile(join(image, 'pages.img'), pages)),
-      );
-      await images.pack(written, packedOf(1), signal);
-      const found = await images.use(idOf(1), packedOf(1), (image) => readFile(join(image, 'pages.img')));
-      expect(found.equals(pages)).toBe(true);
-      expect([await readdir(join(full, 'at-hand')), await onDisk()]).toEqual([[], []]);
-      await rm(join(full, 'at-hand'), { recursive: true });
-      expect(await images.use(idOf(1), packedOf(1), async () => 'used')).toBe('used');
-    } finally {
-      await run('umount', [full]);
-    }
-  });
+  it.skipIf(process.getuid?.() !== 0)(
+    'are on the disk when other programs have filled the memory',
+    async () => {
+      const full = join(place, 'full');
+      await mkdir(full);
+      await run('mount', ['-t', 'tmpfs', '-o', 'size=64k', 'torpor-test', full]);
+      try {
+        images = new Images({ ...places(), memory: { directory: join(full, 'at-hand'), bytes: 1024 ** 2 } });
+        await images.open();
+        const pages = randomBytes(200_000);
+        const written = await images.write({ id: idOf(1), bytes: 200_000 }, (image) =>
+          fillingUp(writeFile(join(image, 'pages.img'), pages)),
+        );
+        await images.pack(written, packedOf(1), signal);
+        const found = await images.use(idOf(1), packedOf(1), (image) => readFile(join(image, 'pages.img')));
+        expect(found.equals(pages)).toBe(true);
+        expect([await readdir(join(full, 'at-hand')), await onDisk()]).toEqual([[], []]);
+        await rm(join(full, 'at-hand'), { recursive: true });
+        expect(await images.use(idOf(1), packedOf(1), async () => 'used')).toBe('used');
+      } finally {
+        await run('umount', [full]);
+      }
+    },
+  );
 
-  it('never take more memory than they may, however many are used at once', async () => {
+  it('never take more memory than the bound, however many are used at once', async () => {
     for (const n of [1, 2, 3, 4, 5]) await write(n);
     let most = 0;
     const looks = [1, 2, 3, 4, 5].map((n) =>
@@ -136,7 +139,7 @@ describe('memory images', () => {
     expect(await onDisk()).toEqual([]);
   });
 
-  it('are unpacked once for all who start from one at the same time', async () => {
+  it('are unpacked once for several starts at the same time', async () => {
     await write(1);
     await images.forget(idOf(1));
     const seen = new Set<string>();
@@ -147,7 +150,7 @@ describe('memory images', () => {
     expect(seen.size).toBe(1);
   });
 
-  it('stay until whoever uses them is done', async () => {
+  it('stay until their last user has ended', async () => {
     await write(1);
     await images.use(idOf(1), packedOf(1), async (image) => {
       await images.forget(idOf(1));
@@ -156,7 +159,7 @@ describe('memory images', () => {
       await write(4);
       expect(await readFile(join(image, 'pages.img'), 'utf8')).toBe('1'.repeat(1_000));
     });
-    // The one that was used took its part of the room until then.
+    // The image in use took its part of the room until then.
     expect(await atHand()).toHaveLength(1);
   });
 
@@ -171,7 +174,7 @@ describe('memory images', () => {
     await mkdir(packedOf(2));
     await expect(read(2)).rejects.toMatchObject({ code: 'checkpoint_missing' });
     expect(await atHand()).toEqual([]);
-    // And the next who asks is not told of the failure before.
+    // The next use does not get the earlier failure.
     await rm(packedOf(2), { recursive: true });
     await write(2);
     expect(await read(2)).toBe('2'.repeat(1_000));

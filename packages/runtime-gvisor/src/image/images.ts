@@ -1,9 +1,9 @@
 /**
- * Memory images: packed in their checkpoints, and at hand in this machine's memory as runsc reads them, for as long as
- * they are likely to be used. One that does not fit there is on the disk while it is used.
+ * Memory images. A checkpoint holds its image packed. Unpacked copies, as runsc reads them, are cached in this machine's
+ * memory for as long as they are likely to be used. A copy that does not fit there is on the disk while it is used.
  *
- * What is at hand is gone when the server is: the truth is what the checkpoint holds. It is not kept on the disk,
- * because whoever makes something else durable there would have to wait until all of it was written.
+ * The cache ends with the server; the checkpoint has the authoritative image. The cache is not kept on the disk, because a
+ * sync of anything else on that disk would have to wait until the cached images were written too.
  */
 import { mkdir, readdir, rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -12,7 +12,7 @@ import { mapWriteErrors } from '@torpor/runtime-shared';
 import { packedBytes, packImage, unpackImage } from './packed-image.ts';
 
 export interface ImagePlaces {
-  /** In memory, and how much of it may be taken; undefined where there is none. */
+  /** The directory in memory and its largest size; undefined when there is none. */
   readonly memory: { readonly directory: string; readonly bytes: number } | undefined;
   readonly disk: string;
 }
@@ -24,12 +24,12 @@ export interface WrittenImage {
 }
 
 interface Image {
-  /** Resolves when it can be read there. */
+  /** Resolves when the copy is complete. */
   readonly copy: Promise<Copy>;
   users: number;
 }
 
-/** An image as runsc reads it, with the size of each of its files. */
+/** An unpacked image, with the size of each of its files. */
 interface Copy {
   readonly path: string;
   readonly sizes: ReadonlyMap<string, number>;
@@ -37,9 +37,9 @@ interface Copy {
 
 export class Images {
   readonly #places: ImagePlaces;
-  /** Those used last come last. */
+  /** The cached images, least recently used first. */
   readonly #atHand = new Map<CheckpointId, Image>();
-  /** What each path in memory takes. */
+  /** The size of each directory in memory. */
   readonly #inMemory = new Map<string, number>();
   #next = 0;
 
@@ -47,7 +47,7 @@ export class Images {
     this.#places = places;
   }
 
-  /** What an earlier server had at hand may be half of what it was. */
+  /** Removes what an earlier server cached, because a copy may be incomplete. */
   async open(): Promise<void> {
     for (const path of this.#directories()) {
       await mapWriteErrors(path, () => mkdir(path, { recursive: true, mode: 0o700 }));
@@ -72,8 +72,8 @@ export class Images {
   }
 
   /**
-   * Packs a written image into the directory `packed`, which it makes. The unpacked image stays at hand: the sandbox that
-   * fell asleep last is often the next to wake. After a failure nothing of the image is left at hand.
+   * Packs a written image into the directory `packed`, which it makes. The unpacked image stays cached: the sandbox that was
+   * paused last is often the next to wake. After a failure nothing of the image is cached.
    */
   async pack({ id, path }: WrittenImage, packed: string, signal: AbortSignal): Promise<void> {
     try {
@@ -93,7 +93,7 @@ export class Images {
   /** The image stays where it is until `work` has ended. */
   async use<T>(id: CheckpointId, packed: string, work: (image: string) => Promise<T>): Promise<T> {
     const found = this.#atHand.get(id);
-    // The copy is a cache in a place that others can reach; the packed image is the truth.
+    // Other programs can reach the cache. A damaged copy is replaced from the packed image.
     if (found !== undefined && !(await isWhole(found)) && this.#atHand.get(id) === found)
       await this.forget(id);
     const image = this.#atHand.get(id) ?? { copy: this.#unpacked(id, packed), users: 0 };
@@ -108,14 +108,14 @@ export class Images {
     }
   }
 
-  /** The next use starts from what the checkpoint holds. */
+  /** Removes the cached copy. The next use unpacks the image of the checkpoint. */
   async forget(id: CheckpointId): Promise<void> {
     const image = this.#atHand.get(id);
     this.#atHand.delete(id);
     if (image !== undefined) await this.#letGo(id, image);
   }
 
-  /** Clears it away, unless somebody uses it or it is to stay at hand. */
+  /** Removes the copy, unless it is in use or stays cached. */
   async #letGo(id: CheckpointId, image: Image): Promise<void> {
     const path = await image.copy.then(
       (copy) => copy.path,
@@ -134,7 +134,7 @@ export class Images {
     return { path, sizes: await sizesIn(path) };
   }
 
-  /** In memory where there is room; others may fill that meanwhile, and then on the disk after all. */
+  /** Uses memory when there is room, and the disk when other programs fill the memory meanwhile. */
   async #filled(bytes: number | undefined, fill: (path: string) => Promise<void>): Promise<string> {
     const path = bytes === undefined ? undefined : await this.#roomInMemory(bytes);
     if (path === undefined) return this.#fill(await this.#onDisk(), fill);
@@ -154,7 +154,7 @@ export class Images {
     }
   }
 
-  /** If need be in the place of others that nobody uses. Who else writes to memory may have filled it all the same. */
+  /** Drops unused copies when needed. Other programs that write to memory may have filled it nevertheless. */
   async #roomInMemory(bytes: number): Promise<string | undefined> {
     const { memory } = this.#places;
     if (memory === undefined || bytes > memory.bytes) return undefined;
@@ -206,7 +206,7 @@ async function sizesIn(directory: string): Promise<Map<string, number>> {
   return sizes;
 }
 
-/** Whether the files of a copy are there with their sizes. One that could not be made is told by its own failure. */
+/** Whether a copy has all its files in their sizes. A copy that could not be made counts as whole: its own failure is reported. */
 async function isWhole({ copy }: Image): Promise<boolean> {
   const made = await copy.catch(() => undefined);
   if (made === undefined) return true;

@@ -66,7 +66,7 @@ async function highestOf(work: () => Promise<void>): Promise<number> {
 }
 
 describe('a packed memory image', () => {
-  it('is byte for byte what it was, and smaller meanwhile', async () => {
+  it('unpacks to the same bytes, and is smaller', async () => {
     await pack();
     await unpackImage(packed, again, ID);
 
@@ -85,7 +85,7 @@ describe('a packed memory image', () => {
     expect(stdout.equals(pages)).toBe(true);
   });
 
-  it('is found damaged by one wrong bit (R91)', async () => {
+  it('is corrupt when one bit is wrong (R91)', async () => {
     await pack();
     const file = await open(join(packed, 'pages.img.zst'), 'r+');
     const byte = Buffer.alloc(1);
@@ -96,19 +96,19 @@ describe('a packed memory image', () => {
     await expect(unpackImage(packed, again, ID)).rejects.toMatchObject({ code: 'checkpoint_corrupt' });
   });
 
-  it.each(['pages.img.zst', 'pieces.json'])('is found damaged when %s is short', async (name) => {
+  it.each(['pages.img.zst', 'pieces.json'])('is corrupt when %s is too short', async (name) => {
     await pack();
     await truncate(join(packed, name), (await stat(join(packed, name))).size - 3);
     await expect(unpackImage(packed, again, ID)).rejects.toMatchObject({ code: 'checkpoint_corrupt' });
   });
 
-  it.each(['pages.img.zst', 'pieces.json'])('is found missing when %s is', async (name) => {
+  it.each(['pages.img.zst', 'pieces.json'])('is missing when %s is missing', async (name) => {
     await pack();
     await unlink(join(packed, name));
     await expect(unpackImage(packed, again, ID)).rejects.toMatchObject({ code: 'checkpoint_missing' });
   });
 
-  it('is never unpacked outside of where it belongs', async () => {
+  it('is never unpacked outside its directory', async () => {
     await pack();
     const record = join(packed, 'pieces.json');
     await writeFile(record, (await readFile(record, 'utf8')).replace('checkpoint.img', '../outside.img'));
@@ -133,7 +133,7 @@ describe('a packed memory image', () => {
     expect(unpacked && packedFrom?.equals(unpacked)).toBe(true);
   });
 
-  it('is not finished for somebody who has given up', async () => {
+  it('stops when the caller aborts', async () => {
     await writeFile(join(raw, 'pages.img'), pages);
     await expect(packImage(raw, packed, AbortSignal.abort())).rejects.toThrow();
     expect(await readdir(packed)).not.toContain('pieces.json');

@@ -1,11 +1,10 @@
 /**
- * A memory image as it lies in a checkpoint: every file that runsc wrote, cut into pieces that are compressed each
- * by itself, so that all cores work on them both ways. What is left is about a quarter, which has to be made
- * durable, verified and kept.
+ * Packs memory images for checkpoints: every file that runsc wrote is cut into pieces, and each piece is compressed by
+ * itself, so that all cores can pack and unpack. About a quarter of the size is left to make durable, to verify and to keep.
  *
  * ```
- * pages.img.zst …   the pieces one after the other, each a whole zstd frame with its checksum (`zstd -d` reads it)
- * pieces.json       how long each of them is; written last
+ * pages.img.zst …   the pieces one after the other, each a whole zstd frame with its checksum (`zstd -d` reads the file)
+ * pieces.json       the length of each piece; written last
  * ```
  */
 import { constants } from 'node:fs';
@@ -21,7 +20,7 @@ import { BufferPool, freeNow } from './buffer-pool.ts';
 interface PackedFile {
   readonly name: string;
   readonly bytes: number;
-  /** The compressed length of each. */
+  /** The compressed length of each piece. */
   readonly pieces: readonly number[];
 }
 
@@ -32,26 +31,26 @@ interface Pieces {
 }
 
 const RECORD = 'pieces.json';
-/** Larger ones compress hardly better, and a small image would not keep all cores busy. */
+/** Larger pieces compress hardly better, and a small image would not keep all cores busy. */
 const PIECE_BYTES = 2 * 1024 * 1024;
-/** As many as there are threads in Node's pool. More pieces at once would take memory and not be done sooner. */
+/** The number of threads in Node's pool. More pieces at once would take memory and not be ready sooner. */
 const AT_ONCE = 4;
-/** Holds a piece in either form: one that does not get smaller grows by less than this. */
+/** Room for a piece in either form: an incompressible piece grows by less than the added bytes. */
 const LARGEST_PIECE = PIECE_BYTES + 64 * 1024;
-/** Of all images together: many sandboxes that pause at once must not each have pieces of their own in memory. */
+/** Shared by all images, so that many sandboxes that pause at once take no more memory than one. */
 const buffers = new BufferPool(AT_ONCE, LARGEST_PIECE);
 const { O_RDONLY, O_NOFOLLOW, O_WRONLY, O_CREAT, O_EXCL } = constants;
 const NEW = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW;
 
 const inflate = promisify(zstdDecompress);
-/** Of memory as it is found, this level leaves hardly more than those above it, in less time. */
+/** On real memory images this level compresses hardly less than higher levels, in less time. */
 const HOW = {
   params: { [zlib.ZSTD_c_compressionLevel]: -1, [zlib.ZSTD_c_checksumFlag]: 1 },
-  // Each in one go: by default a piece would go back and forth between the threads a hundred times.
+  // One call for each piece: with the default size a piece would move between the threads a hundred times.
   chunkSize: LARGEST_PIECE,
 };
 
-/** Into a directory that is empty. Whoever asks makes it durable. */
+/** Packs into an empty directory. The caller makes the result durable. */
 export async function packImage(raw: string, packed: string, signal: AbortSignal): Promise<void> {
   await mapWriteErrors(packed, async () => {
     const files: PackedFile[] = [];
@@ -64,13 +63,13 @@ export async function packImage(raw: string, packed: string, signal: AbortSignal
   });
 }
 
-/** What it takes when it is unpacked. */
+/** The size of the unpacked image. */
 export async function packedBytes(packed: string, id: CheckpointId): Promise<number> {
   const text = await mapCheckpointReadErrors(id, packed, () => readFile(join(packed, RECORD), 'utf8'));
   return readPieces(text, id).files.reduce((sum, { bytes }) => sum + bytes, 0);
 }
 
-/** Into a directory that is empty. A piece that is not what was packed proves the checkpoint corrupt. */
+/** Unpacks into an empty directory. A piece that differs from what was packed proves that the checkpoint is corrupt. */
 export async function unpackImage(packed: string, raw: string, id: CheckpointId): Promise<void> {
   await mapCheckpointReadErrors(id, packed, async () => {
     const { pieceBytes, files } = readPieces(await readFile(join(packed, RECORD), 'utf8'), id);
@@ -94,20 +93,20 @@ async function packFile(from: string, to: string, signal: AbortSignal): Promise<
           const piece = buffers.use(async (buffer) => {
             const bytes = Math.min(PIECE_BYTES, size - at);
             const parts = await deflate(await readPiece(source, at, buffer.subarray(0, bytes)));
-            // In their order. The piece before got its buffer first, so it does not wait for this one.
+            // Pieces are written in order. The piece before got its buffer first, so it does not wait for this piece.
             await before;
             for (const part of parts) await target.writeFile(part);
             pieces.push(parts.reduce((sum, { length }) => sum + length, 0));
             for (const part of parts) freeNow(part);
           });
-          // Its failure is told when its turn comes, or not at all after that of another.
+          // The loop awaits the piece later. After the failure of another piece nothing reports this one.
           piece.catch(() => {});
           pending.push(piece);
           if (pending.length === AT_ONCE) await pending.shift();
         }
         await Promise.all(pending);
       } finally {
-        // Nobody reads from a file that its owner has closed.
+        // No piece may read from the file after it is closed.
         await Promise.allSettled(pending);
       }
       return pieces;
@@ -115,7 +114,7 @@ async function packFile(from: string, to: string, signal: AbortSignal): Promise<
   );
 }
 
-/** In parts that share one buffer. Node's own call would copy them into another, and leave the first to the collector. */
+/** The parts share one buffer. Node's own call would copy them into another one, and leave the first to the garbage collector. */
 function deflate(piece: Buffer): Promise<Buffer[]> {
   return createZstdCompress(HOW).end(piece).toArray();
 }
@@ -140,7 +139,7 @@ async function unpackFile(
         const expected = Math.min(pieceBytes, bytes - place.to);
         await buffers.use(async (buffer) => {
           const piece = await readPiece(source, place.from, buffer.subarray(0, place.length));
-          // Longer than a whole piece: Node makes another buffer as soon as one is full.
+          // Longer than a whole piece, because Node makes another buffer as soon as one is full.
           const how = { maxOutputLength: pieceBytes, chunkSize: LARGEST_PIECE };
           const whole = await inflate(piece, how).catch((cause: unknown) => {
             throw corrupt(id, from, cause);
@@ -154,7 +153,7 @@ async function unpackFile(
   );
 }
 
-/** Fills the buffer; returns the part of it that was filled when the file ends before. */
+/** Fills the buffer. Returns the filled part when the file ends before. */
 async function readPiece(source: FileHandle, at: number, buffer: Buffer): Promise<Buffer> {
   let read = 0;
   while (read < buffer.length) {
@@ -165,7 +164,7 @@ async function readPiece(source: FileHandle, at: number, buffer: Buffer): Promis
   return buffer.subarray(0, read);
 }
 
-/** A disk that is full takes a part of it without a word. */
+/** On a full disk a write can be incomplete without an error. */
 async function writePiece(target: FileHandle, piece: Buffer, at: number): Promise<void> {
   for (let written = 0; written < piece.length; ) {
     const { bytesWritten } = await target.write(piece, written, piece.length - written, at + written);
@@ -181,7 +180,7 @@ function readPieces(text: string, id: CheckpointId): Pieces {
     throw corrupt(id, RECORD, cause);
   }
   if (pieces.version !== 1 || !Array.isArray(pieces.files)) throw corrupt(id, RECORD);
-  // What would be written somewhere else was not written by us.
+  // A name that leads out of the directory was not written by `packImage`.
   for (const { name } of pieces.files) if (name !== basename(name)) throw corrupt(id, RECORD);
   return pieces;
 }

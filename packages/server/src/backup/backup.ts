@@ -38,7 +38,7 @@ export interface BackupOptions {
 }
 
 /** A checkpoint that is not in the backup, and why. */
-export interface UnsavedCheckpoint {
+interface UnsavedCheckpoint {
   readonly id: CheckpointId;
   readonly code: string;
   readonly message: string;
@@ -263,7 +263,7 @@ async function claimUnlessServed(place: string) {
   });
 }
 
-export async function makeEmptyDirectory(directory: string): Promise<void> {
+async function makeEmptyDirectory(directory: string): Promise<void> {
   await mkdir(directory, { recursive: true, mode: 0o700 });
   if ((await readdir(directory)).length === 0) return;
   throw new TorporError('conflict', `${directory} is not empty.`, {
