@@ -1,12 +1,16 @@
-/** A backup of sandboxes that keep their memory, taken while the server runs and restored where nothing else is. */
+/** Backups that are taken while the server runs, and restored where nothing else is. */
+import { execFile } from 'node:child_process';
 import { mkdtemp, realpath, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { promisify } from 'node:util';
+import { databaseKinds, freshDatabase } from '@torpor/engine/testing';
 import { backUpDataDirectory, destroyDataDirectory, restoreDataDirectory } from '@torpor/server';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { whyNoGvisor } from '../../packages/runtime-gvisor/testing/gvisor-world.ts';
 import { startTorpor, type TorporProcess } from '../crash/torpor-process.ts';
 
+const run = promisify(execFile);
 const why = await whyNoGvisor();
 const options = { withDatabase: true, progress: () => {}, signal: new AbortController().signal };
 
@@ -60,5 +64,53 @@ describe.skipIf(why !== null)('a backup of gVisor sandboxes', { timeout: 300_000
     // A new sandbox starts from the restored template.
     const fresh = await restored.create({});
     expect((await restored.exec(fresh.id, 'echo here')).stdout).toBe('here\n');
+  });
+});
+
+describe.runIf(databaseKinds.includes('postgres'))('a backup with PostgreSQL', { timeout: 120_000 }, () => {
+  it('has a dump from which the sleepers of another server wake', async () => {
+    const top = await realpath(await mkdtemp(join(tmpdir(), 'torpor-pb-')));
+    const [before, after] = [
+      await freshDatabase('postgres', { migrated: false }),
+      await freshDatabase('postgres', { migrated: false }),
+    ];
+    const [database, restoredTo] = [before.url ?? '', after.url ?? ''];
+    let server = await startTorpor(join(top, 'data'), {}, 'process', ['--database', database]);
+    try {
+      const { id } = await server.torpor.sandboxes.create({});
+      await server.torpor.sandboxes.exec(id, 'echo kept > note');
+      await server.torpor.sandboxes.pause(id);
+      const saved = await backUpDataDirectory(join(top, 'data'), join(top, 'backup'), {
+        ...options,
+        database,
+      });
+      expect(saved).toMatchObject({ database: 'postgres', checkpoints: 2, unsaved: [] });
+      await server.end();
+
+      const restored = await restoreDataDirectory(join(top, 'backup'), join(top, 'again'), options);
+      await run('pg_restore', ['--no-owner', `--dbname=${restoredTo}`, restored.dump ?? '']);
+      server = await startTorpor(join(top, 'again'), {}, 'process', ['--database', restoredTo]);
+      await server.torpor.sandboxes.resume(id);
+      expect((await server.torpor.sandboxes.exec(id, 'cat note')).stdout).toBe('kept\n');
+    } finally {
+      await server.end();
+      await before.dispose();
+      await after.dispose();
+      await rm(top, { recursive: true });
+    }
+  });
+
+  it('says why the database could not be saved', async () => {
+    const top = await realpath(await mkdtemp(join(tmpdir(), 'torpor-pb-')));
+    const server = await startTorpor(join(top, 'data'));
+    try {
+      const database = 'postgresql://nobody:secret@127.0.0.1:1/none';
+      const backup = backUpDataDirectory(join(top, 'data'), join(top, 'backup'), { ...options, database });
+      await expect(backup).rejects.toMatchObject({ code: 'unreachable' });
+      await expect(backup).rejects.not.toThrow('secret');
+    } finally {
+      await server.end();
+      await rm(top, { recursive: true });
+    }
   });
 });
