@@ -54,7 +54,8 @@ describe('backup and restore', { timeout: 120_000 }, () => {
     await once(server, 'exit');
   }
 
-  const run = (dataDir: string, ...args: string[]) => torpor([...args, '--data-dir', dataDir]);
+  const run = (dataDir: string, command: string, ...args: string[]) =>
+    torpor([command, '--data-dir', dataDir, ...args]);
 
   /** A data directory with one sleeper, and a backup of it that was taken while its server ran. */
   async function saved(): Promise<string> {
@@ -121,7 +122,7 @@ describe('backup and restore', { timeout: 120_000 }, () => {
   it('refuse what is not empty, not a data directory or not a backup', async () => {
     await saved();
     expect(await run(at('data'), 'backup', at('backup'))).toMatchObject({
-      code: 1,
+      code: 14,
       stderr: expect.stringContaining('is not empty'),
     });
     expect(await run(at('data'), 'backup', join(at('data'), 'inside'))).toMatchObject({
@@ -138,7 +139,7 @@ describe('backup and restore', { timeout: 120_000 }, () => {
       stderr: expect.stringContaining('not a finished backup'),
     });
     expect(await run(at('data'), 'restore', at('backup'))).toMatchObject({
-      code: 1,
+      code: 14,
       stderr: expect.stringContaining('is not empty'),
     });
     expect(await torpor(['restore', at('backup')])).toMatchObject({
@@ -152,14 +153,14 @@ describe('backup and restore', { timeout: 120_000 }, () => {
     await down();
     await appendFile(join(at('backup'), 'torpor.db'), 'x');
     expect(await run(at('again'), 'restore', at('backup'))).toMatchObject({
-      code: 1,
+      code: 14,
       stderr: expect.stringContaining('is not what was saved'),
     });
     const start = await torpor(['up', '--runtime', 'process', '--port', '0', '--data-dir', at('again')]);
     expect(start).toMatchObject({ code: 1, stderr: expect.stringContaining('did not end') });
     await writeFile(join(at('backup'), 'backup.json'), '{}');
     expect(await run(at('again'), 'restore', at('backup'))).toMatchObject({
-      code: 1,
+      code: 14,
       stderr: expect.stringContaining('is damaged'),
     });
   });
