@@ -2,7 +2,7 @@
 import { Code, ConnectError, type Interceptor } from '@connectrpc/connect';
 import { UNKNOWN_USER_HEADER } from '@torpor/envd';
 import { type ConnectCode, type ErrorCode, factsOf, TorporError } from '@torpor/protocol';
-import { UnknownUser } from './users.ts';
+import { UnknownUser } from './identity/users.ts';
 
 const BY_ERRNO: Readonly<Record<string, ErrorCode>> = {
   ENOENT: 'not_found',

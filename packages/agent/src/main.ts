@@ -2,8 +2,8 @@
 import { readFileSync, rmSync } from 'node:fs';
 import { ENVD_VERSION } from '@torpor/envd';
 import { startAgent } from './agent.ts';
-import { type AgentOptions, CREDENTIAL_VARIABLE, readOptions } from './agent-options.ts';
-import { closeInherited } from './inherited-descriptors.ts';
+import { type AgentOptions, CREDENTIAL_VARIABLE, readOptions } from './startup/agent-options.ts';
+import { closeInherited } from './startup/inherited-descriptors.ts';
 
 function log(level: 'info' | 'error', message: string, fields: Record<string, unknown> = {}): void {
   process.stderr.write(`${JSON.stringify({ time: new Date().toISOString(), level, message, ...fields })}\n`);

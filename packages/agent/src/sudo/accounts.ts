@@ -3,7 +3,7 @@ import { type FSWatcher, watch } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { type Group, parseGroups } from '../groups.ts';
-import { parsePasswd, type User } from '../users.ts';
+import { parsePasswd, type User } from '../identity/users.ts';
 import type { Command } from './arguments.ts';
 
 const GROUP = 'sudo';
@@ -11,15 +11,15 @@ const GROUP = 'sudo';
 const ROOT: User = { name: 'root', uid: 0, gid: 0, home: '/root', shell: '/bin/sh' };
 
 export class Accounts {
-  private readonly etc: string;
+  readonly #etc: string;
 
   constructor(etc = '/etc') {
-    this.etc = etc;
+    this.#etc = etc;
   }
 
   /** Root is always one of them: programs call `sudo` without looking who they are. */
   async allowed(): Promise<User[]> {
-    const [users, groups] = await Promise.all([this.users(), this.groups()]);
+    const [users, groups] = await Promise.all([this.#users(), this.#groups()]);
     const sudoers = groups.filter((group) => group.name === GROUP);
     const isAllowed = (user: User) =>
       sudoers.some(({ gid, members }) => gid === user.gid || members.includes(user.name));
@@ -29,13 +29,13 @@ export class Accounts {
 
   /** Throws a sentence for the caller. */
   async target({ user, group }: Pick<Command, 'user' | 'group'>): Promise<User> {
-    const users = await this.users();
+    const users = await this.#users();
     const found = user.startsWith('#') ? numbered(user, users) : named(user, users);
     if (found === undefined) throw new Error(`unknown user ${user}`);
     if (group === undefined) return found;
     const gid = group.startsWith('#')
       ? numberOf(group)
-      : (await this.groups()).find((each) => each.name === group)?.gid;
+      : (await this.#groups()).find((each) => each.name === group)?.gid;
     if (gid === undefined) throw new Error(`unknown group ${group}`);
     return { ...found, gid };
   }
@@ -43,7 +43,7 @@ export class Accounts {
   /** Calls back when they may have changed; undefined where nobody can tell. */
   watch(changed: () => void): FSWatcher | undefined {
     try {
-      const watcher = watch(this.etc, { persistent: false }, (_, name) => {
+      const watcher = watch(this.#etc, { persistent: false }, (_, name) => {
         if (name === 'group' || name === 'passwd') changed();
       });
       return watcher.on('error', () => watcher.close());
@@ -52,12 +52,12 @@ export class Accounts {
     }
   }
 
-  private async users(): Promise<User[]> {
-    return parsePasswd(await readFile(join(this.etc, 'passwd'), 'utf8').catch(() => ''));
+  async #users(): Promise<User[]> {
+    return parsePasswd(await readFile(join(this.#etc, 'passwd'), 'utf8').catch(() => ''));
   }
 
-  private async groups(): Promise<Group[]> {
-    return parseGroups(await readFile(join(this.etc, 'group'), 'utf8').catch(() => ''));
+  async #groups(): Promise<Group[]> {
+    return parseGroups(await readFile(join(this.#etc, 'group'), 'utf8').catch(() => ''));
   }
 }
 

@@ -3,17 +3,17 @@ import { once } from 'node:events';
 import type { Socket } from 'node:net';
 import { constants } from 'node:os';
 import { TorporError } from '@torpor/protocol';
-import { startPiped } from '../piped-child.ts';
-import { workingDirectory } from '../process-environment.ts';
-import { killQuietly } from '../process-table.ts';
-import type { ShellPipes } from '../shell-pipes.ts';
-import type { LaunchOrder, StartedProcess, TerminalSize } from '../started-process.ts';
-import { startTerminal } from '../terminal.ts';
-import type { User } from '../users.ts';
+import type { User } from '../identity/users.ts';
+import { startPiped } from '../processes/piped-child.ts';
+import { workingDirectory } from '../processes/process-environment.ts';
+import { killQuietly } from '../processes/process-table.ts';
+import type { ShellPipes } from '../processes/shell-pipes.ts';
+import type { LaunchOrder, StartedProcess, TerminalSize } from '../processes/started-process.ts';
+import { startTerminal } from '../processes/terminal.ts';
 import type { Accounts } from './accounts.ts';
 import { openCallersInput } from './callers-input.ts';
 import { type Frame, FrameReader, frame } from './frames.ts';
-import { launchOrder, type Order } from './order.ts';
+import { launchOrder, type Order } from './sudo-request.ts';
 
 export interface CallerParts {
   readonly accounts: Accounts;

@@ -43,18 +43,18 @@ export function frame(kind: FrameKind, content: Uint8Array | string = ''): Buffe
 
 /** Frames out of the pieces in which they arrive. */
 export class FrameReader {
-  private pending: Buffer = Buffer.alloc(0);
+  #pending: Buffer = Buffer.alloc(0);
 
   /** Throws on what cannot be a frame; nothing after it can be read. */
   *push(piece: Buffer): Generator<Frame> {
-    this.pending = this.pending.length === 0 ? piece : Buffer.concat([this.pending, piece]);
-    while (this.pending.length >= HEAD_BYTES) {
-      const kind = KINDS[this.pending.readUInt8(0)];
-      const length = this.pending.readUInt32BE(1);
+    this.#pending = this.#pending.length === 0 ? piece : Buffer.concat([this.#pending, piece]);
+    while (this.#pending.length >= HEAD_BYTES) {
+      const kind = KINDS[this.#pending.readUInt8(0)];
+      const length = this.#pending.readUInt32BE(1);
       if (kind === undefined || length > MAX_BYTES) throw new Error('This is not a frame.');
-      if (this.pending.length < HEAD_BYTES + length) return;
-      const bytes = this.pending.subarray(HEAD_BYTES, HEAD_BYTES + length);
-      this.pending = this.pending.subarray(HEAD_BYTES + length);
+      if (this.#pending.length < HEAD_BYTES + length) return;
+      const bytes = this.#pending.subarray(HEAD_BYTES, HEAD_BYTES + length);
+      this.#pending = this.#pending.subarray(HEAD_BYTES + length);
       yield { kind, bytes };
     }
   }

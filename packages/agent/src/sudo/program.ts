@@ -8,9 +8,9 @@ import { spawnSync } from 'node:child_process';
 import { connect, type Socket } from 'node:net';
 import { hostname, userInfo } from 'node:os';
 import { type Command, parseSudo } from './arguments.ts';
-import { socketOf } from './door-path.ts';
 import { FrameReader, frame } from './frames.ts';
-import type { Order } from './order.ts';
+import { socketOf } from './socket-path.ts';
+import type { Order } from './sudo-request.ts';
 
 const FORWARDED = ['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGQUIT', 'SIGUSR1', 'SIGUSR2'] as const;
 

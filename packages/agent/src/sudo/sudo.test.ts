@@ -8,7 +8,7 @@ import { text } from 'node:stream/consumers';
 import { spawn as spawnTerminal } from '@lydell/node-pty';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type RunningAgent, runAgent } from '../../testing/running-agent.ts';
-import { socketOf } from './door-path.ts';
+import { socketOf } from './socket-path.ts';
 
 /** On this machine itself, where whoever runs the tests as root is the one who may. */
 describe.skipIf(process.getuid?.() !== 0)('sudo', () => {

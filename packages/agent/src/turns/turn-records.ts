@@ -11,15 +11,15 @@ export type TurnRecord =
   { readonly is: 'recorded' } | { readonly is: 'written'; readonly tag: string; readonly offset: number };
 
 export class TurnRecords {
-  private readonly directory: string;
+  readonly #directory: string;
 
   constructor(directory: string) {
-    this.directory = directory;
+    this.#directory = directory;
   }
 
   async find(id: string): Promise<TurnRecord | undefined> {
     try {
-      const record = JSON.parse(await readFile(this.path(id), 'utf8')) as TurnRecord;
+      const record = JSON.parse(await readFile(this.#path(id), 'utf8')) as TurnRecord;
       const { is, tag, offset } = record as Partial<Extract<TurnRecord, { is: 'written' }>>;
       if (is === 'written' && typeof tag === 'string' && typeof offset === 'number')
         return { is, tag, offset };
@@ -34,8 +34,8 @@ export class TurnRecords {
 
   /** The file is whole or as it was before, whenever the power goes. */
   async write(id: string, record: TurnRecord): Promise<void> {
-    await mkdir(this.directory, { recursive: true, mode: 0o700 });
-    const path = this.path(id);
+    await mkdir(this.#directory, { recursive: true, mode: 0o700 });
+    const path = this.#path(id);
     const fresh = `${path}.new`;
     const file = await open(fresh, 'w', 0o600);
     try {
@@ -45,17 +45,17 @@ export class TurnRecords {
       await file.close();
     }
     await rename(fresh, path);
-    await syncDirectory(this.directory);
-    await syncDirectory(dirname(this.directory));
+    await syncDirectory(this.#directory);
+    await syncDirectory(dirname(this.#directory));
   }
 
   async forget(id: string): Promise<void> {
-    await rm(this.path(id), { force: true });
-    await syncDirectory(this.directory);
+    await rm(this.#path(id), { force: true });
+    await syncDirectory(this.#directory);
   }
 
-  private path(id: string): string {
-    return join(this.directory, `${id}.json`);
+  #path(id: string): string {
+    return join(this.#directory, `${id}.json`);
   }
 }
 

@@ -4,9 +4,9 @@
  * broke in between, the answer is that it cannot be known.
  */
 import { TorporError } from '@torpor/protocol';
-import type { TrackedProcess } from '../process-table.ts';
-import { parseOrder, type TurnOrder } from './turn-order.ts';
+import type { TrackedProcess } from '../processes/process-table.ts';
 import type { TurnRecords } from './turn-records.ts';
+import { parseOrder, type TurnOrder } from './turn-request.ts';
 
 export type Receipt =
   | { readonly is: 'written'; readonly tag: string; readonly offset: number }
@@ -24,34 +24,34 @@ export interface TurnsParts {
 }
 
 export class Turns {
-  private readonly parts: TurnsParts;
-  private readonly underWay = new Map<string, Promise<Receipt>>();
+  readonly #parts: TurnsParts;
+  readonly #underWay = new Map<string, Promise<Receipt>>();
   /** Programs that stay between turns, by the name they are kept under; with them they are lost with this process. */
-  private readonly kept = new Map<string, { readonly program: string; readonly process: TrackedProcess }>();
+  readonly #kept = new Map<string, { readonly program: string; readonly process: TrackedProcess }>();
 
   constructor(parts: TurnsParts) {
-    this.parts = parts;
+    this.#parts = parts;
   }
 
   /** Twins wait for the first. */
   async take(body: unknown): Promise<Receipt> {
     const order = parseOrder(body);
-    const known = this.underWay.get(order.id);
+    const known = this.#underWay.get(order.id);
     if (known !== undefined) return known;
-    const taking = this.takeOnce(order).finally(() => this.underWay.delete(order.id));
-    this.underWay.set(order.id, taking);
+    const taking = this.#takeOnce(order).finally(() => this.#underWay.delete(order.id));
+    this.#underWay.set(order.id, taking);
     return taking;
   }
 
-  private async takeOnce(order: TurnOrder): Promise<Receipt> {
-    const { records } = this.parts;
+  async #takeOnce(order: TurnOrder): Promise<Receipt> {
+    const { records } = this.#parts;
     const before = await records.find(order.id);
     if (before?.is === 'written') return before;
     if (before !== undefined) {
       return { is: 'unknown', why: 'the sandbox broke off between recording it and writing it.' };
     }
     await records.write(order.id, { is: 'recorded' });
-    const process = await this.programFor(order).catch(async (thrown: unknown) => {
+    const process = await this.#programFor(order).catch(async (thrown: unknown) => {
       // Nothing runs that could have it, so that it may come again.
       await records.forget(order.id);
       throw thrown;
@@ -70,14 +70,14 @@ export class Turns {
     return record;
   }
 
-  private async programFor({ id, keep, process: wanted }: TurnOrder): Promise<TrackedProcess> {
+  async #programFor({ id, keep, process: wanted }: TurnOrder): Promise<TrackedProcess> {
     const request = { process: wanted, stdin: true, tag: id };
-    if (keep === null) return this.parts.launch(request);
+    if (keep === null) return this.#parts.launch(request);
     const program = JSON.stringify(wanted.args);
-    const running = this.kept.get(keep);
+    const running = this.#kept.get(keep);
     if (running?.process.exit === undefined && running?.program === program) return running.process;
-    const process = await this.parts.launch(request);
-    this.kept.set(keep, { program, process });
+    const process = await this.#parts.launch(request);
+    this.#kept.set(keep, { program, process });
     return process;
   }
 }

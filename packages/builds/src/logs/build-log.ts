@@ -22,59 +22,59 @@ const MAX_WAITING = 5_000;
 export class BuildLog {
   /** What the build is at; every line carries it. */
   phase: BuildState = 'starting';
-  private readonly ctx: BuildContext;
-  private readonly jobId: JobId;
-  private readonly waiting: Line[] = [];
-  private readonly buffer: LineBuffer;
-  private writing: Promise<void> = Promise.resolve();
-  private planned = false;
-  private hurry = new AbortController();
+  readonly #ctx: BuildContext;
+  readonly #jobId: JobId;
+  readonly #waiting: Line[] = [];
+  readonly #buffer: LineBuffer;
+  #writing: Promise<void> = Promise.resolve();
+  #planned = false;
+  #hurry = new AbortController();
 
   constructor(ctx: BuildContext, jobId: JobId) {
-    this.ctx = ctx;
-    this.jobId = jobId;
-    this.buffer = new LineBuffer((source, line) => this.line(source, line));
+    this.#ctx = ctx;
+    this.#jobId = jobId;
+    this.#buffer = new LineBuffer((source, line) => this.line(source, line));
   }
 
   /** A whole line of our own or of a program. */
   line(source: string, text: string): void {
-    const cleaned = cleanLine(text, this.ctx.secrets);
-    if (cleaned === undefined || this.waiting.length >= MAX_WAITING) return;
-    this.waiting.push({ at: this.ctx.clock.now(), source, phase: this.phase, text: cleaned });
-    this.plan();
+    const cleaned = cleanLine(text, this.#ctx.secrets);
+    if (cleaned === undefined || this.#waiting.length >= MAX_WAITING) return;
+    this.#waiting.push({ at: this.#ctx.clock.now(), source, phase: this.phase, text: cleaned });
+    this.#plan();
   }
 
   /** Output as it comes, in pieces. */
   output(channel: string, text: string): void {
-    this.buffer.add(channel, text);
+    this.#buffer.add(channel, text);
   }
 
   /** Everything said so far is written, as far as the database lets it. */
   async flush(): Promise<void> {
-    this.buffer.end();
-    this.planned = true;
-    this.hurry.abort();
-    this.hurry = new AbortController();
-    this.writing = this.writing.then(() => this.write());
-    await this.writing;
+    this.#buffer.end();
+    this.#planned = true;
+    this.#hurry.abort();
+    this.#hurry = new AbortController();
+    this.#writing = this.#writing.then(() => this.#write());
+    await this.#writing;
   }
 
-  private plan(): void {
-    if (this.planned) return;
-    this.planned = true;
-    const { signal } = this.hurry;
-    this.writing = this.writing.then(async () => {
-      await this.ctx.clock.sleep(WRITE_EVERY_MS, signal).catch(() => {});
-      await this.write();
+  #plan(): void {
+    if (this.#planned) return;
+    this.#planned = true;
+    const { signal } = this.#hurry;
+    this.#writing = this.#writing.then(async () => {
+      await this.#ctx.clock.sleep(WRITE_EVERY_MS, signal).catch(() => {});
+      await this.#write();
     });
   }
 
-  private async write(): Promise<void> {
-    this.planned = false;
-    while (this.waiting.length > 0) {
-      const lines = this.waiting.splice(0, LINES_AT_ONCE);
-      await insertLines(this.ctx, this.jobId, lines).catch((thrown: unknown) =>
-        this.ctx.report('a build log was not written', { jobId: this.jobId, error: thrown }),
+  async #write(): Promise<void> {
+    this.#planned = false;
+    while (this.#waiting.length > 0) {
+      const lines = this.#waiting.splice(0, LINES_AT_ONCE);
+      await insertLines(this.#ctx, this.#jobId, lines).catch((thrown: unknown) =>
+        this.#ctx.report('a build log was not written', { jobId: this.#jobId, error: thrown }),
       );
     }
   }

@@ -4,31 +4,31 @@
 const MAX_LINE = 16_384;
 
 export class LineBuffer {
-  private readonly open = new Map<string, string>();
-  private readonly onLine: (channel: string, line: string) => void;
+  readonly #open = new Map<string, string>();
+  readonly #onLine: (channel: string, line: string) => void;
 
   constructor(onLine: (channel: string, line: string) => void) {
-    this.onLine = onLine;
+    this.#onLine = onLine;
   }
 
   add(channel: string, text: string): void {
     const [first = '', ...rest] = text.split(/\r\n|\n|\r(?!\n)/);
-    let line = this.joined(channel, first);
+    let line = this.#joined(channel, first);
     for (const next of rest) {
-      this.onLine(channel, line);
+      this.#onLine(channel, line);
       line = next.slice(0, MAX_LINE);
     }
-    this.open.set(channel, line);
+    this.#open.set(channel, line);
   }
 
   /** What did not end in a line break. */
   end(): void {
-    for (const [channel, line] of this.open) if (line !== '') this.onLine(channel, line);
-    this.open.clear();
+    for (const [channel, line] of this.#open) if (line !== '') this.#onLine(channel, line);
+    this.#open.clear();
   }
 
-  private joined(channel: string, text: string): string {
-    const before = this.open.get(channel) ?? '';
+  #joined(channel: string, text: string): string {
+    const before = this.#open.get(channel) ?? '';
     return before + text.slice(0, MAX_LINE - before.length);
   }
 }

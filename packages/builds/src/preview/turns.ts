@@ -6,16 +6,16 @@ interface Turn {
 }
 
 export class Turns {
-  private readonly last = new Map<string, Turn>();
+  readonly #last = new Map<string, Turn>();
 
   join<T>(key: string, what: string, work: () => Promise<T>): Promise<T> {
-    const before = this.last.get(key);
+    const before = this.#last.get(key);
     if (before?.what === what) return before.done as Promise<T>;
     const done = (before?.done ?? Promise.resolve()).then(work, work);
     const turn: Turn = { what, done };
-    this.last.set(key, turn);
+    this.#last.set(key, turn);
     const leave = () => {
-      if (this.last.get(key) === turn) this.last.delete(key);
+      if (this.#last.get(key) === turn) this.#last.delete(key);
     };
     done.then(leave, leave);
     return done;

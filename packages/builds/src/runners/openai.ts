@@ -133,40 +133,40 @@ function failureOf(cause: unknown, signal: AbortSignal): unknown {
 
 /** What a tool answers is for the model to read; only the end of the build is an error for people. */
 class ModelWorkspace {
-  private readonly byPath: Map<string, GeneratedFile>;
-  private readonly limits: FileLimits;
+  readonly #byPath: Map<string, GeneratedFile>;
+  readonly #limits: FileLimits;
 
   constructor(previous: readonly GeneratedFile[], limits: FileLimits) {
-    this.byPath = new Map(previous.map((file) => [file.path, file]));
-    this.limits = limits;
+    this.#byPath = new Map(previous.map((file) => [file.path, file]));
+    this.#limits = limits;
   }
 
   write(path: string, content: string): string {
     const file = textFile(path, content);
-    const next = new Map(this.byPath).set(path, file);
+    const next = new Map(this.#byPath).set(path, file);
     try {
-      checkFiles([...next.values()], this.limits);
+      checkFiles([...next.values()], this.#limits);
     } catch (thrown) {
       return `Refused: ${TorporError.from(thrown).message}`;
     }
-    this.byPath.set(path, file);
+    this.#byPath.set(path, file);
     return `Written: ${content.length} characters.`;
   }
 
   read(path: string): string {
-    const file = this.byPath.get(path);
+    const file = this.#byPath.get(path);
     return file === undefined ? `There is no ${path}.` : textOf(file);
   }
 
   delete(path: string): string {
-    return this.byPath.delete(path) ? 'Deleted.' : `There is no ${path}.`;
+    return this.#byPath.delete(path) ? 'Deleted.' : `There is no ${path}.`;
   }
 
   list(): string {
-    return [...this.byPath.keys()].join('\n') || 'The workspace is empty.';
+    return [...this.#byPath.keys()].join('\n') || 'The workspace is empty.';
   }
 
   files(): GeneratedFile[] {
-    return [...this.byPath.values()];
+    return [...this.#byPath.values()];
   }
 }

@@ -1,0 +1,99 @@
+/**
+ * Metadata that clients attach to files. Extended attributes would be its natural place, but not every
+ * filesystem under a sandbox has them, so it stands in a file of ours, by path: it goes along when a file
+ * is moved or removed through the API, not when a program in the sandbox does that.
+ */
+import { mkdir, readFile, rename, writeFile } from 'node:fs/promises';
+import { dirname } from 'node:path';
+import { METADATA_HEADER_PREFIX } from '@torpor/envd';
+import { TorporError } from '@torpor/protocol';
+import { onPath } from '../agent-failures.ts';
+import { isInside } from './paths.ts';
+
+export type Metadata = Readonly<Record<string, string>>;
+
+const MAX_BYTES_PER_FILE = 8 * 1024;
+const MAX_FILES = 10_000;
+
+export class FileMetadata {
+  readonly #storeFile: string;
+  #loaded: Promise<Map<string, Metadata>> | undefined;
+  /** Writes follow one another, so that the last one has the last word. */
+  #saving: Promise<void> = Promise.resolve();
+
+  constructor(storeFile: string) {
+    this.#storeFile = storeFile;
+  }
+
+  async of(path: string): Promise<Metadata> {
+    return (await this.#all()).get(path) ?? {};
+  }
+
+  /** Replaces what the path had; a new file does not inherit the metadata of the one it replaces. */
+  async set(path: string, metadata: Metadata): Promise<void> {
+    const all = await this.#all();
+    const isEmpty = Object.keys(metadata).length === 0;
+    if (isEmpty && !all.has(path)) return;
+    if (!isEmpty && !all.has(path) && all.size >= MAX_FILES) {
+      throw new TorporError('invalid_request', `Metadata of more than ${MAX_FILES} files is not kept.`);
+    }
+    if (isEmpty) all.delete(path);
+    else all.set(path, metadata);
+    await this.#save();
+  }
+
+  /** The path, or the directory with everything in it, is elsewhere now, or nowhere. */
+  async moved(from: string, to: string | undefined): Promise<void> {
+    const all = await this.#all();
+    const affected = [...all].filter(([path]) => isInside(path, from));
+    if (affected.length === 0) return;
+    for (const [path] of affected) all.delete(path);
+    if (to !== undefined)
+      for (const [path, metadata] of affected) all.set(to + path.slice(from.length), metadata);
+    await this.#save();
+  }
+
+  #all(): Promise<Map<string, Metadata>> {
+    this.#loaded ??= readFile(this.#storeFile, 'utf8')
+      .then(
+        (text) => new Map(JSON.parse(text) as [string, Metadata][]),
+        () => new Map<string, Metadata>(),
+      )
+      .catch(() => new Map<string, Metadata>());
+    return this.#loaded;
+  }
+
+  #save(): Promise<void> {
+    this.#saving = this.#saving
+      .catch(() => {})
+      .then(async () => {
+        // Pairs, not an object: V8's JSON.parse may take one escaped key for another.
+        const text = JSON.stringify([...(await this.#all())]);
+        await mkdir(dirname(this.#storeFile), { recursive: true });
+        await writeFile(`${this.#storeFile}.new`, text, { mode: 0o600 });
+        await rename(`${this.#storeFile}.new`, this.#storeFile);
+      });
+    return onPath(this.#storeFile, () => this.#saving);
+  }
+}
+
+export function metadataOfHeaders(headers: NodeJS.Dict<string | string[]>): Metadata {
+  const metadata: Record<string, string> = {};
+  let size = 0;
+  for (const [name, value] of Object.entries(headers)) {
+    if (!name.startsWith(METADATA_HEADER_PREFIX) || value === undefined) continue;
+    const key = name.slice(METADATA_HEADER_PREFIX.length);
+    const text = Array.isArray(value) ? value.join(', ') : value;
+    if (key === '')
+      throw new TorporError('invalid_request', 'A metadata header needs a name after its prefix.');
+    metadata[key] = text;
+    size += key.length + text.length;
+  }
+  if (size > MAX_BYTES_PER_FILE) {
+    throw new TorporError(
+      'invalid_request',
+      `The metadata of a file has at most ${MAX_BYTES_PER_FILE} bytes.`,
+    );
+  }
+  return metadata;
+}

@@ -1,0 +1,70 @@
+/** Small things every plain HTTP handler needs: JSON out, bounded JSON in, errors as clients expect them. */
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { UNKNOWN_USER_HEADER } from '@torpor/envd';
+import { factsOf, TorporError } from '@torpor/protocol';
+import { UnknownUser } from '../identity/users.ts';
+
+export type Request = IncomingMessage;
+export type Response = ServerResponse;
+
+const MAX_BODY_BYTES = 1024 * 1024;
+
+export function answerJson(response: Response, status: number, body: unknown): void {
+  const text = Buffer.from(JSON.stringify(body));
+  response.writeHead(status, { 'content-type': 'application/json', 'content-length': text.length });
+  response.end(text);
+}
+
+/** A failure after the first byte can only be told by breaking off. */
+export function answerFailure(response: Response, thrown: unknown): void {
+  if (response.headersSent || response.destroyed) {
+    response.destroy();
+    return;
+  }
+  const error = TorporError.from(thrown);
+  markUnknownUser(response, error);
+  const status = factsOf(error.code).http;
+  answerJson(response, status, { code: status, message: error.message });
+}
+
+/** For the paths of RPCs, whose clients look for Connect's words. */
+export function answerRpcFailure(response: Response, thrown: unknown): void {
+  const error = TorporError.from(thrown);
+  markUnknownUser(response, error);
+  const { http, connect } = factsOf(error.code);
+  answerJson(response, http, { code: connect, message: error.message });
+}
+
+function markUnknownUser(response: Response, error: TorporError): void {
+  if (error instanceof UnknownUser) response.setHeader(UNKNOWN_USER_HEADER, '1');
+}
+
+export async function readBody(request: Request): Promise<Buffer> {
+  const chunks: Buffer[] = [];
+  let size = 0;
+  // Leaving early must not destroy the request: the rest is read and dropped, and the connection goes on.
+  for await (const chunk of request.iterator({ destroyOnReturn: false })) {
+    size += chunk.length;
+    if (size > MAX_BODY_BYTES) throw new TorporError('invalid_request', 'The body is too large.');
+    chunks.push(chunk);
+  }
+  return Buffer.concat(chunks);
+}
+
+export function parseJson(body: Buffer): unknown {
+  try {
+    return JSON.parse(body.toString('utf8'));
+  } catch (cause) {
+    throw new TorporError('invalid_request', 'The body is not JSON.', { cause });
+  }
+}
+
+export function queryOf(request: Request): URLSearchParams {
+  const url = request.url ?? '';
+  const mark = url.indexOf('?');
+  return new URLSearchParams(mark === -1 ? '' : url.slice(mark + 1));
+}
+
+export function pathOf(request: Request): string {
+  return (request.url ?? '').split('?', 1)[0] ?? '';
+}

@@ -1,0 +1,132 @@
+import { once } from 'node:events';
+import { connect, createServer, type Server, type Socket } from 'node:net';
+import { text } from 'node:stream/consumers';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import type { ListeningSocket } from './listening-ports.ts';
+import { PortForwarders } from './port-forwarders.ts';
+
+let sockets: ListeningSocket[];
+let forwarders: PortForwarders;
+let servers: Server[];
+
+beforeEach(() => {
+  sockets = [];
+  servers = [];
+  forwarders = new PortForwarders({ listening: async () => sockets, agentPort: () => 49_983 });
+});
+
+afterEach(() => {
+  forwarders.close();
+  for (const server of servers) server.close();
+});
+
+const entry = (port: number, address: string): ListeningSocket => ({ port, address, inode: '1' });
+
+async function listen(host: string, answer: (socket: Socket) => void): Promise<number> {
+  const server = createServer({ allowHalfOpen: true }, answer).listen(0, host);
+  servers.push(server);
+  await once(server, 'listening');
+  const { port } = server.address() as { port: number };
+  sockets.push(entry(port, host));
+  return port;
+}
+
+async function ask(port: number, question: string): Promise<string> {
+  const socket = connect({ port, host: '127.0.0.1', allowHalfOpen: true });
+  socket.end(question);
+  return text(socket);
+}
+
+const echo = (socket: Socket) => void socket.pipe(socket);
+
+describe('a port that is open on the loopback only', () => {
+  it('is reached over a relay with a number of its own, both ways and to the end', async () => {
+    const port = await listen('127.0.0.1', echo);
+    const reached = (await forwarders.reach(port)) ?? 0;
+    expect(reached).not.toBe(port);
+    const long = 'x'.repeat(300_000);
+    expect(await ask(reached, long)).toBe(long);
+  });
+
+  it('is reached from another port each time, also when somebody has the next one', async () => {
+    const from: (number | undefined)[] = [];
+    const port = await listen('127.0.0.1', (socket) => {
+      from.push(socket.remotePort);
+      echo(socket);
+    });
+    const reached = (await forwarders.reach(port)) ?? 0;
+    expect(await ask(reached, 'one')).toBe('one');
+    const taken = createServer().listen((from[0] ?? 0) + 1, '127.0.0.1');
+    servers.push(taken);
+    // Somebody else on this machine may have it already, which is as good.
+    await once(taken, 'listening').catch(() => {});
+    expect(await ask(reached, 'two')).toBe('two');
+    expect(from[1]).toBeGreaterThan((from[0] ?? 0) + 1);
+  });
+
+  it('is reached on the IPv6 loopback too', async ({ skip }) => {
+    const port = await listen('::1', echo).catch(() => undefined);
+    if (port === undefined) return skip('there is no IPv6 here');
+    expect(await ask((await forwarders.reach(port)) ?? 0, 'six')).toBe('six');
+  });
+
+  it('has one relay however often and however many at once ask', async () => {
+    const port = await listen('127.0.0.1', echo);
+    const answers = await Promise.all([1, 2, 3].map(() => forwarders.reach(port)));
+    expect(new Set([...answers, await forwarders.reach(port)]).size).toBe(1);
+  });
+
+  it('loses its relay when the listener is gone, and gets another when it is back', async () => {
+    const port = await listen('127.0.0.1', echo);
+    const reached = (await forwarders.reach(port)) ?? 0;
+    const [own] = sockets;
+    sockets = [];
+    expect(await forwarders.reach(port)).toBeUndefined();
+    await expect(ask(reached, 'x')).rejects.toMatchObject({ code: 'ECONNREFUSED' });
+    sockets = own === undefined ? [] : [own];
+    expect(await ask((await forwarders.reach(port)) ?? 0, 'again')).toBe('again');
+  });
+
+  it('loses its relay to a visitor who finds nobody there', async () => {
+    const port = await listen('127.0.0.1', echo);
+    const reached = (await forwarders.reach(port)) ?? 0;
+    servers.pop()?.close();
+    await expect(ask(reached, 'x')).rejects.toMatchObject({
+      code: expect.stringMatching(/ECONNRESET|EPIPE/),
+    });
+    await expect.poll(() => forwarders.isOwn(entry(reached, '0.0.0.0'))).toBe(false);
+  });
+});
+
+describe('a port that is open to others', () => {
+  it.each(['0.0.0.0', '::', '192.0.2.7'])('on %s needs no relay', async (address) => {
+    sockets = [entry(3000, address)];
+    expect(await forwarders.reach(3000)).toBe(3000);
+    sockets.push(entry(3000, '127.0.0.1'));
+    expect(await forwarders.reach(3000)).toBe(3000);
+  });
+
+  it('has its relay taken away when it was open on the loopback only before', async () => {
+    const port = await listen('127.0.0.1', echo);
+    const reached = (await forwarders.reach(port)) ?? 0;
+    sockets = [entry(port, '0.0.0.0')];
+    expect(await forwarders.reach(port)).toBe(port);
+    await expect.poll(() => forwarders.isOwn(entry(reached, '0.0.0.0'))).toBe(false);
+  });
+});
+
+describe('a way to a port', () => {
+  it('is not given to the agent, to a relay, or to nobody', async () => {
+    const port = await listen('127.0.0.1', echo);
+    const reached = (await forwarders.reach(port)) ?? 0;
+    sockets.push(entry(49_983, '0.0.0.0'), entry(reached, '0.0.0.0'));
+    expect(await forwarders.reach(49_983)).toBeUndefined();
+    expect(await forwarders.reach(reached)).toBeUndefined();
+    expect(await forwarders.reach(1)).toBeUndefined();
+    expect([reached, 49_983, port].map((each) => forwarders.isOwn(entry(each, '0.0.0.0')))).toEqual([
+      true,
+      true,
+      false,
+    ]);
+  });
+});
