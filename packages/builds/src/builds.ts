@@ -1,6 +1,6 @@
 /**
- * Builds: what a face may ask for, and the worker behind it. Start reading at `pipeline/generate.ts`, then
- * `jobs/transition.ts` (the one write of state) and `jobs/admission.ts` (who may work now).
+ * Builds: the calls that the APIs make, and the worker behind them. Start reading at `pipeline/generate.ts`, then
+ * `jobs/transition.ts` (the only write of the state) and `jobs/admission.ts` (which builds may run now).
  */
 import { Notices, type Worker } from '@torpor/engine';
 import {
@@ -23,31 +23,31 @@ import {
 } from '@torpor/protocol';
 import { type BuildContext, EVENT_CHANNEL, LOG_CHANNEL } from './context.ts';
 import { docsOf } from './docs/read-docs.ts';
-import { lockGate } from './jobs/admission.ts';
-import { cancelJob } from './jobs/cancel.ts';
-import { type Following, followEvents, isSettled, lastStep, type NumberedEvent } from './jobs/events.ts';
+import { lockAdmission } from './jobs/admission.ts';
+import { type FollowOptions, followEvents, isSettled, lastStage, type NumberedEvent } from './jobs/events.ts';
+import { cancelJob } from './jobs/finish.ts';
+import { lockRoot } from './jobs/iteration-root.ts';
 import { type BuildJob, getJob, listJobs, lockJob, type Owner } from './jobs/job.ts';
 import { requireFiles, requireLogs, retentionRound } from './jobs/retention.ts';
-import { lockRoot } from './jobs/root.ts';
 import { readFiles } from './jobs/stored-files.ts';
-import { type BuildOrder, submit } from './jobs/submit.ts';
+import { type BuildSubmission, submit } from './jobs/submit.ts';
 import { changeJob } from './jobs/transition.ts';
-import { admitWaiting, failStale, promoteScheduled } from './jobs/upkeep.ts';
+import { admitWaiting, failStale, queueScheduled } from './jobs/upkeep.ts';
 import { estimateWait, iterationsAllowed, positionOf, usageOf } from './jobs/usage.ts';
 import { predictVersion } from './jobs/version.ts';
 import { followLogs, type LogItem, readLogs } from './logs/read-logs.ts';
-import { endSandboxes, tidyRound } from './pipeline/tidy.ts';
+import { killLeftoverSandboxes, killSandboxes } from './pipeline/leftover-sandboxes.ts';
 import { startBuildWorker } from './pipeline/worker.ts';
 import { planOf } from './plans.ts';
 import { checkEmbedding } from './preview/embedding.ts';
+import { JoiningMutex } from './preview/joining-mutex.ts';
+import { snapshotBuild } from './preview/pause.ts';
 import { resumeBuild } from './preview/resume.ts';
-import { snapshotBuild } from './preview/snapshot.ts';
 import { statusOf } from './preview/status.ts';
-import { Turns } from './preview/turns.ts';
 import type { GeneratedFile } from './runners/generated-files.ts';
 
 export interface BuildsOptions {
-  /** The runner of requests that name none. */
+  /** The runner of requests that do not name one. */
   readonly defaultRunner: RunnerName;
 }
 
@@ -56,11 +56,11 @@ export class Builds {
   readonly #options: BuildsOptions;
   readonly #events: Notices;
   readonly #logs: Notices;
-  readonly #turns = new Turns();
+  readonly #mutex = new JoiningMutex();
   readonly #stopping = new AbortController();
   #worker: Worker | undefined;
-  #rounds: Promise<void> = Promise.resolve();
-  /** When old files and logs are looked for next, and after which build. */
+  #upkeepLoop: Promise<void> = Promise.resolve();
+  /** When the next retention round is due, and after which build it continues. */
   #retention = { dueAt: 0, after: 0 };
 
   constructor(ctx: BuildContext, options: BuildsOptions) {
@@ -75,24 +75,24 @@ export class Builds {
     await this.#events.start(this.#ctx.db);
     await this.#logs.start(this.#ctx.db);
     this.#worker = await startBuildWorker(this.#ctx);
-    this.#rounds = this.#keepRounds();
+    this.#upkeepLoop = this.#runUpkeepLoop();
   }
 
-  /** Hands back what it works on, within its bound. */
+  /** Returns unfinished builds to the queue, within `stopWithinMs`. */
   async stop(): Promise<void> {
     this.#stopping.abort();
     await this.#worker?.stop();
-    await this.#rounds;
+    await this.#upkeepLoop;
     await this.#events.stop();
     await this.#logs.stop();
   }
 
-  /** One round of what no caller asks for. */
+  /** One round of all background tasks. */
   async upkeep(): Promise<void> {
-    const retain = () => this.#retain();
-    for (const round of [promoteScheduled, admitWaiting, failStale, tidyRound, retain]) {
+    const retain = () => this.#runRetention();
+    for (const round of [queueScheduled, admitWaiting, failStale, killLeftoverSandboxes, retain]) {
       await round(this.#ctx).catch((thrown: unknown) =>
-        this.#ctx.report('a round of the builds failed', { error: thrown }),
+        this.#ctx.report('an upkeep task of the builds failed', { error: thrown }),
       );
     }
   }
@@ -100,7 +100,7 @@ export class Builds {
   async begin(owner: Owner, request: BuildRequest): Promise<BuildStarted> {
     const job = await this.#accept(owner, request);
     const status = job.status === 'scheduled' ? 'scheduled' : 'queued';
-    return { job_id: job.id, status, build_version: await this.#predicted(job) };
+    return { job_id: job.id, status, build_version: await this.#predictedVersion(job) };
   }
 
   async enqueue(owner: Owner, request: BuildRequest): Promise<JobView> {
@@ -126,15 +126,15 @@ export class Builds {
     const { id: jobId } = await getJob(this.#ctx.db, owner, id);
     const job = await cancelJob(this.#ctx, jobId);
     await this.#ctx.pass('build.cancelled');
-    await endSandboxes(this.#ctx, job).catch((thrown: unknown) =>
-      this.#ctx.report('the sandboxes of a cancelled build are left for later', { jobId, error: thrown }),
+    await killSandboxes(this.#ctx, job).catch((thrown: unknown) =>
+      this.#ctx.report('the sandboxes of a cancelled build could not be killed yet', { jobId, error: thrown }),
     );
     return { job_id: jobId, status: 'cancelled', message: 'Build cancelled' };
   }
 
-  /** Any number of callers at once are one: they get the answer of the same attempt (R46). */
+  /** Concurrent calls join: all callers get the answer of the same attempt (R46). */
   resume(owner: Owner, id: string): Promise<BuildResumed> {
-    return this.#turns.join(turnOf(owner, id), 'resume', async () => {
+    return this.#mutex.run(mutexKey(owner, id), 'resume', async () => {
       const job = await getJob(this.#ctx.db, owner, id);
       const { sandboxId, port } = previewOf(job);
       return resumeBuild(this.#ctx, job, { sandboxId, port }, this.#stopping.signal);
@@ -142,7 +142,7 @@ export class Builds {
   }
 
   snapshot(owner: Owner, id: string): Promise<BuildSnapshot> {
-    return this.#turns.join(turnOf(owner, id), 'snapshot', async () => {
+    return this.#mutex.run(mutexKey(owner, id), 'snapshot', async () => {
       const job = await getJob(this.#ctx.db, owner, id);
       if (job.status !== 'ready') {
         throw new NotReady(`Cannot snapshot job in state '${job.status}'. Job must be READY.`);
@@ -153,11 +153,11 @@ export class Builds {
     });
   }
 
-  /** A new build from the goal and the files of one that is over; that one stays as it is (R48). */
+  /** A new build from the goal and the files of a build that is over, which stays unchanged (R48). */
   async rebuild(owner: Owner, id: string): Promise<BuildStarted> {
     const before = await getJob(this.#ctx.db, owner, id);
     if (!isBuildOver(before.status)) {
-      throw new TorporError('conflict', `The job is ${before.status}; only what is over can be built again.`);
+      throw new TorporError('conflict', `The job is ${before.status}; only a build that is over can be rebuilt.`);
     }
     const job = await submit(this.#ctx, {
       ...owner,
@@ -168,14 +168,14 @@ export class Builds {
       previous: { id: before.id, kind: 'rebuild' },
     });
     const status = job.status === 'scheduled' ? 'scheduled' : 'queued';
-    return { job_id: job.id, status, build_version: await this.#predicted(job) };
+    return { job_id: job.id, status, build_version: await this.#predictedVersion(job) };
   }
 
   async previewCheck(owner: Owner, id: string): Promise<PreviewCheck> {
     return checkEmbedding(this.#ctx, await getJob(this.#ctx.db, owner, id), this.#stopping.signal);
   }
 
-  /** Whether this was the first time. */
+  /** Returns whether this was the first view. */
   async previewViewed(owner: Owner, id: string): Promise<boolean> {
     const { id: jobId, status } = await getJob(this.#ctx.db, owner, id);
     if (status !== 'ready') throw new NotReady(`Cannot view job in state '${status}'. Job must be READY.`);
@@ -191,17 +191,17 @@ export class Builds {
     return readFiles(this.#ctx.db, requireFiles(await getJob(this.#ctx.db, owner, id)).id);
   }
 
-  /** What there is to read about it: what the application says of itself, and what its build shows. */
+  /** The documentation of a build, from the texts of the application and from the build itself. */
   async docs(owner: Owner, id: string): Promise<BuildDocs> {
     return docsOf(this.#ctx.db, requireFiles(await getJob(this.#ctx.db, owner, id)));
   }
 
-  /** Lets a build have more iterations; refused when it does not ask for any, or has had three times its plan's. */
+  /** Grants more iterations. Refused while some are left, and when three times the plan's number are used. */
   async confirm(owner: Owner, id: string): Promise<IterationsGranted> {
     const { id: jobId } = await getJob(this.#ctx.db, owner, id);
     const { iterations } = planOf(this.#ctx.settings, owner.user);
     const granted = await this.#ctx.db.transaction(async (tx) => {
-      await lockGate(tx);
+      await lockAdmission(tx);
       const job = await lockRoot(tx, jobId);
       if (job === undefined || job.iterationsUsed < iterationsAllowed(this.#ctx, job)) {
         throw new TorporError('invalid_request', 'The job is not awaiting a confirmation.');
@@ -222,23 +222,23 @@ export class Builds {
     return readLogs(this.#ctx.db, requireLogs(await getJob(this.#ctx.db, owner, id)).id, page);
   }
 
-  /** The event of the state that it is in, and whether more events are to be waited for. */
+  /** The event of the current state, and whether no more events will follow. */
   async lastStep(owner: Owner, id: string): Promise<NumberedEvent & { readonly settled: boolean }> {
     const { db, clock, settings } = this.#ctx;
     const job = await getJob(db, owner, id);
     const settled = isSettled(job, clock.now(), settings.followAfterReadyMs);
-    return { ...(await lastStep(db, job.id)), settled };
+    return { ...(await lastStage(db, job.id)), settled };
   }
 
   /** Every event after the given one, until the build is over or settled. */
   async followEvents(
     owner: Owner,
     id: string,
-    following: Following,
+    following: FollowOptions,
     signal: AbortSignal,
   ): Promise<AsyncGenerator<NumberedEvent>> {
     const job = await getJob(this.#ctx.db, owner, id);
-    return followEvents(this.#ctx, this.#events, job.id, following, this.#until(signal));
+    return followEvents(this.#ctx, this.#events, job.id, following, this.#orStopping(signal));
   }
 
   /** Every line from now on, or after the given one. */
@@ -249,10 +249,10 @@ export class Builds {
     after?: number,
   ): Promise<AsyncGenerator<LogItem>> {
     const job = requireLogs(await getJob(this.#ctx.db, owner, id));
-    return followLogs(this.#ctx.db, this.#logs, job.id, this.#until(signal), after);
+    return followLogs(this.#ctx.db, this.#logs, job.id, this.#orStopping(signal), after);
   }
 
-  #until(signal: AbortSignal): AbortSignal {
+  #orStopping(signal: AbortSignal): AbortSignal {
     return AbortSignal.any([signal, this.#stopping.signal]);
   }
 
@@ -265,16 +265,16 @@ export class Builds {
         `This server has no runner "${runner}". Its operator configures runners; docs/builds.md says how.`,
       );
     }
-    const order: BuildOrder = { ...owner, projectId, goal, runner, port };
+    const order: BuildSubmission = { ...owner, projectId, goal, runner, port };
     if (previousId === undefined) return submit(this.#ctx, order);
     const before = await getJob(this.#ctx.db, owner, previousId);
     if (before.status !== 'ready' || before.projectId !== projectId) {
-      throw new TorporError('conflict', 'Only a ready build of the same project can be gone on from.');
+      throw new TorporError('conflict', 'An iteration needs a ready build of the same project.');
     }
     return submit(this.#ctx, { ...order, previous: { id: before.id, kind: 'iteration' } });
   }
 
-  #predicted({ org, projectId }: BuildJob): Promise<string> {
+  #predictedVersion({ org, projectId }: BuildJob): Promise<string> {
     return predictVersion(this.#ctx.db, org, projectId);
   }
 
@@ -290,7 +290,7 @@ export class Builds {
     };
   }
 
-  async #retain(): Promise<void> {
+  async #runRetention(): Promise<void> {
     const { clock, settings } = this.#ctx;
     const now = clock.now();
     if (now < this.#retention.dueAt) return;
@@ -298,7 +298,7 @@ export class Builds {
     this.#retention = { ...this.#retention, after: await retentionRound(this.#ctx, this.#retention.after) };
   }
 
-  async #keepRounds(): Promise<void> {
+  async #runUpkeepLoop(): Promise<void> {
     const { signal } = this.#stopping;
     while (!signal.aborted) {
       await this.upkeep();
@@ -307,15 +307,15 @@ export class Builds {
   }
 }
 
-/** The job is not far enough for what was asked: a refusal of its own on this face. */
+/** The job is not in the state that the call needs. The API answers this with a status of its own. */
 export class NotReady extends TorporError {
   constructor(message: string) {
     super('conflict', message);
   }
 }
 
-/** A job has one owner. Whoever else names it has a turn of his own, in which he is told that there is no such job. */
-function turnOf({ org, user }: Owner, id: string): string {
+/** Includes the owner: a caller who names another owner's job must not join its calls; the answer is "not found". */
+function mutexKey({ org, user }: Owner, id: string): string {
   return JSON.stringify([org, user, id]);
 }
 

@@ -1,7 +1,6 @@
 /**
- * A provider of sandboxes that a test writes itself: it notes every call with its time, does what it should, and
- * fails when it is told to, in any shape. Like some real ones it gives a sandbox only five minutes when it is
- * connected to.
+ * A fake provider of sandboxes: it records every call with its time, and fails on demand. Like some real providers, it
+ * sets the lifetime of a sandbox to five minutes on every connect.
  */
 
 import { randomBytes } from 'node:crypto';
@@ -18,10 +17,10 @@ import {
 import type {
   BuildCapabilities,
   BuildSandboxes,
-  CommandOrder,
   NewSandbox,
-  SandboxGlance,
-  Visit,
+  PreviewResponse,
+  SandboxCommand,
+  SandboxSummary,
 } from '../src/ports/sandboxes.ts';
 import type { GeneratedFile } from '../src/runners/generated-files.ts';
 
@@ -36,9 +35,9 @@ export interface FakeSandbox {
   checkpointId: CheckpointId | null;
   services: Service[];
   processes: Map<number, string>;
-  /** Whether the dev server answers by itself after a connect, because memory survived. */
+  /** Whether the dev server still runs after a connect, because memory was kept. */
   keepsMemory: boolean;
-  /** What is known to be wrong with the checkpoint of one that is paused. */
+  /** Known damage of a paused sandbox's checkpoint. */
   damage: { readonly sure: boolean; readonly reason: string } | null;
 }
 
@@ -49,7 +48,7 @@ export interface Call {
   readonly detail?: unknown;
 }
 
-/** What happens to a call instead of, or before, what it should do. */
+/** Runs before a call, which fails when this throws. */
 export type FakeFault = (sandbox: FakeSandbox | undefined) => void | Promise<void>;
 
 const CONNECTED_SECONDS = 300;
@@ -58,15 +57,18 @@ const FIRST_PID = 100;
 export class FakeProvider implements BuildSandboxes {
   readonly sandboxes = new Map<SandboxId, FakeSandbox>();
   readonly calls: Call[] = [];
-  /** What its runtime can do. */
+  /** Capabilities of the runtime. */
   can: BuildCapabilities = { pause: 'memory', fork: true };
-  /** Changes with a move of the provider. */
+  /** The domain of preview URLs, which tests change. */
   host = 'preview.test';
-  /** What the application answers; by the time since its start. */
-  answer: (sandbox: FakeSandbox, sinceStartMs: number) => Visit = () => ({ status: 200, headers: {} });
-  /** What a command ends with, and says. */
-  command: (order: CommandOrder) => number = () => 0;
-  /** What a runner's program leaves in its workspace. */
+  /** The application's answer, by the time since its start. */
+  answer: (sandbox: FakeSandbox, sinceStartMs: number) => PreviewResponse = () => ({
+    status: 200,
+    headers: {},
+  });
+  /** Returns the exit code of a command; may write its output. */
+  command: (order: SandboxCommand) => number = () => 0;
+  /** The files that `read` returns: those of a runner's program. */
   workspace: readonly GeneratedFile[] = [];
   readonly #clock: Clock;
   readonly #faults = new Map<keyof BuildSandboxes, FakeFault[]>();
@@ -77,12 +79,12 @@ export class FakeProvider implements BuildSandboxes {
     this.#clock = clock;
   }
 
-  /** The next calls of this kind meet these, in order; then all is well again. */
+  /** Applies these faults to the next calls of this kind, in order. Later calls succeed. */
   fail(call: keyof BuildSandboxes, ...faults: FakeFault[]): void {
     this.#faults.set(call, [...(this.#faults.get(call) ?? []), ...faults]);
   }
 
-  /** Sandboxes that run or sleep. */
+  /** Running and paused sandboxes. */
   get live(): FakeSandbox[] {
     return [...this.sandboxes.values()].filter(({ state }) => state === 'running' || state === 'paused');
   }
@@ -140,7 +142,7 @@ export class FakeProvider implements BuildSandboxes {
     return [...this.workspace];
   }
 
-  async run(_: string, id: SandboxId, order: CommandOrder): Promise<{ exitCode: number }> {
+  async run(_: string, id: SandboxId, order: SandboxCommand): Promise<{ exitCode: number }> {
     await this.#running('run', id, order.command);
     return { exitCode: this.command(order) };
   }
@@ -151,11 +153,11 @@ export class FakeProvider implements BuildSandboxes {
     service: Service,
     signal: AbortSignal,
   ): Promise<SandboxId> {
-    const workbench = await this.#running('publish', id, service);
+    const buildSandbox = await this.#running('publish', id, service);
     signal.throwIfAborted();
-    workbench.services = [service];
-    this.#begin(workbench);
-    workbench.endsAt = this.#clock.now() + order.lifetimeSeconds * 1_000;
+    buildSandbox.services = [service];
+    this.#begin(buildSandbox);
+    buildSandbox.endsAt = this.#clock.now() + order.lifetimeSeconds * 1_000;
     return id;
   }
 
@@ -201,7 +203,7 @@ export class FakeProvider implements BuildSandboxes {
     if (sandbox !== undefined) sandbox.state = 'killed';
   }
 
-  async find(_: string, id: SandboxId): Promise<SandboxGlance | undefined> {
+  async find(_: string, id: SandboxId): Promise<SandboxSummary | undefined> {
     await this.#note('find', id);
     const sandbox = this.sandboxes.get(id);
     if (sandbox === undefined) return undefined;
@@ -213,15 +215,15 @@ export class FakeProvider implements BuildSandboxes {
     return `https://${port}-${id.slice(4)}.${this.host}`;
   }
 
-  async visit(id: SandboxId): Promise<Visit> {
-    await this.#note('visit', id);
+  async requestPreview(id: SandboxId): Promise<PreviewResponse> {
+    await this.#note('requestPreview', id);
     const sandbox = this.#get(id);
     const startedAt = this.#startedAt.get(id);
     if (sandbox.state !== 'running' || startedAt === undefined) return { status: 502, headers: {} };
     return this.answer(sandbox, this.#clock.now() - startedAt);
   }
 
-  /** The dev server is started: a process and the time it began. */
+  /** Starts the dev server: records a process and its start time. */
   #begin(sandbox: FakeSandbox): void {
     sandbox.processes.set(this.#nextPid++, 'dev-server');
     this.#startedAt.set(sandbox.id, this.#clock.now());

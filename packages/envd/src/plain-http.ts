@@ -3,7 +3,7 @@ import { type Agent, type IncomingMessage, request } from 'node:http';
 import { Readable } from 'node:stream';
 import { buffer } from 'node:stream/consumers';
 import { pipeline } from 'node:stream/promises';
-import type { DescMessage, MessageShape } from '@bufbuild/protobuf';
+import type { DescMessage, JsonValue, MessageShape } from '@bufbuild/protobuf';
 import { fromJson } from '@bufbuild/protobuf';
 import { TorporError } from '@torpor/protocol';
 import { agentError, errorOfStatus } from './agent-errors.ts';
@@ -39,7 +39,7 @@ export async function exchange(address: AgentAddress, call: PlainCall): Promise<
 }
 
 /** The answer as JSON; anything else, or too much of it, is the fault of the other side. */
-export async function exchangeJson(address: AgentAddress, call: PlainCall): Promise<unknown> {
+export async function exchangeJson(address: AgentAddress, call: PlainCall): Promise<JsonValue> {
   const response = await exchange(address, call);
   const text = (await readBounded(response)).toString('utf8');
   try {
@@ -56,7 +56,7 @@ export async function exchangeMessage<D extends DescMessage>(
 ): Promise<MessageShape<D>> {
   const json = await exchangeJson(address, call);
   try {
-    return fromJson(schema, json as never, { ignoreUnknownFields: true });
+    return fromJson(schema, json, { ignoreUnknownFields: true });
   } catch (cause) {
     throw new TorporError('internal', `The agent answered ${call.path} in a form we do not know.`, { cause });
   }

@@ -1,4 +1,4 @@
-/** The `Range` header, as far as we serve it: one range of bytes. */
+/** Parses the `Range` header. Only a single range of bytes is supported. */
 
 export interface ByteRange {
   readonly start: number;
@@ -6,7 +6,7 @@ export interface ByteRange {
   readonly end: number;
 }
 
-/** Undefined means the whole file: no range, or one in a form that may be ignored. */
+/** Returns undefined for the whole file: there is no range, or one in a form that HTTP lets a server ignore. */
 export function parseRange(
   header: string | undefined,
   size: number,

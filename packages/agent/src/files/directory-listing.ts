@@ -1,13 +1,13 @@
-/** The entries below a directory, each directory before what is in it, names in order. */
+/** Lists the entries below a directory, sorted by name, each directory before its content. */
 import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { type EntryInfo, FileType } from '@torpor/envd';
 import { TorporError } from '@torpor/protocol';
-import { onPath } from '../agent-failures.ts';
 import { describeEntry, type EntryParts } from './entries.ts';
+import { withFileErrors } from './file-errors.ts';
 import type { Place } from './paths.ts';
 
-/** More would be an answer of many megabytes, built while the agent does nothing else. */
+/** A longer listing would be an answer of many megabytes and would block the agent while it is built. */
 const MAX_ENTRIES = 50_000;
 
 export async function listDirectory(
@@ -16,7 +16,7 @@ export async function listDirectory(
   parts: EntryParts,
 ): Promise<EntryInfo[]> {
   const entries: EntryInfo[] = [];
-  const names = await onPath(directory.path, () => readdir(directory.real));
+  const names = await withFileErrors(directory.path, () => readdir(directory.real));
   await collect(directory, names, depth, parts, entries);
   return entries;
 }
@@ -30,7 +30,7 @@ async function collect(
 ): Promise<void> {
   for (const name of names.sort()) {
     const place = { path: join(directory.path, name), real: join(directory.real, name) };
-    // It may be gone by now, and a directory may be closed to us: the rest is still true.
+    // An entry may be gone by now, or unreadable. The other entries are still listed.
     const entry = await describeEntry(place, parts).catch(() => undefined);
     if (entry === undefined) continue;
     if (entries.push(entry) > MAX_ENTRIES) {

@@ -6,21 +6,21 @@ import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { constants, createGzip } from 'node:zlib';
 import { TorporError } from '@torpor/protocol';
-import { onPath } from '../agent-failures.ts';
 import { answerJson, type Request, type Response } from '../http/answers.ts';
 import { parseRange } from './byte-range.ts';
+import { withFileErrors } from './file-errors.ts';
 import type { Place } from './paths.ts';
 
 const CHUNK_BYTES = 64 * 1024;
 
 export async function download(place: Place, request: Request, response: Response): Promise<void> {
-  const file = await onPath(place.path, () => openRegular(place));
+  const file = await withFileErrors(place.path, () => openRegular(place));
   try {
     const { size, mtime } = await file.stat();
     response.setHeader('content-type', 'application/octet-stream');
     response.setHeader('content-disposition', disposition(place.path));
     response.setHeader('last-modified', mtime.toUTCString());
-    // What a sandbox holds is not to be taken for a page of whoever serves it.
+    // A browser must not guess that a file of the sandbox is a page of the site that serves it.
     response.setHeader('x-content-type-options', 'nosniff');
     if (size === 0) return await sendUnsized(file, response);
     const range =
@@ -38,7 +38,7 @@ export async function download(place: Place, request: Request, response: Respons
 }
 
 async function openRegular(place: Place): Promise<FileHandle> {
-  // Opening a pipe without this waits for its other end, perhaps for ever.
+  // Without O_NONBLOCK, opening a FIFO waits until somebody opens its other end.
   const file = await open(place.real, openFlags.O_RDONLY | openFlags.O_NONBLOCK);
   const found = await file.stat();
   if (found.isFile()) return file;
@@ -46,7 +46,7 @@ async function openRegular(place: Place): Promise<FileHandle> {
   throw new TorporError('invalid_request', `${place.path} is not a regular file.`);
 }
 
-/** Files of /proc say that they are empty, and are not: only reading tells. */
+/** Files in /proc report size 0 although they have content, so only reading shows whether a file is empty. */
 async function sendUnsized(file: FileHandle, response: Response): Promise<void> {
   const first = await file.read(Buffer.alloc(CHUNK_BYTES), 0, CHUNK_BYTES);
   if (first.bytesRead === 0) {
@@ -84,14 +84,14 @@ async function sendPart(
   response.writeHead(range === undefined ? 200 : 206);
   const bytes = file.createReadStream({ start, end, autoClose: false });
   await pipeline(bytes, response, { end: false });
-  // A file that shrank meanwhile must not look like one that arrived whole.
+  // The file shrank meanwhile. Breaking off the answer tells the client that it is incomplete.
   if (bytes.bytesRead < end - start + 1) response.destroy();
   else response.end();
 }
 
 /**
- * Only callers that ask for nothing but gzip mean it. Every `fetch` lists it among others on its own, and
- * between neighbours compressing costs more than it saves.
+ * True only for clients that accept nothing but gzip. Every `fetch` lists gzip among others by default, and on a
+ * local network compression costs more than it saves.
  */
 function wantsGzip(request: Request): boolean {
   return String(request.headers['accept-encoding'] ?? '').trim() === 'gzip';

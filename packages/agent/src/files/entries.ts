@@ -1,11 +1,11 @@
-/** What a client sees of a file, a directory or a link. */
+/** Describes a file, a directory or a link to clients. */
 import type { BigIntStats } from 'node:fs';
 import { lstat, realpath, stat } from 'node:fs/promises';
 import { basename } from 'node:path';
 import { create } from '@bufbuild/protobuf';
 import { type EntryInfo, EntryInfoSchema, FileType } from '@torpor/envd';
-import { onPath } from '../agent-failures.ts';
 import type { AccountNames } from '../identity/account-names.ts';
+import { withFileErrors } from './file-errors.ts';
 import type { FileMetadata } from './file-metadata.ts';
 import type { Paths, Place } from './paths.ts';
 
@@ -19,8 +19,8 @@ export async function describeEntry(
   place: Place,
   { paths, names, metadata }: EntryParts,
 ): Promise<EntryInfo> {
-  const found = await onPath(place.path, () => lstat(place.real, { bigint: true }));
-  const link = found.isSymbolicLink() ? await followed(place.real, paths) : undefined;
+  const found = await withFileErrors(place.path, () => lstat(place.real, { bigint: true }));
+  const link = found.isSymbolicLink() ? await followLink(place.real, paths) : undefined;
   return create(EntryInfoSchema, {
     name: basename(place.path),
     path: place.path,
@@ -39,8 +39,8 @@ export async function describeEntry(
   });
 }
 
-/** Where a link ends, and what is there when we may look. */
-async function followed(
+/** The end of a link, with the target's stat when the target exists and is inside the root. */
+async function followLink(
   real: string,
   paths: Paths,
 ): Promise<{ path: string; target: BigIntStats | undefined }> {

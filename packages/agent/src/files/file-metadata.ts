@@ -1,13 +1,13 @@
 /**
- * Metadata that clients attach to files. Extended attributes would be its natural place, but not every
- * filesystem under a sandbox has them, so it stands in a file of ours, by path: it goes along when a file
- * is moved or removed through the API, not when a program in the sandbox does that.
+ * Metadata that clients attach to files. Extended attributes would be its natural place, but not every filesystem
+ * under a sandbox has them. So it is kept by path in a file of the agent. It follows a file that is moved or removed
+ * through the API, but not one that a program in the sandbox moves or removes.
  */
 import { mkdir, readFile, rename, writeFile } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { METADATA_HEADER_PREFIX } from '@torpor/envd';
 import { TorporError } from '@torpor/protocol';
-import { onPath } from '../agent-failures.ts';
+import { withFileErrors } from './file-errors.ts';
 import { isInside } from './paths.ts';
 
 export type Metadata = Readonly<Record<string, string>>;
@@ -18,7 +18,7 @@ const MAX_FILES = 10_000;
 export class FileMetadata {
   readonly #storeFile: string;
   #loaded: Promise<Map<string, Metadata>> | undefined;
-  /** Writes follow one another, so that the last one has the last word. */
+  /** Writes run one after the other, so that the newest state is written last. */
   #saving: Promise<void> = Promise.resolve();
 
   constructor(storeFile: string) {
@@ -29,20 +29,20 @@ export class FileMetadata {
     return (await this.#all()).get(path) ?? {};
   }
 
-  /** Replaces what the path had; a new file does not inherit the metadata of the one it replaces. */
+  /** Replaces the metadata of the path. A new file does not inherit the metadata of the file it replaces. */
   async set(path: string, metadata: Metadata): Promise<void> {
     const all = await this.#all();
     const isEmpty = Object.keys(metadata).length === 0;
     if (isEmpty && !all.has(path)) return;
     if (!isEmpty && !all.has(path) && all.size >= MAX_FILES) {
-      throw new TorporError('invalid_request', `Metadata of more than ${MAX_FILES} files is not kept.`);
+      throw new TorporError('invalid_request', `At most ${MAX_FILES} files can have metadata.`);
     }
     if (isEmpty) all.delete(path);
     else all.set(path, metadata);
     await this.#save();
   }
 
-  /** The path, or the directory with everything in it, is elsewhere now, or nowhere. */
+  /** Follows a move or, without `to`, a removal of a file or a directory with everything in it. */
   async moved(from: string, to: string | undefined): Promise<void> {
     const all = await this.#all();
     const affected = [...all].filter(([path]) => isInside(path, from));
@@ -56,7 +56,7 @@ export class FileMetadata {
   #all(): Promise<Map<string, Metadata>> {
     this.#loaded ??= readFile(this.#storeFile, 'utf8')
       .then(
-        (text) => new Map(JSON.parse(text) as [string, Metadata][]),
+        (text) => new Map(parsePairs(text)),
         () => new Map<string, Metadata>(),
       )
       .catch(() => new Map<string, Metadata>());
@@ -67,14 +67,28 @@ export class FileMetadata {
     this.#saving = this.#saving
       .catch(() => {})
       .then(async () => {
-        // Pairs, not an object: V8's JSON.parse may take one escaped key for another.
+        // Written as pairs, not as an object: V8's JSON.parse may confuse two escaped keys.
         const text = JSON.stringify([...(await this.#all())]);
         await mkdir(dirname(this.#storeFile), { recursive: true });
         await writeFile(`${this.#storeFile}.new`, text, { mode: 0o600 });
         await rename(`${this.#storeFile}.new`, this.#storeFile);
       });
-    return onPath(this.#storeFile, () => this.#saving);
+    return withFileErrors(this.#storeFile, () => this.#saving);
   }
+}
+
+/** Programs in the sandbox can write to the file. Throws when it has another form. */
+function parsePairs(text: string): [string, Metadata][] {
+  const pairs: unknown = JSON.parse(text);
+  if (!Array.isArray(pairs) || !pairs.every(isPair)) throw new Error('The metadata file is damaged.');
+  return pairs;
+}
+
+function isPair(pair: unknown): pair is [string, Metadata] {
+  if (!Array.isArray(pair) || typeof pair[0] !== 'string') return false;
+  const metadata: unknown = pair[1];
+  if (typeof metadata !== 'object' || metadata === null) return false;
+  return Object.values(metadata).every((value) => typeof value === 'string');
 }
 
 export function metadataOfHeaders(headers: NodeJS.Dict<string | string[]>): Metadata {
@@ -92,7 +106,7 @@ export function metadataOfHeaders(headers: NodeJS.Dict<string | string[]>): Meta
   if (size > MAX_BYTES_PER_FILE) {
     throw new TorporError(
       'invalid_request',
-      `The metadata of a file has at most ${MAX_BYTES_PER_FILE} bytes.`,
+      `The metadata of a file may have at most ${MAX_BYTES_PER_FILE} bytes.`,
     );
   }
   return metadata;

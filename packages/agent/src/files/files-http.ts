@@ -1,4 +1,6 @@
-/** The contents of files over plain HTTP: GET and POST /files, POST /files/compose. */
+/** File contents over plain HTTP: GET and POST /files, POST /files/compose. */
+import { createReadStream } from 'node:fs';
+import { rm, stat } from 'node:fs/promises';
 import { basename } from 'node:path';
 import { pipeline, Readable } from 'node:stream';
 import { createGunzip } from 'node:zlib';
@@ -6,10 +8,11 @@ import { fromJson } from '@bufbuild/protobuf';
 import { type ComposeRequest, ComposeRequestSchema } from '@torpor/envd';
 import { TorporError } from '@torpor/protocol';
 import { answerJson, parseJson, queryOf, type Request, type Response } from '../http/answers.ts';
-import { compose } from './compose.ts';
 import { download } from './download.ts';
+import { withFileErrors } from './file-errors.ts';
 import { type FileMetadata, type Metadata, metadataOfHeaders } from './file-metadata.ts';
 import { readForm } from './multipart.ts';
+import type { Owner } from './ownership.ts';
 import type { FileContext, Paths, Place } from './paths.ts';
 import { receive, type UploadParts } from './upload.ts';
 
@@ -28,7 +31,7 @@ export async function serveFile(
   await download(await parts.paths.target(path, context), request, response);
 }
 
-export async function takeFiles(
+export async function receiveFiles(
   parts: FilesParts,
   context: FileContext,
   request: Request,
@@ -36,8 +39,8 @@ export async function takeFiles(
 ) {
   const type = String(request.headers['content-type'] ?? '');
   const written = type.startsWith('multipart/')
-    ? await takeForm(parts, context, request)
-    : await takeBody(parts, context, request, type);
+    ? await receiveForm(parts, context, request)
+    : await receiveBody(parts, context, request, type);
   answerJson(response, 200, written);
 }
 
@@ -47,9 +50,9 @@ export async function composeFiles(
   body: Buffer,
   response: Response,
 ): Promise<void> {
-  const order = parseCompose(body);
-  const destination = await parts.paths.target(order.destination, context);
-  const sources = await Promise.all(order.sourcePaths.map((path) => parts.paths.target(path, context)));
+  const request = parseCompose(body);
+  const destination = await parts.paths.target(request.destination, context);
+  const sources = await Promise.all(request.sourcePaths.map((path) => parts.paths.target(path, context)));
   await compose(sources, destination, context.owner, parts);
   for (const source of sources) await parts.metadata.moved(source.real, undefined);
   answerJson(response, 200, describeWritten(destination, {}));
@@ -57,7 +60,7 @@ export async function composeFiles(
 
 export function parseCompose(body: Buffer): ComposeRequest {
   try {
-    return fromJson(ComposeRequestSchema, parseJson(body) as never, { ignoreUnknownFields: true });
+    return fromJson(ComposeRequestSchema, parseJson(body), { ignoreUnknownFields: true });
   } catch (cause) {
     throw new TorporError('invalid_request', 'The body must have "source_paths" and "destination".', {
       cause,
@@ -65,7 +68,33 @@ export function parseCompose(body: Buffer): ComposeRequest {
   }
 }
 
-async function takeBody(parts: FilesParts, context: FileContext, request: Request, type: string) {
+/** Writes one file out of several and removes these. */
+async function compose(
+  sources: readonly Place[],
+  destination: Place,
+  owner: Owner | undefined,
+  parts: UploadParts,
+): Promise<void> {
+  if (sources.length === 0) throw new TorporError('invalid_request', 'There is nothing to compose.');
+  for (const source of sources) {
+    const found = await withFileErrors(source.path, () => stat(source.real));
+    if (!found.isFile()) throw new TorporError('invalid_request', `${source.path} is not a regular file.`);
+  }
+  await receive({ place: destination, owner, content: Readable.from(readAll(sources)) }, parts);
+  const used = sources.filter(({ real }) => real !== destination.real);
+  const change = await parts.watches.begin(used.map(({ real }) => real));
+  try {
+    for (const { path, real } of used) await withFileErrors(path, () => rm(real, { force: true }));
+  } finally {
+    await change.reported();
+  }
+}
+
+async function* readAll(sources: readonly Place[]): AsyncGenerator<Buffer> {
+  for (const source of sources) yield* createReadStream(source.real) as AsyncIterable<Buffer>;
+}
+
+async function receiveBody(parts: FilesParts, context: FileContext, request: Request, type: string) {
   if (type.split(';')[0]?.trim() !== 'application/octet-stream') {
     throw new TorporError(
       'invalid_request',
@@ -82,21 +111,21 @@ async function takeBody(parts: FilesParts, context: FileContext, request: Reques
     {
       place,
       owner: context.owner,
-      content: decoded(request),
+      content: decodedBody(request),
       expectedBytes: isPlain ? length : undefined,
       checkComplete: () => refuseBrokenOff(request),
     },
     parts,
   );
-  return [await recorded(parts, place, metadata)];
+  return [await saveMetadata(parts, place, metadata)];
 }
 
-async function takeForm(parts: FilesParts, context: FileContext, request: Request) {
+async function receiveForm(parts: FilesParts, context: FileContext, request: Request) {
   const metadata = metadataOfHeaders(request.headers);
   const path = queryOf(request).get('path');
-  const written = new Map<string, Awaited<ReturnType<typeof recorded>>>();
+  const written = new Map<string, Awaited<ReturnType<typeof saveMetadata>>>();
   const headers = { ...request.headers, 'content-type': String(request.headers['content-type']) };
-  await readForm(decoded(request), headers, async ({ name, content }) => {
+  await readForm(decodedBody(request), headers, async ({ name, content }) => {
     if (!(path || name)) {
       throw new TorporError('invalid_request', 'Name the file in its part of the form or in the query.');
     }
@@ -104,17 +133,17 @@ async function takeForm(parts: FilesParts, context: FileContext, request: Reques
     if (written.has(place.real)) {
       throw new TorporError(
         'invalid_request',
-        `${place.path} stands in the form twice; the first was written.`,
+        `${place.path} is in the form twice; the first part was written.`,
       );
     }
     await receive({ place, owner: context.owner, content }, parts);
-    written.set(place.real, await recorded(parts, place, metadata));
+    written.set(place.real, await saveMetadata(parts, place, metadata));
   });
   if (written.size === 0) throw new TorporError('invalid_request', 'The form has no part named "file".');
   return [...written.values()];
 }
 
-async function recorded({ metadata: store }: FilesParts, place: Place, metadata: Metadata) {
+async function saveMetadata({ metadata: store }: FilesParts, place: Place, metadata: Metadata) {
   await store.set(place.real, metadata);
   return describeWritten(place, metadata);
 }
@@ -129,20 +158,20 @@ function describeWritten(place: Place, metadata: Metadata) {
 }
 
 /**
- * The body as the file it stands for. A failure while it is written must not destroy the request, which
- * would take the connection along before the failure could be told.
+ * The body of the request, uncompressed. A failure while the file is written must not destroy the request: that would
+ * close the connection before the error is sent.
  */
-function decoded(request: Request): Readable {
+function decodedBody(request: Request): Readable {
   const body = Readable.from(request.iterator({ destroyOnReturn: false }), { objectMode: false });
   const encoding = request.headers['content-encoding'] ?? 'identity';
   if (encoding === 'identity') return body;
   if (encoding !== 'gzip') {
-    throw new TorporError('invalid_request', `The encoding ${encoding} is not known here; use gzip.`);
+    throw new TorporError('invalid_request', `The encoding ${encoding} is not supported; use gzip.`);
   }
   return pipeline(body, createGunzip(), () => {});
 }
 
-/** HTTP/2 ends the body of a request that was given up as if it had been sent. */
+/** In HTTP/2 the body of an aborted request ends as if it were complete. */
 function refuseBrokenOff(request: Request): void {
   if (!request.complete || request.aborted) {
     throw new TorporError('invalid_request', 'The upload was broken off.');

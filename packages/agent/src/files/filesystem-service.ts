@@ -1,15 +1,15 @@
-/** The RPCs on files. They use the agent's own rights; the user who calls owns what they make. */
+/** The RPCs on files. They run with the agent's own rights; the calling user owns the files they create. */
 import { cp, lstat, rename, rm, stat } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import type { MessageInitShape } from '@bufbuild/protobuf';
 import { Code, ConnectError, type HandlerContext, type ServiceImpl } from '@connectrpc/connect';
 import type { Filesystem, WatchDirResponseSchema } from '@torpor/envd';
 import { TorporError } from '@torpor/protocol';
-import { errnoOf, onPath } from '../agent-failures.ts';
 import { keepaliveMs, withKeepalive } from '../http/keepalive.ts';
 import { openWatch, PolledWatches, type WatchParts } from '../watch/watchers.ts';
 import { listDirectory } from './directory-listing.ts';
 import { describeEntry, type EntryParts } from './entries.ts';
+import { errnoOf, withFileErrors } from './file-errors.ts';
 import { copyOwners } from './ownership.ts';
 import type { FileContext, Place } from './paths.ts';
 import { makeDirectoriesFor } from './upload.ts';
@@ -37,7 +37,7 @@ export function filesystemService(
       const context = contextOf(call);
       const from = await parts.paths.entry(source, context);
       const to = await parts.paths.entry(destination, context);
-      refuseTop(from, parts);
+      refuseRoot(from, parts);
       await move(from, to, context, parts);
       await parts.metadata.moved(from.real, to.real);
       return { entry: await describeEntry(to, parts) };
@@ -50,12 +50,12 @@ export function filesystemService(
 
     async remove({ path }, call) {
       const place = await parts.paths.entry(path, contextOf(call));
-      refuseTop(place, parts);
+      refuseRoot(place, parts);
       const change = await parts.watches.begin([place.real]);
       try {
-        await onPath(place.path, () => rm(place.real, { recursive: true, force: true }));
+        await withFileErrors(place.path, () => rm(place.real, { recursive: true, force: true }));
       } finally {
-        await change.told();
+        await change.reported();
       }
       await parts.metadata.moved(place.real, undefined);
       return {};
@@ -63,7 +63,7 @@ export function filesystemService(
 
     async *watchDir(request, call) {
       const watch = await openWatch(request, contextOf(call), parts);
-      // As with processes: a client that vanished must not keep the watch open.
+      // A client that stopped reading and then vanished never lets this generator finish; the signal does fire.
       call.signal.addEventListener('abort', () => watch.close(), { once: true });
       try {
         yield { event: { case: 'start', value: {} } };
@@ -95,38 +95,38 @@ export function filesystemService(
 async function makeDirectory(place: Place, { owner }: FileContext, { watches }: WatchParts): Promise<void> {
   const existing = await stat(place.real).catch(() => undefined);
   if (existing?.isDirectory()) {
-    // Our own errors know no such code, and clients tell by it that nothing had to be done.
+    // Clients learn from this code that the directory existed already. No TorporError has it.
     throw new ConnectError(`${place.path} already exists`, Code.AlreadyExists);
   }
   if (existing !== undefined) throw new TorporError('invalid_request', `${place.path} is not a directory.`);
-  await onPath(place.path, () => makeDirectoriesFor(place.real, owner, watches));
+  await withFileErrors(place.path, () => makeDirectoriesFor(place.real, owner, watches));
 }
 
 async function move(from: Place, to: Place, { owner }: FileContext, { watches }: WatchParts): Promise<void> {
-  await onPath(from.path, () => lstat(from.real));
-  await onPath(to.path, () => makeDirectoriesFor(dirname(to.real), owner, watches));
+  await withFileErrors(from.path, () => lstat(from.real));
+  await withFileErrors(to.path, () => makeDirectoriesFor(dirname(to.real), owner, watches));
   const change = await watches.begin([from.real, to.real]);
   try {
     await rename(from.real, to.real);
   } catch (thrown) {
-    if (errnoOf(thrown) !== 'EXDEV') return await onPath(from.path, () => Promise.reject(thrown));
+    if (errnoOf(thrown) !== 'EXDEV') return await withFileErrors(from.path, () => Promise.reject(thrown));
     await moveAcross(from, to);
   } finally {
-    await change.told();
+    await change.reported();
   }
 }
 
-/** To another filesystem: the same in two steps, and nothing is removed before it stands elsewhere. */
+/** Moves to another filesystem: copies first, and removes the original only when the copy is complete. */
 async function moveAcross(from: Place, to: Place): Promise<void> {
-  await onPath(to.path, async () => {
+  await withFileErrors(to.path, async () => {
     await cp(from.real, to.real, { recursive: true, preserveTimestamps: true, verbatimSymlinks: true });
-    // Only root can give files away, and only root's copies would otherwise have another owner.
+    // A copy belongs to the agent's user. Only root can change the owner, and only root needs to.
     if (process.getuid?.() === 0) await copyOwners(from.real, to.real);
   });
-  await onPath(from.path, () => rm(from.real, { recursive: true }));
+  await withFileErrors(from.path, () => rm(from.real, { recursive: true }));
 }
 
-function refuseTop(place: Place, { paths }: EntryParts): void {
+function refuseRoot(place: Place, { paths }: EntryParts): void {
   if (place.real === '/' || place.real === paths.root) {
     throw new TorporError('invalid_request', `${place.path} is the sandbox itself.`);
   }

@@ -1,4 +1,4 @@
-/** Uploads as a form: each part named `file` is one file, with or without a file name. */
+/** Uploads as a multipart form: each part named `file` is one file, with or without a file name. */
 import type { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { Busboy, type BusboyHeaders } from '@fastify/busboy';
@@ -10,7 +10,7 @@ export interface FormFile {
   readonly content: Readable;
 }
 
-/** Hands over the files one after the other; the next part is read only when the last was taken. */
+/** Calls `take` for one file after the other. The next part is read only when the previous one is done. */
 export async function readForm(
   body: Readable,
   headers: BusboyHeaders,
@@ -21,7 +21,7 @@ export async function readForm(
   let taken: Promise<void> = Promise.resolve();
   let failure: unknown;
   form.on('file', (field, content, name) => {
-    // A broken form is told by the pipeline; a part that nobody reads any more must not throw it again.
+    // The pipeline reports a broken form. A part without a reader must not throw the same error again.
     content.on('error', () => {});
     if (field !== 'file' || failure !== undefined) return void content.resume();
     open.add(content);
@@ -36,7 +36,7 @@ export async function readForm(
   try {
     await pipeline(body, form);
   } catch (cause) {
-    const error = new TorporError('invalid_request', 'The form is broken off or not well formed.', { cause });
+    const error = new TorporError('invalid_request', 'The form is incomplete or malformed.', { cause });
     for (const content of open) content.destroy(error);
     failure ??= error;
   }
@@ -46,14 +46,14 @@ export async function readForm(
 
 function openForm(headers: BusboyHeaders): InstanceType<typeof Busboy> {
   try {
-    // By default a part without a file name is a field, which is buffered and cut off at 1 MiB.
+    // By default Busboy treats a part without a file name as a field, buffers it and cuts it off at 1 MiB.
     return new Busboy({ headers, preservePath: true, isPartAFile: () => true });
   } catch (cause) {
     throw new TorporError('invalid_request', 'The form names no boundary.', { cause });
   }
 }
 
-/** The three characters that forms cannot carry in a file name, as browsers and `fetch` write them. */
+/** Decodes the three characters that a form cannot carry in a file name and that browsers and `fetch` escape. */
 function decodeName(name: string | undefined): string {
   return (name ?? '').replace(/%(22|0A|0D)/gi, (_, code: string) =>
     String.fromCharCode(Number.parseInt(code, 16)),

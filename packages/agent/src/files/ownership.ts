@@ -1,18 +1,18 @@
 /**
- * Who owns what a call on files makes. The agent acts with its own rights, which in an isolated sandbox are root's,
- * and gives what it has made to the user that the call names.
+ * Owners of created files. The agent works with its own rights, which are root's in an isolated sandbox, and then gives
+ * the files it has created to the user that the call names.
  */
 import type { Dirent } from 'node:fs';
 import { lchown, lstat, mkdir, readdir, stat } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
-import { errnoOf } from '../agent-failures.ts';
+import { errnoOf } from './file-errors.ts';
 
 export interface Owner {
   readonly uid: number;
   readonly gid: number;
 }
 
-/** The directories that have to be made so that `directory` exists, topmost first. */
+/** The directories that must be created for `directory` to exist, topmost first. */
 export async function missingDirectories(directory: string): Promise<string[]> {
   const missing: string[] = [];
   for (let path = directory; ; path = dirname(path)) {
@@ -22,17 +22,17 @@ export async function missingDirectories(directory: string): Promise<string[]> {
   }
 }
 
-/** Undefined leaves them to the agent's own user. */
+/** Creates the directories. Without an owner they belong to the agent's own user. */
 export async function makeDirectories(missing: readonly string[], owner: Owner | undefined): Promise<void> {
   for (const path of missing) {
-    // A program in the sandbox may have made it meanwhile; `mkdir` refuses what is not a directory.
+    // A program in the sandbox may have created the directory meanwhile. `mkdir` refuses anything else with this name.
     await mkdir(path, { recursive: true });
-    // The name may be a link by now, and what a link leads to was not made here.
+    // A program may have replaced the name by a link. The target of a link must keep its owner.
     if (owner !== undefined) await lchown(path, owner.uid, owner.gid);
   }
 }
 
-/** Gives a copy of a tree the owners of the original. */
+/** Copies the owners of a tree to a copy of it. */
 export async function copyOwners(from: string, to: string): Promise<void> {
   const { uid, gid } = await lstat(from);
   await lchown(to, uid, gid);

@@ -1,4 +1,4 @@
-/** The names under which uploads are written before they are complete. */
+/** Names of the temporary files that uploads are written to. */
 
 const PREFIX = '.torpor-upload-';
 
@@ -6,7 +6,7 @@ export function uploadName(id: string): string {
   return PREFIX + id;
 }
 
-/** Such a name is nobody's news. */
+/** Watches do not report such a name. */
 export function isUploadInProgress(name: string): boolean {
   return name.startsWith(PREFIX);
 }

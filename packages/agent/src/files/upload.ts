@@ -1,7 +1,6 @@
 /**
- * Writing a file that arrives over the wire: first whole under a name of its own beside the target, then
- * in its place by one rename. Whoever reads sees the old file or the new one, and an upload that breaks
- * off leaves nothing.
+ * Writes an uploaded file: first completely into a temporary file beside the target, then by one rename into its place.
+ * Readers see the old file or the new one, and an interrupted upload leaves nothing.
  */
 import { createReadStream, createWriteStream } from 'node:fs';
 import { access, chown, constants, type FileHandle, open, rename, rm, stat, statfs } from 'node:fs/promises';
@@ -10,8 +9,8 @@ import { dirname, join } from 'node:path';
 import type { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { TorporError } from '@torpor/protocol';
-import { errnoOf, onPath } from '../agent-failures.ts';
 import type { OpenWatches } from '../watch/open-watches.ts';
+import { errnoOf, withFileErrors } from './file-errors.ts';
 import { makeDirectories, missingDirectories, type Owner } from './ownership.ts';
 import type { Place } from './paths.ts';
 import { uploadName } from './upload-names.ts';
@@ -19,11 +18,11 @@ import { uploadName } from './upload-names.ts';
 export interface Upload {
   readonly place: Place;
   readonly content: Readable;
-  /** Who gets the file, also one that was there, and the directories that have to be made for it. */
+  /** Owner of the file, also of an existing one, and of the directories that are created for it. */
   readonly owner: Owner | undefined;
-  /** Known only when the client said so. */
+  /** From the Content-Length; undefined when the client did not send one. */
   readonly expectedBytes?: number | undefined;
-  /** Throws when what seemed to be the end of the content was only the end of the connection. */
+  /** Throws when the content ended only because the connection was closed. */
   readonly checkComplete?: () => void;
 }
 
@@ -34,18 +33,18 @@ export interface UploadParts {
 
 export async function receive(upload: Upload, parts: UploadParts): Promise<void> {
   const { place } = upload;
-  await onPath(place.path, async () => {
+  await withFileErrors(place.path, async () => {
     await makeDirectoriesFor(dirname(place.real), upload.owner, parts.watches);
-    const mode = await prepare(upload);
+    const mode = await checkTarget(upload);
     const temporary = await openTemporary(place.real, mode !== undefined, parts.newId());
     try {
-      await fill(temporary, upload, mode);
+      await writeTemporary(temporary, upload, mode);
       const change = await parts.watches.begin([place.real]);
       try {
-        if (temporary.isBeside) await put(temporary.path, upload);
+        if (temporary.isBeside) await moveIntoPlace(temporary.path, upload);
         else await overwrite(temporary.path, upload);
       } finally {
-        await change.told();
+        await change.reported();
       }
     } finally {
       await rm(temporary.path, { force: true });
@@ -63,21 +62,21 @@ export async function makeDirectoriesFor(
   try {
     await makeDirectories(missing, owner);
   } finally {
-    await change.told();
+    await change.reported();
   }
 }
 
-/** Looks at what is there. Gives the mode that the new file inherits. */
-async function prepare({ place, expectedBytes }: Upload): Promise<number | undefined> {
+/** Checks the existing file and the free space. Returns the mode that the new file inherits. */
+async function checkTarget({ place, expectedBytes }: Upload): Promise<number | undefined> {
   const existing = await stat(place.real).catch(() => undefined);
   if (existing?.isDirectory()) throw new TorporError('invalid_request', `${place.path} is a directory.`);
   if (existing !== undefined && !existing.isFile()) {
     throw new TorporError('invalid_request', `${place.path} is not a regular file.`);
   }
-  // A rename would ask only the directory, but this is a write to the file.
+  // A rename checks only the rights on the directory, but an upload is a write to the file.
   if (existing !== undefined) await access(place.real, constants.W_OK);
   const { blocks, bavail, bsize } = await statfs(dirname(place.real));
-  // Filesystems of the kernel have no blocks, and no bound.
+  // Filesystems such as /proc report no blocks and have no limit.
   if (expectedBytes !== undefined && blocks > 0 && expectedBytes > bavail * bsize) {
     const room = `${expectedBytes} bytes do not fit, ${bavail * bsize} are free`;
     throw new TorporError('storage_full', `${place.path} cannot be written: not enough disk space, ${room}.`);
@@ -91,22 +90,22 @@ interface Temporary {
   readonly isBeside: boolean;
 }
 
-/** A directory that takes no new files: it is somebody else's, read-only, or the kernel's own. */
-const TAKES_NONE: ReadonlySet<string | undefined> = new Set(['EACCES', 'EPERM', 'EROFS', 'ENOENT']);
+/** Errors of a directory in which no file can be created: another user's, read-only, or in /proc or /sys. */
+const REFUSES_NEW_FILES: ReadonlySet<string | undefined> = new Set(['EACCES', 'EPERM', 'EROFS', 'ENOENT']);
 
-/** Beside the target, or where temporary files go when the target is there and its directory takes no new ones. */
+/** Beside the target, or in the system's temporary directory when the target exists in a directory that refuses files. */
 async function openTemporary(target: string, targetExists: boolean, id: string): Promise<Temporary> {
   const beside = join(dirname(target), uploadName(id));
   try {
     return { path: beside, file: await open(beside, 'wx'), isBeside: true };
   } catch (thrown) {
-    if (!targetExists || !TAKES_NONE.has(errnoOf(thrown))) throw thrown;
+    if (!targetExists || !REFUSES_NEW_FILES.has(errnoOf(thrown))) throw thrown;
     const elsewhere = join(tmpdir(), uploadName(id));
     return { path: elsewhere, file: await open(elsewhere, 'wx', 0o600), isBeside: false };
   }
 }
 
-async function fill(
+async function writeTemporary(
   { file, isBeside }: Temporary,
   { content, owner, checkComplete }: Upload,
   mode: number | undefined,
@@ -116,29 +115,29 @@ async function fill(
     checkComplete?.();
     if (!isBeside) return;
     if (mode !== undefined) await file.chmod(mode);
-    // Last, because it takes the bits away that would let others act as the new owner.
+    // Last, because chown clears the setuid and setgid bits, which would let others act as the new owner.
     if (owner !== undefined) await file.chown(owner.uid, owner.gid);
   } finally {
     await file.close();
   }
 }
 
-async function put(temporary: string, upload: Upload): Promise<void> {
+async function moveIntoPlace(temporary: string, upload: Upload): Promise<void> {
   try {
     await rename(temporary, upload.place.real);
   } catch (thrown) {
-    // A mount point: its content is all we can replace.
+    // A mount point cannot be replaced by a rename, only overwritten.
     if (errnoOf(thrown) !== 'EBUSY') throw thrown;
     await overwrite(temporary, upload);
   }
 }
 
-/** Not by `copyFile`, which changes the mode of its target: files of the kernel do not let it. */
+/** Does not use `copyFile`, which changes the mode of its target: files in /proc and /sys do not allow that. */
 async function overwrite(temporary: string, { place, owner }: Upload): Promise<void> {
   await pipeline(createReadStream(temporary), createWriteStream(place.real));
   if (owner === undefined) return;
   await chown(place.real, owner.uid, owner.gid).catch((thrown) => {
-    // Files of the kernel belong to whom they belong.
-    if (!TAKES_NONE.has(errnoOf(thrown))) throw thrown;
+    // The owner of files in /proc and /sys cannot be changed.
+    if (!REFUSES_NEW_FILES.has(errnoOf(thrown))) throw thrown;
   });
 }

@@ -1,5 +1,6 @@
-/** Small things every plain HTTP handler needs: JSON out, bounded JSON in, errors as clients expect them. */
+/** What every plain HTTP handler needs: JSON answers, bounded JSON bodies, and errors as clients expect them. */
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { JsonValue } from '@bufbuild/protobuf';
 import { UNKNOWN_USER_HEADER } from '@torpor/envd';
 import { factsOf, TorporError } from '@torpor/protocol';
 import { UnknownUser } from '../identity/users.ts';
@@ -15,8 +16,8 @@ export function answerJson(response: Response, status: number, body: unknown): v
   response.end(text);
 }
 
-/** A failure after the first byte can only be told by breaking off. */
-export function answerFailure(response: Response, thrown: unknown): void {
+/** After the first byte of an answer, closing the connection is the only way to report an error. */
+export function answerError(response: Response, thrown: unknown): void {
   if (response.headersSent || response.destroyed) {
     response.destroy();
     return;
@@ -27,8 +28,8 @@ export function answerFailure(response: Response, thrown: unknown): void {
   answerJson(response, status, { code: status, message: error.message });
 }
 
-/** For the paths of RPCs, whose clients look for Connect's words. */
-export function answerRpcFailure(response: Response, thrown: unknown): void {
+/** For RPC paths, whose clients expect Connect's error codes. */
+export function answerRpcError(response: Response, thrown: unknown): void {
   const error = TorporError.from(thrown);
   markUnknownUser(response, error);
   const { http, connect } = factsOf(error.code);
@@ -42,7 +43,7 @@ function markUnknownUser(response: Response, error: TorporError): void {
 export async function readBody(request: Request): Promise<Buffer> {
   const chunks: Buffer[] = [];
   let size = 0;
-  // Leaving early must not destroy the request: the rest is read and dropped, and the connection goes on.
+  // Leaving the loop early must not destroy the request: the rest is read and dropped, and the connection is reused.
   for await (const chunk of request.iterator({ destroyOnReturn: false })) {
     size += chunk.length;
     if (size > MAX_BODY_BYTES) throw new TorporError('invalid_request', 'The body is too large.');
@@ -51,7 +52,7 @@ export async function readBody(request: Request): Promise<Buffer> {
   return Buffer.concat(chunks);
 }
 
-export function parseJson(body: Buffer): unknown {
+export function parseJson(body: Buffer): JsonValue {
   try {
     return JSON.parse(body.toString('utf8'));
   } catch (cause) {

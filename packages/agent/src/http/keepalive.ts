@@ -1,4 +1,4 @@
-/** Signs of life on a quiet stream: without them proxies on the way take it for dead. */
+/** Keepalive messages on a quiet stream: without them, proxies between agent and client close it. */
 import { KEEPALIVE_HEADER } from '@torpor/envd';
 
 const DEFAULT_SECONDS = 90;
@@ -10,7 +10,7 @@ export function keepaliveMs(headers: Headers): number {
   return Math.min(seconds, MAX_SECONDS) * 1000;
 }
 
-/** What `next` gives until it gives undefined, with a `ping` wherever nothing came for so long. */
+/** Yields what `next` returns until it returns undefined, and a `ping` after each interval without a message. */
 export async function* withKeepalive<T>(
   next: () => Promise<T | undefined>,
   ping: () => T,
@@ -18,12 +18,12 @@ export async function* withKeepalive<T>(
 ): AsyncGenerator<T> {
   for (;;) {
     const pending = next();
-    // Nobody may be waiting for it any more when it fails: the stream was given up in the meantime.
+    // The reader may have left the stream by the time this fails; then the rejection has no other handler.
     pending.catch(() => {});
-    let item = await firstOf(pending, intervalMs);
+    let item = await nextOrQuiet(pending, intervalMs);
     while (item === QUIET) {
       yield ping();
-      item = await firstOf(pending, intervalMs);
+      item = await nextOrQuiet(pending, intervalMs);
     }
     if (item === undefined) return;
     yield item;
@@ -32,7 +32,7 @@ export async function* withKeepalive<T>(
 
 const QUIET = Symbol('quiet');
 
-async function firstOf<T>(pending: Promise<T>, ms: number): Promise<T | typeof QUIET> {
+async function nextOrQuiet<T>(pending: Promise<T>, ms: number): Promise<T | typeof QUIET> {
   let timer: NodeJS.Timeout | undefined;
   const quiet = new Promise<typeof QUIET>((resolve) => {
     timer = setTimeout(resolve, ms, QUIET);

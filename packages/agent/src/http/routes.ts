@@ -1,4 +1,4 @@
-/** The agent's one door: who may come in, and where each path leads. */
+/** The agent's request handler: checks access and routes each path. */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { create, type DescMessage, fromJson, type MessageShape, toJson } from '@bufbuild/protobuf';
 import { connectNodeAdapter } from '@connectrpc/connect-node';
@@ -16,39 +16,31 @@ import {
   Process,
 } from '@torpor/envd';
 import { TorporError } from '@torpor/protocol';
-import { isFilePath } from '../files/file-handler.ts';
+import { type FileHandler, isFilePath } from '../files/file-handler.ts';
 import type { SandboxIdentity } from '../identity/sandbox-identity.ts';
-import type { NameOrder } from '../machine/machine-names.ts';
+import type { NameFiles } from '../machine/machine-names.ts';
 import type { MetricsSource } from '../machine/metrics.ts';
 import type { OpenPort } from '../network/listening-ports.ts';
-import { firstEnd, tagsOf } from '../processes/process-ends.ts';
+import { firstEnd, parseTags } from '../processes/process-ends.ts';
 import { describeAll, type ProcessServiceParts, processService } from '../processes/process-service.ts';
 import type { Turns } from '../turns/turns.ts';
-import {
-  answerFailure,
-  answerJson,
-  answerRpcFailure,
-  parseJson,
-  pathOf,
-  queryOf,
-  readBody,
-} from './answers.ts';
-import { RPC_OPTIONS, safeForConnect } from './rpc-options.ts';
+import { answerError, answerJson, answerRpcError, parseJson, pathOf, queryOf, readBody } from './answers.ts';
+import { prepareForConnect, RPC_OPTIONS } from './rpc-options.ts';
 
 export interface RouteParts {
   readonly identity: SandboxIdentity;
   readonly processes: ProcessServiceParts;
-  readonly files: (request: IncomingMessage, response: ServerResponse) => Promise<void>;
+  readonly files: FileHandler;
   readonly ports: () => Promise<OpenPort[]>;
   readonly metrics: MetricsSource;
   readonly monotonicMs: () => number;
-  /** Whether the machine took the name. */
+  /** Returns whether the machine has the name. */
   readonly applyHostname: (name: string) => Promise<boolean>;
-  /** Whether the machine took them. */
-  readonly applyNames: (names: NameOrder) => boolean;
-  /** Whether the machine keeps to it. */
+  /** Returns whether the files were written. */
+  readonly applyNames: (names: NameFiles) => boolean;
+  /** Returns whether the limit is in force. */
   readonly limitProcesses: (most: number) => Promise<boolean>;
-  /** What to dial from outside for a port; undefined when nobody listens. */
+  /** The port to dial from outside; undefined when no program listens. */
   readonly forward: (port: number) => Promise<number | undefined>;
   readonly warmUp: () => Promise<void>;
   readonly turns: Turns;
@@ -67,19 +59,19 @@ export function routes(parts: RouteParts): (request: IncomingMessage, response: 
       if (request.method === 'GET' && path === '/health') return void response.writeHead(204).end();
       if (request.method === 'POST' && path === '/init') return init(parts, request, response);
       checkAccess(parts.identity, request, path);
-      if (path.startsWith(PROCESS_PREFIX)) return rpc(safeForConnect(request, response), response);
+      if (path.startsWith(PROCESS_PREFIX)) return rpc(prepareForConnect(request, response), response);
       if (isFilePath(path)) return parts.files(request, response);
-      return plain(parts, `${request.method} ${path}`, request, response);
+      return plainCall(parts, `${request.method} ${path}`, request, response);
     };
     answer().catch((thrown) => {
       request.resume();
-      if (/^\/\w+\.\w+\//.test(path)) answerRpcFailure(response, thrown);
-      else answerFailure(response, thrown);
+      if (/^\/\w+\.\w+\//.test(path)) answerRpcError(response, thrown);
+      else answerError(response, thrown);
     });
   };
 }
 
-/** The token, or for single files a signature made with it. */
+/** Requires the access token or, for a single file, a signature made with it. */
 function checkAccess(identity: SandboxIdentity, request: IncomingMessage, path: string): void {
   const given = request.headers[ACCESS_TOKEN_HEADER];
   if (identity.admits(given === undefined ? undefined : String(given))) return;
@@ -106,15 +98,15 @@ async function init(parts: RouteParts, request: IncomingMessage, response: Serve
   const { identity, metrics } = parts;
   const credential = request.headers[CREDENTIAL_HEADER];
   if (!identity.maySetUp(credential === undefined ? undefined : String(credential))) {
-    throw new TorporError('unauthenticated', 'This is not the credential that was agreed on.');
+    throw new TorporError('unauthenticated', 'The credential is wrong.');
   }
-  const order = await readMessage(request, InitRequestSchema);
-  identity.apply(order);
+  const settings = await readMessage(request, InitRequestSchema);
+  identity.apply(settings);
   metrics.restart();
-  const { maxProcesses } = order;
+  const { maxProcesses } = settings;
   const [hostnameSet, namesSet, processesLimited] = await Promise.all([
-    order.hostname ? parts.applyHostname(order.hostname) : false,
-    parts.applyNames(order),
+    settings.hostname ? parts.applyHostname(settings.hostname) : false,
+    parts.applyNames(settings),
     maxProcesses === undefined ? false : parts.limitProcesses(maxProcesses),
   ]);
   const answer = create(InitResponseSchema, {
@@ -133,13 +125,13 @@ async function readMessage<D extends DescMessage>(
 ): Promise<MessageShape<D>> {
   const body = parseJson(await readBody(request));
   try {
-    return fromJson(schema, body as never, { ignoreUnknownFields: true });
+    return fromJson(schema, body, { ignoreUnknownFields: true });
   } catch (cause) {
-    throw new TorporError('invalid_request', 'The body is not what this call needs.', { cause });
+    throw new TorporError('invalid_request', 'The body is not valid for this call.', { cause });
   }
 }
 
-async function plain(
+async function plainCall(
   parts: RouteParts,
   call: string,
   request: IncomingMessage,
@@ -152,11 +144,11 @@ async function plain(
     case 'POST /process-ends': {
       const left = new AbortController();
       response.once('close', () => left.abort());
-      const tags = tagsOf(parseJson(await readBody(request)));
+      const tags = parseTags(parseJson(await readBody(request)));
       return answerJson(response, 200, await firstEnd(parts.processes.table, tags, left.signal));
     }
     case 'POST /turns':
-      return answerJson(response, 200, await parts.turns.take(parseJson(await readBody(request))));
+      return answerJson(response, 200, await parts.turns.deliver(parseJson(await readBody(request))));
     case 'POST /forward': {
       const { port } = await readMessage(request, ForwardRequestSchema);
       const reached = create(ForwardResponseSchema, { port: (await parts.forward(port)) ?? 0 });
@@ -174,6 +166,6 @@ async function plain(
       return answerJson(response, 200, toJson(MetricsSchema, create(MetricsSchema, figures), options));
     }
     default:
-      throw new TorporError('not_found', 'There is nothing here.');
+      throw new TorporError('not_found', 'There is no such path.');
   }
 }

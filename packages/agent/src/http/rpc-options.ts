@@ -1,9 +1,9 @@
-/** How RPCs are served here, and what a request must not do to the library that serves them. */
+/** Options of the RPC handlers, and protection of the RPC library against harmful requests. */
 import { compressionGzip } from '@connectrpc/connect-node';
-import { speakConnect } from '../agent-failures.ts';
 import type { Request, Response } from './answers.ts';
+import { connectErrors } from './connect-errors.ts';
 
-/** A message past this is refused before it is read. */
+/** A larger message is refused before it is read. */
 const MAX_MESSAGE_BYTES = 4 * 1024 * 1024;
 
 export const RPC_OPTIONS = {
@@ -11,18 +11,19 @@ export const RPC_OPTIONS = {
   grpc: false,
   grpcWeb: false,
   readMaxBytes: MAX_MESSAGE_BYTES,
-  interceptors: [speakConnect],
+  interceptors: [connectErrors],
   acceptCompression: [compressionGzip],
 };
 
 const MAX_TIMER_MS = 2_147_483_647;
 
 /**
- * The library makes a URL out of the Host header and throws where nobody catches when it cannot; a timeout
- * of 0, or one too long for a timer, would fire at once instead of never; and a message it refuses half
- * read would leave a connection on which nothing moves any more.
+ * Works around three weaknesses of the RPC library:
+ * - It builds a URL from the Host header, and an invalid header causes an uncaught exception.
+ * - A timeout of 0, or one too long for a timer, fires at once instead of never.
+ * - A message that it refuses half read leaves the connection stuck.
  */
-export function safeForConnect(request: Request, response: Response): Request {
+export function prepareForConnect(request: Request, response: Response): Request {
   request.headers.host = 'agent';
   const timeout = request.headers['connect-timeout-ms'];
   if (timeout !== undefined && /^\d+$/.test(String(timeout))) {

@@ -1,4 +1,4 @@
-/** Names for numbers: the owners and groups of files, read anew when the account files change. */
+/** Looks up user and group names by number, for the owners of files. Rereads the account files when they change. */
 import { readFile, stat } from 'node:fs/promises';
 
 export class AccountNames {
@@ -10,7 +10,7 @@ export class AccountNames {
     this.#groups = new NameFile(files.group ?? '/etc/group');
   }
 
-  /** The number itself when it has no name. */
+  /** Returns the number as text when no user has it. */
   async owner(uid: number): Promise<string> {
     return (await this.#users.names()).get(uid) ?? String(uid);
   }
@@ -33,7 +33,7 @@ class NameFile {
   }
 
   async names(): Promise<ReadonlyMap<number, string>> {
-    // A listing asks for every one of its entries.
+    // A directory listing calls this once per entry, so the file is checked at most once per interval.
     if (performance.now() - this.#checkedAt < CHECK_EVERY_MS) return this.#known;
     this.#checkedAt = performance.now();
     const version = await stat(this.#path).then(

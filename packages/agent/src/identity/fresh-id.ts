@@ -1,13 +1,13 @@
 /**
- * Ids that differ between two wakings of one image. A sandbox can be woken twice from the same memory, and
- * then the state of every generator inside the process is the same in both; only the kernel's is not.
+ * Ids that differ between two starts from one memory image. Two sandboxes can start from the same memory. Then every
+ * random generator inside the process has the same state in both; only the kernel's differs.
  */
 import { randomUUID } from 'node:crypto';
 import { openSync, readSync } from 'node:fs';
 
 const BYTES = 16;
 
-/** `source` is the kernel's generator, opened; without one Node's own has to do. */
+/** `source` is an open descriptor of the kernel's generator. Without one, Node's generator is used. */
 export function freshIds(source: number | undefined): () => string {
   if (source === undefined) return randomUUID;
   return () => {
@@ -17,7 +17,7 @@ export function freshIds(source: number | undefined): () => string {
   };
 }
 
-/** Opened once, before rights are given up. Undefined where there is no such device. */
+/** Opens the kernel's generator. Undefined where there is no such device. */
 export function kernelRandomness(): number | undefined {
   try {
     return openSync('/dev/urandom', 'r');

@@ -1,6 +1,6 @@
 /**
- * What the server tells an agent at every start: who the sandbox is, what time it is, who may come in.
- * It lives in memory only, so it sleeps and wakes with the sandbox and is then set anew.
+ * What the server tells an agent at every start: the sandbox's id, the time, and the access token. It is kept in
+ * memory only, so a memory image contains it, and `/init` replaces it after every start.
  */
 import type { InitRequest } from '@torpor/envd';
 import { sameSecret } from '@torpor/envd';
@@ -12,10 +12,10 @@ export class SandboxIdentity {
   defaultWorkdir: string | undefined;
   envs: Readonly<Record<string, string>> = {};
   #accessToken: string | undefined;
-  /** Nobody comes in before the server has said who may, where it could say beforehand who the server is. */
-  #isOpen: boolean;
+  /** An agent that was started with a credential refuses every client until `/init` has set an access token. */
+  #isAccessConfigured: boolean;
   #credential: string | undefined;
-  /** What must be added to our clock to have the server's. */
+  /** The server's clock minus the sandbox's clock. */
   #offsetMs = 0;
   readonly #clock: () => number;
 
@@ -26,11 +26,11 @@ export class SandboxIdentity {
   }) {
     this.sandboxId = start.sandboxId ?? '';
     this.#credential = start.credential || undefined;
-    this.#isOpen = this.#credential === undefined;
+    this.#isAccessConfigured = this.#credential === undefined;
     this.#clock = start.clock;
   }
 
-  /** The server's time, as well as we know it, in milliseconds. */
+  /** The server's time in milliseconds, as of the last `/init`. */
   now(): number {
     return this.#clock() + this.#offsetMs;
   }
@@ -40,7 +40,7 @@ export class SandboxIdentity {
     if (init.credential !== undefined) this.#credential = init.credential || undefined;
     if (init.accessToken !== undefined) {
       this.#accessToken = init.accessToken || undefined;
-      this.#isOpen = true;
+      this.#isAccessConfigured = true;
     }
     if (init.defaultUser !== undefined) this.defaultUser = init.defaultUser || undefined;
     if (init.defaultWorkdir !== undefined) this.defaultWorkdir = init.defaultWorkdir || undefined;
@@ -49,13 +49,13 @@ export class SandboxIdentity {
     this.envs = { ...init.envs };
   }
 
-  /** The token in force, for checking signatures with. */
+  /** The current access token, for checking signatures. */
   get token(): string | undefined {
     return this.#accessToken;
   }
 
   admits(token: string | undefined): boolean {
-    if (this.#accessToken === undefined) return this.#isOpen;
+    if (this.#accessToken === undefined) return this.#isAccessConfigured;
     return sameSecret(token ?? '', this.#accessToken);
   }
 

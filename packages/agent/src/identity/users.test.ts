@@ -25,7 +25,7 @@ describe('users', () => {
   it('are those of the account file when the agent is root', async () => {
     const users = new Users({ own: root, onlyOwn: false, passwdFile });
     expect(await users.resolve('alice', undefined)).toEqual(alice);
-    expect(users.isOther(alice)).toBe(true);
+    expect(users.isOtherThanAgent(alice)).toBe(true);
     expect(await users.resolve(undefined, 'alice')).toEqual(alice);
     expect(await users.resolve('root', 'alice')).toEqual(root);
     expect(await users.resolve(undefined, undefined)).toEqual(root);

@@ -1,4 +1,4 @@
-/** Who a call acts for: the sandbox's users, as /etc/passwd knows them, within what the agent may do. */
+/** The users that calls may act for: those in /etc/passwd, as far as the agent's own rights allow. */
 import { readFile } from 'node:fs/promises';
 import { userInfo } from 'node:os';
 import { TorporError } from '@torpor/protocol';
@@ -11,7 +11,7 @@ export interface User {
   readonly shell: string;
 }
 
-/** Refused as a bad token is, which is what clients of this wire expect, and marked so that ours can tell. */
+/** Has the code of a bad token, which E2B's clients expect. A header marks it, so that Torpor's client can tell. */
 export class UnknownUser extends TorporError {
   constructor(message: string) {
     super('unauthenticated', message);
@@ -21,7 +21,7 @@ export class UnknownUser extends TorporError {
 export interface UsersOptions {
   /** The user the agent itself runs as. */
   readonly own: User;
-  /** Every name then means the agent's own user: there is no other in a sandbox without isolation. */
+  /** There is no other user in a sandbox without isolation; the default user then means the agent's own user. */
   readonly onlyOwn: boolean;
   readonly passwdFile?: string;
 }
@@ -35,7 +35,7 @@ export class Users {
     this.#options = options;
   }
 
-  /** `name` is what the caller asked for, `fallback` what the server set for callers that do not ask. */
+  /** `name` is the user that the caller names, `fallback` the default user that the server has set. */
   async resolve(name: string | undefined, fallback: string | undefined): Promise<User> {
     const wanted = name || fallback;
     if (!wanted || wanted === this.own.name) return this.own;
@@ -51,8 +51,8 @@ export class Users {
     return found;
   }
 
-  /** Whether acting for this user needs other rights than the agent's own. */
-  isOther(user: User): boolean {
+  /** Whether the user is not the agent's own. */
+  isOtherThanAgent(user: User): boolean {
     return user.uid !== this.own.uid;
   }
 
@@ -70,7 +70,7 @@ export function parsePasswd(text: string): User[] {
   });
 }
 
-/** The agent's own user, who in a bare root need not be in any file. */
+/** The agent's own user. In a minimal root filesystem, no account file may list it. */
 export function ownUser(home?: string): User {
   try {
     const { username, uid, gid, homedir, shell } = userInfo();

@@ -1,4 +1,4 @@
-/** How much processor, memory and disk the sandbox uses, under the names that E2B's clients know. */
+/** Processor, memory and disk usage of the sandbox, with the field names of E2B's clients. */
 import { readFile, statfs } from 'node:fs/promises';
 import { availableParallelism, cpus } from 'node:os';
 import type { MessageInitShape } from '@bufbuild/protobuf';
@@ -19,7 +19,7 @@ export class MetricsSource {
     this.#disk = disk;
   }
 
-  /** Time went by outside while the sandbox slept; what was counted before says nothing about now. */
+  /** Forgets the last reading: while the sandbox was paused, time passed that its processor counters do not show. */
   restart(): void {
     this.#last = undefined;
   }
@@ -48,7 +48,7 @@ export class MetricsSource {
     };
   }
 
-  /** Of all processors together, since the last time somebody asked; 0 the first time. */
+  /** The share of all processors together since the previous reading; 0 for the first reading. */
   #percent(busyMs: number, atMs: number): number {
     const last = this.#last;
     this.#last = { busyMs, atMs };

@@ -1,10 +1,10 @@
 /**
- * How many processes and threads each user of the sandbox may have.
+ * Limits the number of processes and threads of each user of the sandbox.
  *
- * It is a limit of the agent itself, which everything that it starts has from it; the kernel holds users to it,
- * and a program hears of it where it would on any machine: its fork fails. Root is not held to it, nor is what
- * the agent starts, so that a sandbox which is full can still be looked into and cleaned up. What runs already
- * keeps the limit that it was started with.
+ * It is a resource limit of the agent (RLIMIT_NPROC), which every process that the agent starts inherits. The kernel
+ * enforces it per user: in a program that reaches it, fork fails. It does not apply to root, nor to the agent when it
+ * starts processes, so that a full sandbox can still be inspected and cleaned up. Running processes keep the limit
+ * that they were started with.
  */
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
@@ -12,11 +12,11 @@ import { promisify } from 'node:util';
 export class ProcessLimit {
   #most: number | undefined;
 
-  /** Whether it is kept: it is not where there is no program to set it with. */
+  /** Returns whether the limit is in force. It is not where there is no `prlimit` program. */
   async set(most: number): Promise<boolean> {
-    // A sandbox that wakes as it slept has it.
+    // A sandbox that was resumed with its memory has the limit already.
     if (most === this.#most) return true;
-    // Only the limit that counts: the one above it could not be raised again.
+    // Sets only the soft limit: a lowered hard limit could not be raised again.
     const args = ['--pid', String(process.pid), `--nproc=${most}:`];
     const isSet = await promisify(execFile)('prlimit', args).then(
       () => true,

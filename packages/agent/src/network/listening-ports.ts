@@ -1,4 +1,4 @@
-/** Which TCP ports the sandbox listens on, and who does. */
+/** The TCP ports that the sandbox listens on, with the listening processes. */
 import { readdir, readFile, readlink } from 'node:fs/promises';
 import { basename } from 'node:path';
 import { type ProcessScope, sandboxProcesses } from '../processes/sandbox-processes.ts';
@@ -16,7 +16,7 @@ export interface ListeningSocket {
   readonly inode: string;
 }
 
-/** Who listens on a port does not stand there: finding that out costs a look at every process. */
+/** Without the owning processes: finding those needs a look at every process. */
 export async function listeningSockets(): Promise<ListeningSocket[]> {
   const tables = await Promise.all(
     ['/proc/net/tcp', '/proc/net/tcp6'].map((path) => readFile(path, 'utf8').catch(() => '')),
@@ -24,7 +24,7 @@ export async function listeningSockets(): Promise<ListeningSocket[]> {
   return tables.flatMap(parseListening);
 }
 
-/** Ports of the agent itself are nobody's business. */
+/** Leaves out the agent's own sockets. */
 export async function listeningPorts(
   scope: ProcessScope,
   isAgents: (socket: ListeningSocket) => boolean,
@@ -34,7 +34,7 @@ export async function listeningPorts(
   const ports = sockets.flatMap(({ port, address, inode }): OpenPort[] => {
     const owner = owners.get(inode);
     if (owner !== undefined) return [{ port, address, pid: owner.pid, processName: owner.name }];
-    // In a sandbox of its own a listener without a visible owner still is the sandbox's.
+    // Where the sandbox has a machine of its own, a listener without a visible owner still belongs to the sandbox.
     return scope.shared === undefined ? [{ port, address, pid: 0, processName: '' }] : [];
   });
   return ports.sort((a, b) => a.port - b.port || a.address.localeCompare(b.address));
@@ -66,13 +66,13 @@ function parseAddress(hex: string): string {
   return new URL(`http://[${groups.join(':')}]`).hostname.slice(1, -1);
 }
 
-interface Owner {
+interface SocketOwner {
   readonly pid: number;
   readonly name: string;
 }
 
-async function ownersOf(inodes: ReadonlySet<string>, scope: ProcessScope): Promise<Map<string, Owner>> {
-  const owners = new Map<string, Owner>();
+async function ownersOf(inodes: ReadonlySet<string>, scope: ProcessScope): Promise<Map<string, SocketOwner>> {
+  const owners = new Map<string, SocketOwner>();
   for (const { pid, name } of await sandboxProcesses(scope)) {
     const directory = `/proc/${pid}/fd`;
     for (const fd of await readdir(directory).catch(() => [])) {
@@ -85,7 +85,7 @@ async function ownersOf(inodes: ReadonlySet<string>, scope: ProcessScope): Promi
   return owners;
 }
 
-/** The kernel's own name for it is that of a thread, which some programs set to something of no use. */
+/** The name in /proc/<pid>/stat is a thread's name, which some programs set to something useless. */
 async function programName(pid: number, threadName: string): Promise<string> {
   const line = await readFile(`/proc/${pid}/cmdline`, 'utf8').catch(() => '');
   const [program] = line.split(/[\0 ]/, 1);

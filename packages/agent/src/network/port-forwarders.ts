@@ -1,22 +1,22 @@
 /**
- * Ways from outside to ports that are open on the loopback only, as most dev servers are: a relay on a port
- * of its own for each. It never takes the number of the port it leads to, which the program may want on
- * every address the next time it starts.
+ * Makes ports that listen only on the loopback, as most dev servers do, reachable from outside: one relay with a port of
+ * its own for each. A relay never listens on the number of the port it forwards to, because the program may want that
+ * port on every address the next time it starts.
  */
 import { once } from 'node:events';
 import { connect, createServer, type Server, type Socket } from 'node:net';
 import type { ListeningSocket } from './listening-ports.ts';
 
-/** On the loopback a connection is there at once, or not at all. */
+/** A loopback connection is established at once or not at all. */
 const CONNECT_MS = 400;
 const MAX_TRIES = 10;
-/** Where our own ends of connections are; a program that wants one of these has to look for another, as usual. */
-const OWN_PORTS = { first: 32_768, last: 60_999 } as const;
+/** Local ports of the relays' connections: Linux's usual ephemeral range. */
+const LOCAL_PORTS = { first: 32_768, last: 60_999 } as const;
 
 export interface PortForwardersOptions {
-  /** Everything that listens in the sandbox, our own relays included. */
+  /** All listening sockets of the sandbox, including the relays. */
   readonly listening: () => Promise<readonly ListeningSocket[]>;
-  /** The agent's own, to which nobody is led. */
+  /** The agent's own port, which is never forwarded. */
   readonly agentPort: () => number | undefined;
 }
 
@@ -27,38 +27,38 @@ interface Relay {
 
 export class PortForwarders {
   readonly #relays = new Map<number, Promise<Relay>>();
-  readonly #ownPorts = new Set<number>();
-  #lastPort: number = OWN_PORTS.last;
+  readonly #relayPorts = new Set<number>();
+  #lastPort: number = LOCAL_PORTS.last;
   readonly #options: PortForwardersOptions;
 
   constructor(options: PortForwardersOptions) {
     this.#options = options;
   }
 
-  /** What to dial on the sandbox's own address; undefined when nobody listens. */
+  /** The port to dial on the sandbox's own address; undefined when no program listens. */
   async reach(port: number): Promise<number | undefined> {
     const sockets = (await this.#options.listening()).filter((socket) => !this.isOwn(socket));
-    this.#prune(sockets);
+    this.#dropStale(sockets);
     const found = sockets.filter((socket) => socket.port === port);
     if (found.length === 0) return undefined;
-    const loopback = loopbackOf(found);
+    const loopback = loopbackAddress(found);
     if (loopback === undefined) return port;
     const relay = this.#relays.get(port) ?? this.#open(port, loopback);
     return (await relay).port;
   }
 
   isOwn({ port }: ListeningSocket): boolean {
-    return this.#ownPorts.has(port) || port === this.#options.agentPort();
+    return this.#relayPorts.has(port) || port === this.#options.agentPort();
   }
 
   close(): void {
     for (const port of [...this.#relays.keys()]) this.#drop(port);
   }
 
-  /** A relay goes when its listener does, or when that can now be reached without it. */
-  #prune(sockets: readonly ListeningSocket[]): void {
+  /** Drops relays whose listener is gone or can now be reached directly. */
+  #dropStale(sockets: readonly ListeningSocket[]): void {
     for (const port of [...this.#relays.keys()]) {
-      if (loopbackOf(sockets.filter((socket) => socket.port === port)) === undefined) this.#drop(port);
+      if (loopbackAddress(sockets.filter((socket) => socket.port === port)) === undefined) this.#drop(port);
     }
   }
 
@@ -74,52 +74,52 @@ export class PortForwarders {
     const server = createServer({ ...options, pauseOnConnect: true }, (client) => {
       client.on('error', () => client.destroy());
       const gone = () => {
-        // Nobody took the connection: the listener went away since the relay was asked for.
+        // The connection failed: the listener is gone since the relay was opened.
         this.#drop(target);
         client.resetAndDestroy();
       };
       const dial = () => connect({ ...options, host, port: target, localPort: this.#nextPort() });
-      reach(dial, MAX_TRIES).then((program) => join(client, program), gone);
+      reach(dial, MAX_TRIES).then((program) => pipeBothWays(client, program), gone);
     });
-    // Every address: the sandbox's own may be another after it has slept.
+    // Listens on every address, because the sandbox's own may change while it is paused.
     server.listen({ host: '0.0.0.0', port: 0 });
     await once(server, 'listening');
     server.on('error', () => {});
     const { port } = server.address() as { port: number };
-    this.#ownPorts.add(port);
+    this.#relayPorts.add(port);
     return { server, port };
   }
 
   /**
-   * One after the other, so that none is used again soon. When a sandbox has slept, gVisor still knows the ends of
-   * connections that are long over, and takes a new one from the same port for one of those: it is never answered,
-   * or ended by what belonged to the other.
+   * Takes local ports one after the other, so that no port is used again soon. After a pause, gVisor still knows
+   * connections that ended long ago, and confuses a new connection from the same port with an old one: the new one is
+   * never answered, or is ended by packets of the old one.
    */
   #nextPort(): number {
-    this.#lastPort = this.#lastPort >= OWN_PORTS.last ? OWN_PORTS.first : this.#lastPort + 1;
+    this.#lastPort = this.#lastPort >= LOCAL_PORTS.last ? LOCAL_PORTS.first : this.#lastPort + 1;
     return this.#lastPort;
   }
 
-  /** Connections that are open go on. */
+  /** Stops listening; open connections go on. */
   #drop(target: number): void {
     const relay = this.#relays.get(target);
     this.#relays.delete(target);
     void relay
       ?.then(({ server, port }) => {
         server.close();
-        this.#ownPorts.delete(port);
+        this.#relayPorts.delete(port);
       })
       .catch(() => {});
   }
 }
 
-/** The address to lead to when no other than loopback ones is listened on. */
-function loopbackOf(sockets: readonly ListeningSocket[]): string | undefined {
+/** The address to forward to when all listeners are on the loopback; undefined when one can be reached from outside. */
+function loopbackAddress(sockets: readonly ListeningSocket[]): string | undefined {
   const isLoopback = ({ address }: ListeningSocket) => address === '::1' || address.startsWith('127.');
   return sockets.every(isLoopback) ? sockets[0]?.address : undefined;
 }
 
-/** Opens the connection, from another port when somebody has that one or nobody answers. */
+/** Opens the connection. Tries another local port when the port is in use or the connection is not answered. */
 function reach(dial: () => Socket, triesLeft: number): Promise<Socket> {
   const socket = dial();
   return new Promise((resolve, reject) => {
@@ -137,16 +137,16 @@ function reach(dial: () => Socket, triesLeft: number): Promise<Socket> {
     });
     socket.setTimeout(CONNECT_MS, () => {
       socket.destroy();
-      again(new Error('Nobody takes the connection.'));
+      again(new Error('The program does not accept the connection.'));
     });
   });
 }
 
-function join(client: Socket, program: Socket): void {
+function pipeBothWays(client: Socket, program: Socket): void {
   program.on('error', () => client.resetAndDestroy());
   client.on('close', () => program.destroy());
   program.on('close', () => client.destroySoon());
-  // It may have left while nobody listened to it.
+  // The client may have closed before the listeners were attached.
   if (client.destroyed) program.destroy();
   else client.pipe(program).pipe(client);
 }

@@ -1,14 +1,14 @@
-/** How a process ended, in the words that clients of this wire expect. */
+/** How a process ended, in the form that clients of E2B's wire expect. */
 import { constants } from 'node:os';
 
 export interface ExitStatus {
-  /** -1 when a signal ended it. */
+  /** -1 when a signal ended the process. */
   readonly exitCode: number;
-  /** Whether it ended by itself. */
+  /** False when a signal ended the process. */
   readonly exited: boolean;
   readonly status: string;
   readonly error?: string;
-  /** The same as a shell tells it: the code, or 128 and the number of the signal. */
+  /** The exit code as a shell reports it: the code, or 128 plus the number of the signal. */
   readonly shellCode: number;
 }
 

@@ -1,9 +1,9 @@
 /**
- * What a process has written lately, for readers that come when they like.
+ * A ring buffer of the latest output of a process, for readers that may attach at any time.
  *
- * The ring is the only buffer: readers are positions in it. While somebody reads, the process is held
- * back before anything unread would be lost, as a pipe would do; while nobody does, the oldest output
- * makes room for the newest. So memory stays within the capacity plus what was on its way.
+ * The ring is the only buffer; a reader is a position in it. While a reader is attached, the process is held back
+ * before unread output would be lost, as a pipe does. Without a reader, the newest output replaces the oldest. So memory
+ * stays within the capacity plus one read.
  */
 export type Channel = 'stdout' | 'stderr' | 'pty';
 
@@ -12,27 +12,27 @@ export interface OutputChunk {
   readonly bytes: Uint8Array;
 }
 
-/** Holds the process back, and lets it go on. */
+/** Stops and resumes reading from the process, which blocks the process when its pipe is full. */
 export interface Flow {
   pause(): void;
   resume(): void;
 }
 
 export interface OutputReader {
-  /** Bytes written before the oldest that was still kept when this reader came. */
+  /** Bytes of output that were dropped before this reader attached. */
   readonly missedBytes: number;
-  /** The next output; undefined when there will be no more. Rejects with the signal's reason. */
+  /** Waits for the next output; undefined after the last. Rejects with the signal's reason. */
   next(signal: AbortSignal): Promise<OutputChunk | undefined>;
-  /** A reader that went away must not hold the process back. */
+  /** Must be called when the reader leaves: an attached reader holds the process back. */
   detach(): void;
 }
 
-/** Output that comes in drops is put together up to this size, so that the drops do not cost more than the bytes. */
-const MERGED_BYTES = 4096;
+/** Small pieces of output are merged up to this size: each chunk has an overhead. */
+const MAX_MERGED_BYTES = 4096;
 
 interface KeptChunk {
   readonly channel: Channel;
-  /** Where it begins in everything the process ever wrote. */
+  /** The position of the first byte in all output of the process. */
   readonly start: number;
   bytes: Buffer;
 }
@@ -52,7 +52,7 @@ export class OutputRing {
     this.#flow = flow;
   }
 
-  /** Everything that was ever written, kept or not. */
+  /** All bytes ever written, kept or not. */
   get writtenBytes(): number {
     return this.#written;
   }
@@ -61,47 +61,47 @@ export class OutputRing {
     return this.#written - this.#keptFrom;
   }
 
-  /** Whether a slow reader holds the process back at the moment. */
-  get holding(): boolean {
+  /** Whether a slow reader currently holds the process back. */
+  get isHoldingProcess(): boolean {
     return this.#paused;
   }
 
   append(channel: Channel, bytes: Buffer): void {
     if (this.#finished || bytes.length === 0) return;
     const last = this.#chunks.at(-1);
-    if (last?.channel === channel && last.bytes.length + bytes.length <= MERGED_BYTES) {
+    if (last?.channel === channel && last.bytes.length + bytes.length <= MAX_MERGED_BYTES) {
       last.bytes = Buffer.concat([last.bytes, bytes]);
     } else this.#chunks.push({ channel, start: this.#written, bytes });
     this.#written += bytes.length;
-    this.#makeRoom(this.#capacity);
-    this.regulate();
+    this.#dropOldest(this.#capacity);
+    this.updateFlow();
     for (const reader of this.#readers) reader.wake();
   }
 
   /** No more output will come. */
   finish(): void {
     this.#finished = true;
-    this.regulate();
+    this.updateFlow();
     for (const reader of this.#readers) reader.wake();
   }
 
-  /** Gives up kept output beyond a number of bytes, the oldest first. */
+  /** Drops the oldest output until at most this many bytes are kept. */
   shrink(bytes: number): void {
-    this.#makeRoom(bytes);
+    this.#dropOldest(bytes);
   }
 
   attach(): OutputReader {
     const reader = new RingReader(this, this.#keptFrom);
     this.#readers.add(reader);
-    this.regulate();
+    this.updateFlow();
     return reader;
   }
 
   detach(reader: RingReader): void {
-    if (this.#readers.delete(reader)) this.regulate();
+    if (this.#readers.delete(reader)) this.updateFlow();
   }
 
-  /** What stands at a position: a chunk, the end, or nothing yet. */
+  /** The output at a position: a chunk, the end, or nothing yet. */
   read(position: number): OutputChunk | 'end' | 'nothing' {
     if (position >= this.#written) return this.#finished ? 'end' : 'nothing';
     const chunk = this.#chunks[this.#indexAt(position)];
@@ -109,10 +109,10 @@ export class OutputRing {
     return { channel: chunk.channel, bytes: chunk.bytes.subarray(position - chunk.start) };
   }
 
-  /** A process held back goes on only when its slowest reader has caught up well, so as not to stutter. */
-  regulate(): void {
+  /** Pauses the process at half the capacity unread and resumes it below a quarter, so that it does not toggle fast. */
+  updateFlow(): void {
     let unread = 0;
-    // After the end there is nothing left to hold back.
+    // After the end there is no process left to hold back.
     const readers = this.#finished ? [] : this.#readers;
     for (const reader of readers) unread = Math.max(unread, this.#written - reader.position);
     if (!this.#paused && unread > this.#capacity / 2) {
@@ -124,7 +124,7 @@ export class OutputRing {
     }
   }
 
-  #makeRoom(bytes: number): void {
+  #dropOldest(bytes: number): void {
     let needed = this.#written;
     for (const reader of this.#readers) needed = Math.min(needed, reader.position);
     for (;;) {
@@ -168,10 +168,10 @@ class RingReader implements OutputReader {
       if (found === 'end') return undefined;
       if (found !== 'nothing') {
         this.position += found.bytes.length;
-        this.#ring.regulate();
+        this.#ring.updateFlow();
         return found;
       }
-      await this.#wakened(signal);
+      await this.#nextWake(signal);
     }
   }
 
@@ -183,7 +183,7 @@ class RingReader implements OutputReader {
     this.#ring.detach(this);
   }
 
-  #wakened(signal: AbortSignal): Promise<void> {
+  #nextWake(signal: AbortSignal): Promise<void> {
     return new Promise((resolve) => {
       const done = () => {
         this.#waiting = undefined;

@@ -1,4 +1,4 @@
-/** A process on pipes: stdout and stderr apart, and a stdin when one was asked for. */
+/** A process on pipes: separate stdout and stderr, and a stdin when the caller wants one. */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { fchownSync } from 'node:fs';
@@ -8,36 +8,36 @@ import { TorporError } from '@torpor/protocol';
 import { type ExitStatus, endedBy, exitedWith } from './exit-status.ts';
 import { OutputRing } from './output-ring.ts';
 import { closeFd, closePipes, type PipeSet, type ShellPipes } from './shell-pipes.ts';
-import type { LaunchOrder, StartedProcess } from './started-process.ts';
+import type { LaunchSpec, StartedProcess } from './started-process.ts';
 
-/** Past this, whoever sends input is told to wait instead of filling our memory. */
+/** More unread input than this is refused, so that it does not fill the agent's memory. */
 const MAX_PENDING_INPUT = 8 * 1024 * 1024;
 
-/** How long the pipes must be quiet after an exit before we conclude that somebody else holds them open. */
+/** After the exit, pipes that are quiet for this long are taken to be held open by another process. */
 const QUIET_MS = 300;
-/** A left-over process that goes on writing must not hide the end of the one that was asked for. */
-const MAX_LINGER_ROUNDS = 6;
+/** A left-over process that keeps writing delays the end of the started process by this many checks at most. */
+const MAX_QUIET_CHECKS = 6;
 
-/** Our ends of the pipes. */
-interface Ends {
+/** The agent's ends of the pipes. */
+interface PipeEnds {
   readonly stdin: Writable | undefined;
   readonly stdout: Readable;
   readonly stderr: Readable;
 }
 
-/** `stdin` is whether the process gets a pipe, or an open file that is its input; that stays the caller's to close. */
+/** `stdin`: whether the process gets a pipe, or an open descriptor to use as its input, which the caller closes. */
 export async function startPiped(
-  order: LaunchOrder,
+  spec: LaunchSpec,
   stdin: boolean | number,
   pipes: ShellPipes,
 ): Promise<StartedProcess> {
   const set = await pipes.take();
-  const child = await launch(order, stdin, set);
-  const ends = set === undefined ? endsOf(child) : openEnds(set, stdin === true);
-  // A broken pipe ends a stream, and the exit tells the rest.
+  const child = await spawnChild(spec, stdin, set);
+  const ends = set === undefined ? childPipeEnds(child) : openPipeEnds(set, stdin === true);
+  // A broken pipe ends the stream; the exit of the process is reported separately.
   for (const end of Object.values(ends)) end?.on('error', () => {});
   const { stdout, stderr } = ends;
-  const output = new OutputRing(order.keptBytes, {
+  const output = new OutputRing(spec.keptBytes, {
     pause: () => {
       for (const stream of [stdout, stderr]) stream.pause();
     },
@@ -50,11 +50,11 @@ export async function startPiped(
   return {
     pid: child.pid as number,
     output,
-    ended: endOf(child, ends, output),
+    ended: waitForEnd(child, ends, output),
     write: (kind, bytes) => writeStdin(ends.stdin, kind, bytes),
     closeStdin: () => {
       if (ends.stdin === undefined) throw new TorporError('conflict', 'The process has no input.');
-      // A program that is about to end may have closed it first.
+      // A program that is ending may have closed its stdin already.
       if (ends.stdin.writable) ends.stdin.end();
     },
     resize: () => {
@@ -63,38 +63,38 @@ export async function startPiped(
   };
 }
 
-async function launch(
-  order: LaunchOrder,
+async function spawnChild(
+  spec: LaunchSpec,
   stdin: boolean | number,
   set: PipeSet | undefined,
 ): Promise<ChildProcess> {
   try {
-    // Who may not open the pipe by name cannot use /dev/stdout.
-    if (set && order.user)
-      for (const { writeFd } of Object.values(set)) fchownSync(writeFd, order.user.uid, order.user.gid);
-    const child = spawn(order.command, [...order.args], {
-      cwd: order.cwd,
-      env: { ...order.env },
+    // /dev/stdout opens the pipe by name, which only the owner of the pipe may do.
+    if (set && spec.user)
+      for (const { writeFd } of Object.values(set)) fchownSync(writeFd, spec.user.uid, spec.user.gid);
+    const child = spawn(spec.command, [...spec.args], {
+      cwd: spec.cwd,
+      env: { ...spec.env },
       stdio: [
         typeof stdin === 'number' ? stdin : stdin ? (set?.stdin.readFd ?? 'pipe') : 'ignore',
         set?.stdout.writeFd ?? 'pipe',
         set?.stderr.writeFd ?? 'pipe',
       ],
-      // A session and a process group of its own, so that a signal reaches what it starts too.
+      // A session and a process group of its own, so that a signal also reaches the processes it starts.
       detached: true,
-      ...(order.user === undefined ? {} : { uid: order.user.uid, gid: order.user.gid }),
+      ...(spec.user === undefined ? {} : { uid: spec.user.uid, gid: spec.user.gid }),
     });
     await once(child, 'spawn');
     return child;
   } catch (cause) {
     if (set !== undefined) closePipes(set);
     const reason = cause instanceof Error ? cause.message : String(cause);
-    throw new TorporError('invalid_request', `${order.command} cannot be started: ${reason}`, { cause });
+    throw new TorporError('invalid_request', `${spec.command} cannot be started: ${reason}`, { cause });
   }
 }
 
-function openEnds(set: PipeSet, stdin: boolean): Ends {
-  // The process has the other ends now; ours would keep the pipes open after it.
+function openPipeEnds(set: PipeSet, stdin: boolean): PipeEnds {
+  // The process has its ends now. Copies in the agent would keep the pipes open after it ends.
   for (const fd of [set.stdin.readFd, set.stdout.writeFd, set.stderr.writeFd]) closeFd(fd);
   if (!stdin) closeFd(set.stdin.writeFd);
   const reading = (fd: number) => new Socket({ fd, readable: true, writable: false });
@@ -105,21 +105,21 @@ function openEnds(set: PipeSet, stdin: boolean): Ends {
   };
 }
 
-/** Where no shell makes pipes: Node's own sockets. */
-function endsOf(child: ChildProcess): Ends {
+/** For systems without a shell that makes pipes: the sockets that Node creates. */
+function childPipeEnds(child: ChildProcess): PipeEnds {
   const { stdin, stdout, stderr } = child;
   if (stdout === null || stderr === null) throw new TorporError('internal', 'The process has no output.');
   return { stdin: stdin ?? undefined, stdout, stderr };
 }
 
 /**
- * The end is the exit of the process itself, after the output that was already on its way. Its pipes may
- * stay open beyond that, in the hands of something it left running: that is still read, so that it does
- * not block or break, but no longer waited for.
+ * Waits for the exit of the process itself and for the output it wrote before. Its pipes may stay open longer, held by
+ * a process that it left running. The agent keeps reading them, so that the left-over process neither blocks nor
+ * breaks, but does not wait for their end.
  */
-async function endOf(
+async function waitForEnd(
   child: ChildProcess,
-  { stdin, stdout, stderr }: Ends,
+  { stdin, stdout, stderr }: PipeEnds,
   output: OutputRing,
 ): Promise<ExitStatus> {
   const closed = Promise.all(
@@ -131,22 +131,22 @@ async function endOf(
     );
   });
   stdin?.destroy();
-  await Promise.race([closed, quiet([stdout, stderr], output)]);
+  await Promise.race([closed, waitForQuietPipes([stdout, stderr], output)]);
   output.finish();
   return status;
 }
 
-async function quiet(streams: readonly Readable[], output: OutputRing): Promise<void> {
+async function waitForQuietPipes(streams: readonly Readable[], output: OutputRing): Promise<void> {
   let heard = false;
   for (const stream of streams) {
     stream.on('data', () => {
       heard = true;
     });
   }
-  for (let rounds = 0; rounds < MAX_LINGER_ROUNDS; ) {
+  for (let rounds = 0; rounds < MAX_QUIET_CHECKS; ) {
     heard = false;
     await new Promise((resolve) => setTimeout(resolve, QUIET_MS).unref());
-    if (output.holding) continue;
+    if (output.isHoldingProcess) continue;
     if (!heard) return;
     rounds += 1;
   }

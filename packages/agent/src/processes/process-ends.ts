@@ -1,11 +1,11 @@
 /**
- * Waiting for the first of some processes to end, without reading their output. This is ours alone, so that it is
- * plain JSON.
+ * Waits for the first of several processes to end, without reading their output. The call is not part of E2B's wire, so
+ * it is plain JSON.
  */
 import { TorporError } from '@torpor/protocol';
 import type { ProcessTable, TrackedProcess } from './process-table.ts';
 
-/** Without `end`: there is no process with this tag, and nothing is known of one. */
+/** Without `end`, the agent knows no process with this tag. */
 interface EndedProcess {
   readonly tag: string;
   readonly end?: { readonly exited: boolean; readonly exitCode: number; readonly status: string };
@@ -13,9 +13,9 @@ interface EndedProcess {
 
 const MAX_TAGS = 4_096;
 
-/** Throws for what does not name processes by their tags. */
-export function tagsOf(order: unknown): string[] {
-  const { tags } = (order ?? {}) as { readonly tags?: unknown };
+/** Throws unless the body has a list of tags. */
+export function parseTags(body: unknown): string[] {
+  const { tags } = (body ?? {}) as { readonly tags?: unknown };
   const isList = Array.isArray(tags) && tags.length > 0 && tags.length <= MAX_TAGS;
   if (isList && tags.every((tag) => typeof tag === 'string')) return tags;
   throw new TorporError('invalid_request', 'Name the processes by their tags.');
@@ -27,14 +27,14 @@ export function firstEnd(
   tags: readonly string[],
   signal: AbortSignal,
 ): Promise<EndedProcess> {
-  const over = tags.map((tag) => endedAlready(table, tag)).find((one) => one !== undefined);
+  const over = tags.map((tag) => endOfTag(table, tag)).find((one) => one !== undefined);
   if (over !== undefined) return Promise.resolve(over);
   return new Promise((resolve, reject) => {
     const wanted = new Set<string | undefined>(tags);
     const stop = table.onEnd((process) => {
       if (!wanted.has(process.tag)) return;
       stop();
-      resolve(described(process));
+      resolve(describeEnd(process));
     });
     signal.addEventListener(
       'abort',
@@ -47,13 +47,13 @@ export function firstEnd(
   });
 }
 
-function endedAlready(table: ProcessTable, tag: string): EndedProcess | undefined {
+function endOfTag(table: ProcessTable, tag: string): EndedProcess | undefined {
   const process = table.search({ tag });
   if (process === undefined) return { tag };
-  return process.exit === undefined ? undefined : described(process);
+  return process.exit === undefined ? undefined : describeEnd(process);
 }
 
-function described({ tag = '', exit }: TrackedProcess): EndedProcess {
+function describeEnd({ tag = '', exit }: TrackedProcess): EndedProcess {
   if (exit === undefined) return { tag };
   const { exited, exitCode, status } = exit;
   return { tag, end: { exited, exitCode, status } };

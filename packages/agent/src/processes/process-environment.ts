@@ -1,8 +1,8 @@
-/** The environment a process starts with, and where. Nothing of the agent's own leaks into it but PATH, LANG and TZ. */
+/** The environment and working directory of a new process. Of the agent's own variables it gets only PATH, LANG and TZ. */
 import { access, constants } from 'node:fs/promises';
 import { SANDBOX_VARIABLE } from '@torpor/envd';
 import { TorporError } from '@torpor/protocol';
-import { errnoOf } from '../agent-failures.ts';
+import { errnoOf } from '../files/file-errors.ts';
 import type { SandboxIdentity } from '../identity/sandbox-identity.ts';
 import type { User } from '../identity/users.ts';
 
@@ -25,15 +25,15 @@ export function processEnvironment(
     ...(identity.hostname === undefined ? {} : { HOSTNAME: identity.hostname }),
     ...identity.envs,
     ...asked,
-    // Last, so that no process can be started which a runtime does not find again.
+    // Last, so that callers cannot override it: a runtime finds the processes of a sandbox by this variable.
     [SANDBOX_VARIABLE]: identity.sandboxId,
   };
 }
 
-/** A directory that was asked for must be one; a home that is not falls back to the root. */
+/** A requested directory must be usable. Without a request, an unusable home falls back to `/`. */
 export async function workingDirectory(asked: string | undefined, usual: string): Promise<string> {
   const wanted = asked ?? usual;
-  const fault = await faultOf(wanted);
+  const fault = await directoryFault(wanted);
   if (fault === undefined) return wanted;
   if (asked === undefined) return '/';
   throw new TorporError('invalid_request', `The working directory ${asked} ${fault}.`);
@@ -46,12 +46,12 @@ const FAULTS: Readonly<Record<string, string>> = {
 };
 
 /**
- * Why nothing can run there. Asked before, because a start that fails does not say which of the two it could
- * not find or use, the program or the directory.
+ * Why no process can run in the directory. Checked before the start, because a failed start does not tell whether the
+ * program or the directory is at fault.
  */
-async function faultOf(directory: string): Promise<string | undefined> {
+async function directoryFault(directory: string): Promise<string | undefined> {
   try {
-    // The slash asks for a directory.
+    // With the slash, the call fails for anything that is not a directory.
     await access(`${directory}/`, constants.X_OK);
     return undefined;
   } catch (thrown) {

@@ -1,6 +1,6 @@
-/** The RPCs on processes. A stream is only a view of a process: it may end, and another may come. */
+/** The RPCs on processes. A stream only shows a process: the process goes on when the stream ends, and others may follow. */
 import { setTimeout as delay } from 'node:timers/promises';
-import { create } from '@bufbuild/protobuf';
+import { create, type MessageInitShape } from '@bufbuild/protobuf';
 import type { HandlerContext, ServiceImpl } from '@connectrpc/connect';
 import {
   type Process,
@@ -21,7 +21,7 @@ import { startPiped } from './piped-child.ts';
 import { processEnvironment, workingDirectory } from './process-environment.ts';
 import type { ProcessTable, ProcessSelector as Selection, TrackedProcess } from './process-table.ts';
 import type { ShellPipes } from './shell-pipes.ts';
-import type { LaunchOrder } from './started-process.ts';
+import type { LaunchSpec } from './started-process.ts';
 import { startTerminal } from './terminal.ts';
 
 const KEPT_OUTPUT_BYTES = 1024 * 1024;
@@ -42,29 +42,29 @@ export function processService(parts: ProcessServiceParts): ServiceImpl<typeof P
 
     async *start(request, context) {
       const process = await start(parts, request, context);
-      for await (const event of follow(process, context)) yield { event };
+      for await (const event of streamEvents(process, context)) yield { event };
     },
 
     async *connect(request, context) {
-      const process = table.find(selected(request.process));
-      for await (const event of follow(process, context)) yield { event };
+      const process = table.find(parseSelector(request.process));
+      for await (const event of streamEvents(process, context)) yield { event };
     },
 
     update(request) {
-      const { started } = table.findRunning(selected(request.process));
+      const { started } = table.findRunning(parseSelector(request.process));
       if (request.pty?.size !== undefined) started.resize(request.pty.size);
       return {};
     },
 
     async sendInput(request) {
-      await send(table.findRunning(selected(request.process)), request.input);
+      await send(table.findRunning(parseSelector(request.process)), request.input);
       return {};
     },
 
     async streamInput(requests) {
       let process: TrackedProcess | undefined;
       for await (const { event } of requests) {
-        if (event.case === 'start') process = table.findRunning(selected(event.value.process));
+        if (event.case === 'start') process = table.findRunning(parseSelector(event.value.process));
         if (event.case !== 'data') continue;
         if (process === undefined) {
           throw new TorporError('invalid_request', 'The first message must name the process.');
@@ -75,13 +75,13 @@ export function processService(parts: ProcessServiceParts): ServiceImpl<typeof P
     },
 
     sendSignal(request) {
-      const process = table.findRunning(selected(request.process));
+      const process = table.findRunning(parseSelector(request.process));
       table.signal(process, signalName(request.signal));
       return {};
     },
 
     closeStdin(request) {
-      table.findRunning(selected(request.process)).started.closeStdin();
+      table.findRunning(parseSelector(request.process)).started.closeStdin();
       return {};
     },
   };
@@ -96,7 +96,7 @@ function start(
   return launch(parts, request, { user, timeoutMs: context.timeoutMs() });
 }
 
-/** Starts a process for whoever asks; the default user's unless another is named. */
+/** Starts a process as the named user, or as the default user. */
 export async function launch(
   { table, users, identity, paths, env, pipes }: ProcessServiceParts,
   request: Pick<StartRequest, 'process' | 'pty' | 'stdin' | 'tag'>,
@@ -107,17 +107,17 @@ export async function launch(
   const user = await users.resolve(name, identity.defaultUser);
   const usual = identity.defaultWorkdir ?? user.home;
   const asked = config.cwd ? paths.absolute(config.cwd, { user, workdir: usual }) : undefined;
-  const order: LaunchOrder = {
+  const spec: LaunchSpec = {
     command: config.cmd,
     args: config.args,
     cwd: await workingDirectory(asked, usual),
     env: processEnvironment(user, identity, config.envs, env),
-    user: users.isOther(user) ? user : undefined,
+    user: users.isOtherThanAgent(user) ? user : undefined,
     keptBytes: KEPT_OUTPUT_BYTES,
   };
   const started = request.pty
-    ? await startTerminal(order, request.pty.size ?? { cols: 80, rows: 24 })
-    : await startPiped(order, request.stdin ?? true, pipes);
+    ? await startTerminal(spec, request.pty.size ?? { cols: 80, rows: 24 })
+    : await startPiped(spec, request.stdin ?? true, pipes);
   const { cmd, args, envs, cwd } = config;
   return table.add(
     started,
@@ -126,7 +126,7 @@ export async function launch(
   );
 }
 
-async function* follow(process: TrackedProcess, context: HandlerContext): AsyncGenerator<ProcessEvent> {
+async function* streamEvents(process: TrackedProcess, context: HandlerContext): AsyncGenerator<ProcessEvent> {
   const reader = process.started.output.attach();
   // A client that stopped reading and then vanished never lets this generator finish; the signal does fire.
   context.signal.addEventListener('abort', () => reader.detach(), { once: true });
@@ -147,10 +147,10 @@ async function* follow(process: TrackedProcess, context: HandlerContext): AsyncG
   }
 }
 
-type EventInit = NonNullable<Parameters<typeof create<typeof ProcessEventSchema>>[1]>['event'];
+type EventInit = NonNullable<MessageInitShape<typeof ProcessEventSchema>['event']>;
 
 function processEvent(event: EventInit): ProcessEvent {
-  return create(ProcessEventSchema, { event } as never);
+  return create(ProcessEventSchema, { event });
 }
 
 function dataEvent({ channel, bytes }: OutputChunk): ProcessEvent {
@@ -173,7 +173,7 @@ function describe({ config, tag, started }: TrackedProcess) {
   };
 }
 
-function selected(selector: ProcessSelector | undefined): Selection {
+function parseSelector(selector: ProcessSelector | undefined): Selection {
   switch (selector?.selector.case) {
     case 'pid':
       return { pid: selector.selector.value };
@@ -189,14 +189,14 @@ async function send(process: TrackedProcess, input: ProcessInput | undefined): P
   try {
     await process.started.write(input.input.case, input.input.value);
   } catch (thrown) {
-    // Clients go on quietly when a program has ended, and not when it only closed its input.
+    // Clients ignore the error when the program has ended, but not when it only closed its input.
     if (await endsShortly(process))
       throw new TorporError('not_found', 'The process has ended.', { cause: thrown });
     throw thrown;
   }
 }
 
-/** A program that ends closes its input a moment before anybody hears of its end. */
+/** When a program ends, its input closes a moment before its exit is reported. */
 const END_MS = 200;
 
 function endsShortly({ started }: TrackedProcess): Promise<boolean> {

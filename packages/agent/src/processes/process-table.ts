@@ -1,12 +1,12 @@
 /**
- * The processes this agent has started: those that run, and for a while those that ended, so that a
- * client which was away still learns how.
+ * The processes that this agent has started: those that run and, for a while, those that have ended, so that a client
+ * that reconnects still learns how they ended.
  */
 import { TorporError } from '@torpor/protocol';
 import type { ExitStatus } from './exit-status.ts';
 import type { StartedProcess } from './started-process.ts';
 
-/** What was asked for, as List shows it. */
+/** The request that started the process, as List shows it. */
 export interface ProcessConfig {
   readonly cmd: string;
   readonly args: readonly string[];
@@ -18,20 +18,20 @@ export interface TrackedProcess {
   readonly config: ProcessConfig;
   readonly tag: string | undefined;
   readonly started: StartedProcess;
-  /** Set once it has ended. */
+  /** Set once the process has ended. */
   exit?: ExitStatus;
 }
 
 export type ProcessSelector = { readonly pid: number } | { readonly tag: string };
 
 export interface TableOptions {
-  /** Milliseconds on a clock that does not jump. */
+  /** Milliseconds of a monotonic clock. */
   readonly now: () => number;
   readonly kill: (pid: number, signal: NodeJS.Signals) => void;
-  /** Ends are kept this long at least, unless there are too many. */
+  /** Ended processes are kept this long, unless there are too many. */
   readonly keptMs?: number;
   readonly keptExits?: number;
-  /** Output kept for all ended processes together. */
+  /** Limit for the output of all ended processes together. */
   readonly keptOutputBytes?: number;
 }
 
@@ -42,7 +42,7 @@ interface KeptExit {
 
 export class ProcessTable {
   readonly #running = new Map<number, TrackedProcess>();
-  /** In the order in which they ended. */
+  /** Ordered by end. */
   #ended: KeptExit[] = [];
   readonly #listeners = new Set<(process: TrackedProcess) => void>();
   readonly #options: Required<TableOptions>;
@@ -74,7 +74,7 @@ export class ProcessTable {
     return process;
   }
 
-  /** Calls back for every process that ends, until the returned function is called. */
+  /** Calls the listener for every process that ends, until the returned function is called. */
   onEnd(listener: (process: TrackedProcess) => void): () => void {
     this.#listeners.add(listener);
     return () => void this.#listeners.delete(listener);
@@ -84,14 +84,14 @@ export class ProcessTable {
     return [...this.#running.values()];
   }
 
-  /** One that runs, or else the one that ended last. A tag may be used again, and means the newest. */
+  /** Prefers a running process to the one that ended last. A tag may be reused; it means the newest process. */
   find(selector: ProcessSelector): TrackedProcess {
     const found = this.search(selector);
     if (found === undefined) throw notFound(selector);
     return found;
   }
 
-  /** The same, or undefined when there is none. */
+  /** Like `find`, but returns undefined when there is none. */
   search(selector: ProcessSelector): TrackedProcess | undefined {
     const matches = (process: TrackedProcess) =>
       'pid' in selector ? process.started.pid === selector.pid : process.tag === selector.tag;
@@ -104,7 +104,7 @@ export class ProcessTable {
     return found;
   }
 
-  /** Reaches the whole process group. One that is gone by now needs no signal. */
+  /** Signals the whole process group. */
   signal(process: TrackedProcess, signal: NodeJS.Signals): void {
     this.#options.kill(-process.started.pid, signal);
   }
@@ -129,11 +129,11 @@ function notFound(selector: ProcessSelector): TorporError {
   return new TorporError('not_found', `There is no process with ${name}.`);
 }
 
-/** Sends a signal as `kill(2)` does, without complaint when nobody is left to take it. */
+/** Sends a signal as `kill(2)` does, and ignores that the process is gone. */
 export function killQuietly(pid: number, signal: NodeJS.Signals): void {
   try {
     process.kill(pid, signal);
   } catch {
-    // ESRCH: it ended in the meantime, which is what the signal was for.
+    // ESRCH: the process has ended meanwhile.
   }
 }

@@ -1,17 +1,20 @@
-/** The processes that belong to this sandbox, as /proc shows them. */
+/** Lists the processes of this sandbox from /proc. */
 import { readdir, readFile } from 'node:fs/promises';
 import { SANDBOX_VARIABLE } from '@torpor/envd';
 
 export interface SandboxProcess {
   readonly pid: number;
   readonly name: string;
-  /** Processor time used, in ticks of which there are 100 in a second. */
+  /** Processor time used, in ticks of 10 ms. */
   readonly ticks: number;
   readonly residentPages: number;
 }
 
 export interface ProcessScope {
-  /** Where several sandboxes share one machine, only processes with this sandbox's mark, or started by the agent. */
+  /**
+   * Set where several sandboxes share one machine: only processes with this sandbox's variable, or descendants of the
+   * agent, belong to the sandbox.
+   */
   readonly shared: { readonly sandboxId: string; readonly agentPid: number } | undefined;
 }
 
@@ -38,7 +41,7 @@ interface ProcStat {
   readonly residentPages: number;
 }
 
-/** The name stands in parentheses and may itself contain them, so the last one counts. */
+/** The name is in parentheses and may itself contain parentheses, so the last closing one ends it. */
 export function parseStat(text: string): ProcStat | undefined {
   const open = text.indexOf('(');
   const close = text.lastIndexOf(')');

@@ -1,8 +1,8 @@
 /**
- * Real pipes for the processes we start. Node offers only sockets, and those are not the same to a
- * program: `/dev/stdout` and `/dev/stderr` cannot be opened when a socket stands behind them, and bash
- * takes a socket on its stdin for a remote login and reads ~/.bashrc. A shell makes pipes whenever it
- * runs a pipeline; ours runs one, and we open them through /proc before it ends.
+ * Creates real pipes for the processes that the agent starts. Node offers only sockets, and programs treat those
+ * differently: `/dev/stdout` and `/dev/stderr` cannot be opened when they are sockets, and bash takes a socket on its
+ * stdin for a remote login and reads ~/.bashrc. A shell creates pipes when it runs a pipeline. So the agent runs a shell
+ * with a pipeline and opens its pipes through /proc before the shell ends.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { close, constants, fstatSync, openSync } from 'node:fs';
@@ -20,13 +20,13 @@ export interface PipeSet {
   readonly stderr: Pipe;
 }
 
-/** A shell that takes longer than this is none we can use. */
-const PATIENCE_MS = 5000;
+/** A shell that takes longer than this is treated as unusable. */
+const TIMEOUT_MS = 5000;
 
-/** Descriptor on which the shells tell their pids and wait for their end. */
+/** The descriptor on which the shells report their pids and wait for their end. */
 const TALK_FD = 3;
 
-/** Where each keeps its end of the pipe: its stdout is something else while it talks. */
+/** The descriptor on which each shell keeps its end of the pipe: its stdout is redirected while it reports. */
 const KEPT_FD = 4;
 
 export class ShellPipes {
@@ -37,9 +37,9 @@ export class ShellPipes {
     this.#shell = shell;
   }
 
-  /** Undefined where there is no shell. The next set is made while nobody waits for it. */
+  /** Undefined where there is no shell. Starts to create the next set in the background. */
   async take(): Promise<PipeSet | undefined> {
-    // Taken before anything is awaited: the same pipes must not go to two processes.
+    // Cleared before the first await, so that the same pipes are not given to two processes.
     const making = this.#spare ?? makePipes(this.#shell);
     this.#spare = undefined;
     const taken = await making;
@@ -47,7 +47,7 @@ export class ShellPipes {
     return taken;
   }
 
-  /** Has a set ready before anybody asks for one. */
+  /** Creates a set in advance. */
   async warmUp(): Promise<void> {
     this.#spare ??= makePipes(this.#shell);
     await this.#spare;
@@ -61,7 +61,7 @@ export class ShellPipes {
 }
 
 export function closePipes(set: PipeSet): void {
-  for (const { readFd, writeFd } of Object.values(set) as Pipe[])
+  for (const { readFd, writeFd } of [set.stdin, set.stdout, set.stderr])
     for (const fd of [readFd, writeFd]) closeFd(fd);
 }
 
@@ -70,7 +70,7 @@ export function closeFd(fd: number): void {
 }
 
 async function makePipes(shell: string): Promise<PipeSet | undefined> {
-  // Each part of the pipeline reads its own pid where every shell can: from the file that is its own.
+  // Each part of the pipeline reads its own pid from /proc/self/stat, which works in every shell.
   const part = (name: number) =>
     `{ exec ${KEPT_FD}>&1; read p r </proc/self/stat; echo ${name} $p >&${TALK_FD}; read r <&${TALK_FD}; }`;
   const child = spawn(shell, ['-c', [0, 1, 2, 3].map(part).join(' | ')], {
@@ -81,7 +81,7 @@ async function makePipes(shell: string): Promise<PipeSet | undefined> {
   const talk = child.stdio[TALK_FD] as Duplex | undefined;
   talk?.on('error', () => {});
   try {
-    const [stdin, stdout, stderr] = (await pidsOf(child)).slice(0, 3).map(openPipe);
+    const [stdin, stdout, stderr] = (await readPids(child)).slice(0, 3).map(openPipe);
     return stdin && stdout && stderr && { stdin, stdout, stderr };
   } catch {
     return undefined;
@@ -90,10 +90,10 @@ async function makePipes(shell: string): Promise<PipeSet | undefined> {
   }
 }
 
-async function pidsOf(child: ChildProcess): Promise<string[]> {
+async function readPids(child: ChildProcess): Promise<string[]> {
   const pids: string[] = [];
   const { promise, resolve, reject } = Promise.withResolvers<void>();
-  const timer = setTimeout(reject, PATIENCE_MS, new Error('The shell said nothing.'));
+  const timer = setTimeout(reject, TIMEOUT_MS, new Error('The shell did not report its pids.'));
   child.once('error', reject);
   child.once('exit', () => reject(new Error('The shell ended.')));
   createInterface({ input: child.stdio[TALK_FD] as Duplex }).on('line', (line) => {
@@ -105,7 +105,7 @@ async function pidsOf(child: ChildProcess): Promise<string[]> {
   return pids;
 }
 
-/** The pipe that this part of the pipeline writes to: both its ends, so that none waits for the other. */
+/** Opens both ends of the pipe that this part of the pipeline writes to, so that opening neither end blocks. */
 function openPipe(pid: string): Pipe {
   const path = `/proc/${pid}/fd/${KEPT_FD}`;
   const readFd = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK);

@@ -1,17 +1,17 @@
-/** What a process is to the rest of the agent, whether it runs on pipes or in a terminal. */
+/** A started process, whether it runs on pipes or in a terminal. */
 
 import type { User } from '../identity/users.ts';
 import type { ExitStatus } from './exit-status.ts';
 import type { OutputRing } from './output-ring.ts';
 
-export interface LaunchOrder {
+export interface LaunchSpec {
   readonly command: string;
   readonly args: readonly string[];
   readonly cwd: string;
   readonly env: Readonly<Record<string, string>>;
-  /** Absent when it is the agent's own user. */
+  /** Undefined for the agent's own user. */
   readonly user: User | undefined;
-  /** The most output kept for late readers. */
+  /** Limit for the output that is kept for late readers. */
   readonly keptBytes: number;
 }
 
@@ -23,9 +23,9 @@ export interface TerminalSize {
 export interface StartedProcess {
   readonly pid: number;
   readonly output: OutputRing;
-  /** Settles once the process is gone and its output has been read. Never rejects. */
+  /** Resolves once the process has ended and its output has been read. Never rejects. */
   readonly ended: Promise<ExitStatus>;
-  /** Resolves when the process, or the pipe to it, has taken the bytes. */
+  /** Resolves when the bytes are in the pipe or terminal of the process. */
   write(kind: 'stdin' | 'pty', bytes: Uint8Array): Promise<void>;
   closeStdin(): void;
   resize(size: TerminalSize): void;

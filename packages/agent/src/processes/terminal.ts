@@ -5,34 +5,36 @@ import { TorporError } from '@torpor/protocol';
 import type { User } from '../identity/users.ts';
 import { endedBy, exitedWith } from './exit-status.ts';
 import { OutputRing } from './output-ring.ts';
-import type { LaunchOrder, StartedProcess, TerminalSize } from './started-process.ts';
+import type { LaunchSpec, StartedProcess, TerminalSize } from './started-process.ts';
 
-/** How often a terminal that is held back is asked whether its process still lives. */
+/** How often a paused terminal is checked for the exit of its process. */
 const EXIT_POLL_MS = 50;
 
 const MAX_SIDE = 65_535;
 
-/** Native and only wanted here, so an agent whose system cannot load it does everything else. */
+/** Loaded on demand: an agent that cannot load the native library can still do everything else. */
 export function loadTerminals(): Promise<typeof import('@lydell/node-pty')> {
   return import('@lydell/node-pty');
 }
 
-export async function startTerminal(order: LaunchOrder, size: TerminalSize): Promise<StartedProcess> {
+export async function startTerminal(spec: LaunchSpec, size: TerminalSize): Promise<StartedProcess> {
   const { spawn } = await loadTerminals();
-  const terminal = spawn(order.command, [...order.args], {
-    cwd: order.cwd,
-    env: { ...order.env },
+  const terminal = spawn(spec.command, [...spec.args], {
+    cwd: spec.cwd,
+    env: { ...spec.env },
     ...checkedSize(size),
     encoding: null,
-    ...(order.user === undefined ? {} : { uid: order.user.uid, gid: order.user.gid }),
+    ...(spec.user === undefined ? {} : { uid: spec.user.uid, gid: spec.user.gid }),
   });
   const { pid } = terminal;
-  if (order.user !== undefined) giveTo(order.user, terminal);
+  // With `encoding: null` the terminal takes bytes too, which its type does not say.
+  const byteInput: { write(data: string | Buffer): void } = terminal;
+  if (spec.user !== undefined) chownTerminal(spec.user, terminal);
   let poll: NodeJS.Timeout | undefined;
-  const output = new OutputRing(order.keptBytes, {
+  const output = new OutputRing(spec.keptBytes, {
     pause: () => {
       terminal.pause();
-      // The library closes the terminal soon after an exit, read or not; what is left then is little
+      // The library closes the terminal soon after the exit, even with unread output. What is left then is little
       // and fits into the ring, so it is read at once.
       poll = setInterval(() => !isAlive(pid) && terminal.resume(), EXIT_POLL_MS).unref();
     },
@@ -45,11 +47,11 @@ export async function startTerminal(order: LaunchOrder, size: TerminalSize): Pro
   return {
     pid,
     output,
-    ended: endOf(terminal, output, () => clearInterval(poll)),
+    ended: waitForEnd(terminal, output, () => clearInterval(poll)),
     write: async (kind, bytes) => {
       if (kind === 'stdin')
         throw new TorporError('conflict', 'The process runs in a terminal; send "pty" input.');
-      terminal.write(Buffer.from(bytes) as unknown as string);
+      byteInput.write(Buffer.from(bytes));
     },
     closeStdin: () => {
       throw new TorporError('conflict', 'A terminal has no input to close; send the end-of-file character.');
@@ -61,7 +63,7 @@ export async function startTerminal(order: LaunchOrder, size: TerminalSize): Pro
   };
 }
 
-function endOf(terminal: IPty, output: OutputRing, stopPolling: () => void): StartedProcess['ended'] {
+function waitForEnd(terminal: IPty, output: OutputRing, stopPolling: () => void): StartedProcess['ended'] {
   return new Promise((resolve) => {
     terminal.onExit(({ exitCode, signal }) => {
       stopPolling();
@@ -71,15 +73,15 @@ function endOf(terminal: IPty, output: OutputRing, stopPolling: () => void): Sta
   });
 }
 
-/** The terminal was opened by the agent: its user could otherwise not open it by name. */
-function giveTo({ uid, gid }: User, terminal: IPty): void {
-  // The library has it and does not declare it.
+/** The agent's user owns the terminal. The process's user could otherwise not open it by name. */
+function chownTerminal({ uid, gid }: User, terminal: IPty): void {
+  // The library has this field but does not declare it.
   const { ptsName } = terminal as IPty & { readonly ptsName?: string };
   if (!ptsName?.startsWith('/dev/pts/')) return;
   try {
     chownSync(ptsName, uid, gid);
   } catch {
-    // Then it is a terminal like any other, only without a name for its user.
+    // The terminal still works; its user only cannot open it by name.
   }
 }
 

@@ -1,4 +1,4 @@
-/** What an agent is told when it is started: by flags, and by variables for what must not stand in a process list. */
+/** The agent's start options: flags, and environment variables for values that a process list must not show. */
 import { parseArgs } from 'node:util';
 import { AGENT_PORT } from '@torpor/envd';
 import { TorporError } from '@torpor/protocol';
@@ -7,23 +7,23 @@ export type Listen = { readonly host: string; readonly port: number } | { readon
 
 export interface AgentOptions {
   readonly listen: Listen;
-  /** Confines the file API to this directory, which stands for the user's home. */
+  /** Confines the file API to this directory, which is then the user's home. */
   readonly root: string | undefined;
   readonly stateDir: string | undefined;
   readonly sandboxId: string | undefined;
-  /** The first credential that setting up needs; without one the first caller sets up. */
+  /** The credential that the first `/init` must carry. Without one, the first caller may set the agent up. */
   readonly credential: string | undefined;
-  /** Descriptors that it was started with and that are not for it. */
+  /** Inherited file descriptors that the agent closes at start. */
   readonly close: readonly number[];
-  /** Holds the first credential, and is removed once read: not every system hides a process's variables. */
+  /** A file with the first credential, removed once read. Some systems show a process's variables to other users. */
   readonly credentialFile: string | undefined;
-  /** The machine is the sandbox's alone: its name, its files about names and its /proc are the agent's to set. */
+  /** The sandbox has a machine of its own, so the agent may set its host name, resolv.conf, hosts and /proc mount. */
   readonly ownMachine: boolean;
-  /** Where the members of the group sudo find a way to act as root. Only for an agent that is root. */
+  /** Directory of the sudo sockets. Only for an agent that runs as root. */
   readonly sudoDir: string | undefined;
 }
 
-/** Taken out of the environment once read, so that it is not handed on. */
+/** Removed from the environment once read, so that no child process inherits it. */
 export const CREDENTIAL_VARIABLE = 'TORPOR_AGENT_CREDENTIAL';
 
 export function readOptions(argv: readonly string[], env: NodeJS.ProcessEnv): AgentOptions {
@@ -63,7 +63,7 @@ function parse(argv: readonly string[]) {
   }
 }
 
-/** `17,251`; the first three are its own in any case. */
+/** Parses `17,251`. Refuses 0 to 2: the agent needs its own stdin, stdout and stderr. */
 function parseDescriptors(text: string): number[] {
   const numbers = text.split(',').map((part) => (/^\d{1,9}$/.test(part) ? Number(part) : 0));
   if (numbers.every((number) => number > 2)) return numbers;

@@ -1,25 +1,25 @@
 /**
- * Descriptors that came with the process from whoever started it, and would go on to every process of the sandbox.
- * Node hands its own to nobody, and of those it was started with it keeps the low ones back, but not all.
+ * Closes file descriptors that the agent inherited from the process that started it. Every process of the sandbox would
+ * inherit them as well: Node marks its own descriptors close-on-exec, but only the low ones of those it inherited.
  */
 import { closeSync, readFileSync } from 'node:fs';
 
-/** As Linux writes it in /proc. */
-const CLOSES_ON_EXEC = 0o2000000;
+/** As Linux writes the flag in /proc/self/fdinfo. */
+const O_CLOEXEC = 0o2000000;
 
 /**
- * Only those that the starter names: whatever else is open may be in use by a thread of Node, which reads
- * certificates, for one, in the background. To be called before anything is started.
+ * Closes only the descriptors that the starting process names. Any other may be in use by a thread of Node, which for
+ * example reads certificates in the background. Must be called before the agent starts any process.
  */
 export function closeInherited(named: readonly number[]): void {
-  for (const fd of named) if (isHandedOn(fd)) closeSync(fd);
+  for (const fd of named) if (isInherited(fd)) closeSync(fd);
 }
 
-/** One that has the number and is not handed on is another, and Node's own. */
-function isHandedOn(fd: number): boolean {
+/** A descriptor with this number that is marked close-on-exec was not inherited: it belongs to Node and stays open. */
+function isInherited(fd: number): boolean {
   try {
     const [, flags] = /^flags:\s*(\d+)$/m.exec(readFileSync(`/proc/self/fdinfo/${fd}`, 'utf8')) ?? [];
-    return flags !== undefined && (Number.parseInt(flags, 8) & CLOSES_ON_EXEC) === 0;
+    return flags !== undefined && (Number.parseInt(flags, 8) & O_CLOEXEC) === 0;
   } catch {
     return false;
   }

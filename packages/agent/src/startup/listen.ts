@@ -1,18 +1,18 @@
-/** Opening the agent's door. */
+/** Makes the agent's HTTP server listen on a TCP port or a unix socket. */
 import { once } from 'node:events';
 import { rm } from 'node:fs/promises';
 import type { Server } from 'node:http';
 import type { Listen } from './agent-options.ts';
 
-/** Taken away from the mode of a socket: it is its owner's alone. */
-const OTHERS = 0o177;
+/** The umask that gives a unix socket mode 0600. */
+const OWNER_ONLY_UMASK = 0o177;
 
-/** Resolves with where it really listens. */
+/** Resolves with the address that was bound, with the port that the system chose for port 0. */
 export async function listen(server: Server, where: Listen): Promise<Listen> {
   if ('path' in where) {
     // A socket file outlives the process that made it.
     await rm(where.path, { force: true });
-    listenAlone(server, where.path);
+    listenOwnerOnly(server, where.path);
   } else {
     server.listen(where);
   }
@@ -24,11 +24,11 @@ export async function listen(server: Server, where: Listen): Promise<Listen> {
 }
 
 /**
- * The mode is right from the first moment: whoever finds the door open may take its directory away from us at once,
- * and nothing of it could be changed afterwards.
+ * Creates the socket with its final mode. A client that finds the socket may move its directory away at once, and then
+ * a later `chmod` would fail.
  */
-function listenAlone(server: Server, path: string): void {
-  const before = process.umask(OTHERS);
+function listenOwnerOnly(server: Server, path: string): void {
+  const before = process.umask(OWNER_ONLY_UMASK);
   try {
     server.listen({ path });
   } finally {

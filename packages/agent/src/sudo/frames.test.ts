@@ -4,7 +4,7 @@ import { FrameReader, frame } from './frames.ts';
 describe('frames', () => {
   it('arrive as they were sent, whatever pieces they come in', () => {
     const sent = Buffer.concat([
-      frame('order', '{}'),
+      frame('request', '{}'),
       frame('inputEnd'),
       frame('stdout', Buffer.from([0, 255])),
     ]);
@@ -13,7 +13,7 @@ describe('frames', () => {
       const got = [];
       for (let at = 0; at < sent.length; at += size) got.push(...reader.push(sent.subarray(at, at + size)));
       expect(got.map(({ kind, bytes }) => [kind, bytes.toString('hex')])).toEqual([
-        ['order', '7b7d'],
+        ['request', '7b7d'],
         ['inputEnd', ''],
         ['stdout', '00ff'],
       ]);

@@ -1,4 +1,4 @@
-/** Where the socket of a user lies, for both sides of it. */
+/** Path of a user's sudo socket, for the agent and the `sudo` program. */
 import { join } from 'node:path';
 
 export function socketOf(directory: string, uid: number): string {

@@ -1,15 +1,15 @@
 import { describe, expect, it } from 'vitest';
 import type { User } from '../identity/users.ts';
 import { type Command, parseSudo } from './arguments.ts';
-import { launchOrder } from './sudo-request.ts';
+import { launchSpec } from './sudo-request.ts';
 
 const caller: User = { name: 'user', uid: 1000, gid: 1000, home: '/home/user', shell: '/bin/bash' };
 const root: User = { name: 'root', uid: 0, gid: 0, home: '/root', shell: '/bin/zsh' };
 
 function launch(args: string[], env: Record<string, string> = {}) {
   const asked = parseSudo(args) as { readonly command: Command };
-  return launchOrder({
-    order: { command: asked.command, directory: '/home/user/project', env, pid: 7, terminal: null },
+  return launchSpec({
+    request: { command: asked.command, directory: '/home/user/project', env, pid: 7, terminal: null },
     caller,
     target: root,
     agentEnv: { PATH: '/safe', LANG: 'C.UTF-8', SECRET: 'of the agent' },

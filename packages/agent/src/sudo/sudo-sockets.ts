@@ -1,6 +1,6 @@
 /**
- * Where `sudo` comes in: one socket for each user who may, that only this user can open. Node cannot ask a
- * socket who is at the other end, but the kernel lets nobody else connect, so the socket is the proof.
+ * The sudo sockets: one for each user who may use `sudo`, which only that user can open. Node cannot ask a unix socket
+ * for the peer's user, but the kernel lets no other user connect, so the socket identifies the caller.
  */
 import { once } from 'node:events';
 import type { FSWatcher } from 'node:fs';
@@ -10,25 +10,25 @@ import type { User } from '../identity/users.ts';
 import type { Accounts } from './accounts.ts';
 import { socketOf } from './socket-path.ts';
 
-export interface SudoDoorOptions {
-  /** On a file system of memory: a socket in it says nothing to another start. */
+export interface SudoSocketsOptions {
+  /** In a tmpfs, so that no socket file of an earlier start is left in it. */
   readonly directory: string;
   readonly accounts: Accounts;
-  /** Settles when the call is over. */
+  /** Resolves when the call is over. */
   readonly serve: (socket: Socket, caller: User) => Promise<void>;
 }
 
-export class SudoDoor {
+export class SudoSockets {
   readonly #servers = new Map<number, Server>();
-  readonly #options: SudoDoorOptions;
+  readonly #options: SudoSocketsOptions;
   #renewing: Promise<void> = Promise.resolve();
   #watcher: FSWatcher | undefined;
 
-  constructor(options: SudoDoorOptions) {
+  constructor(options: SudoSocketsOptions) {
     this.#options = options;
   }
 
-  /** Lets in who may come in now, and nobody else. */
+  /** Opens a socket for each user who is allowed now, and closes the others. */
   renew(): Promise<void> {
     this.#renewing = this.#renewing.then(() => this.#admit()).catch(() => {});
     return this.#renewing;
@@ -56,11 +56,11 @@ export class SudoDoor {
     const path = socketOf(this.#options.directory, user.uid);
     await rm(path, { force: true });
     const server = createServer((socket) => {
-      // A command may have changed who is in the group, and not every system tells.
+      // The command may have changed the group's members, and not every system reports changes of files.
       void this.#options.serve(socket, user).then(() => this.renew());
     });
     server.on('error', () => {});
-    // Until it is given away it is root's, and root may come in anyway.
+    // Before the chown only root can connect, and root is allowed anyway.
     server.listen(path);
     await once(server, 'listening');
     await chown(path, user.uid, user.gid);

@@ -1,22 +1,22 @@
-/** A turn as it is asked for: which process, what it is told, and whether it stays for the next. */
+/** A request to deliver a turn: the process, its input, and whether the process is kept for the next turn. */
 import { create } from '@bufbuild/protobuf';
 import { type ProcessConfig, ProcessConfigSchema } from '@torpor/envd';
 import { TorporError } from '@torpor/protocol';
 
-export interface TurnOrder {
+export interface TurnRequest {
   readonly id: string;
-  /** The name under which the process stays between turns; null for one of its own. */
+  /** The name under which the process is kept between turns; null for a process that serves only this turn. */
   readonly keep: string | null;
   readonly process: ProcessConfig;
-  /** Written to its stdin. */
+  /** Written to the stdin of the process. */
   readonly input: string;
 }
 
-/** It becomes the name of a file. */
+/** The id is part of a file name, so its form is checked. */
 const ID = /^turn_[a-z0-9]{20}$/;
 
-export function parseOrder(body: unknown): TurnOrder {
-  const { id, keep, process, input } = (body ?? {}) as Partial<Record<keyof TurnOrder, unknown>>;
+export function parseTurnRequest(body: unknown): TurnRequest {
+  const { id, keep, process, input } = (body ?? {}) as Partial<Record<keyof TurnRequest, unknown>>;
   const { cmd, args, envs, cwd } = (process ?? {}) as Partial<
     Record<'cmd' | 'args' | 'envs' | 'cwd', unknown>
   >;
@@ -26,7 +26,7 @@ export function parseOrder(body: unknown): TurnOrder {
     (keep === null || typeof keep === 'string') &&
     typeof input === 'string' &&
     typeof cmd === 'string' &&
-    isTexts(args) &&
+    isStringList(args) &&
     (cwd === undefined || typeof cwd === 'string');
   if (!isOrder) throw new TorporError('invalid_request', 'The body is not a turn.');
   const texts = Object.entries(envs ?? {}).filter(
@@ -36,6 +36,6 @@ export function parseOrder(body: unknown): TurnOrder {
   return { id, keep, process: create(ProcessConfigSchema, config), input };
 }
 
-function isTexts(value: unknown): value is string[] {
+function isStringList(value: unknown): value is string[] {
   return Array.isArray(value) && value.every((one) => typeof one === 'string');
 }

@@ -89,11 +89,12 @@ describe('the record of a turn', () => {
         return new Promise(() => {});
       },
     });
-    void dying.take(order);
+    void dying.deliver(order);
     await expect.poll(() => recorded).toEqual([`${order.id}.json`]);
     const launch = () => Promise.reject(new Error('It must not be started again.'));
     const later = new Turns({ records: new TurnRecords(join(directory, 'turns')), launch });
-    for (let times = 0; times < 2; times++) expect(await later.take(order)).toMatchObject({ is: 'unknown' });
+    for (let times = 0; times < 2; times++)
+      expect(await later.deliver(order)).toMatchObject({ is: 'unknown' });
   });
 
   it('counts as one, whatever became of its content', async () => {

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
-import { arrival, changesOf, type Hint, type Seen } from './entry-changes.ts';
+import { changesOf, changesOfNewEntry, type EntryState, type Hint } from './entry-changes.ts';
 
-const before: Seen = {
+const before: EntryState = {
   inode: 1n,
   born: 1n,
   mode: 0o100644n,
@@ -12,7 +12,7 @@ const before: Seen = {
   kind: 'file',
 };
 
-const changes = (now: Partial<Seen>, ...hints: Hint[]) =>
+const changes = (now: Partial<EntryState>, ...hints: Hint[]) =>
   changesOf(before, { ...before, ...now }, new Set(hints), false);
 
 describe('what happened to a name', () => {
@@ -48,13 +48,13 @@ describe('what happened to a name', () => {
   });
 
   it('was a change of rights for a directory, whose time changes with its entries', () => {
-    const directory: Seen = { ...before, kind: 'directory' };
+    const directory: EntryState = { ...before, kind: 'directory' };
     const now = { ...directory, modified: 11n, changed: 11n };
     expect(changesOf(directory, now, new Set(['change']), false)).toEqual(['chmod']);
   });
 
   it('was nothing for a directory whose change of rights was seen already', () => {
-    const directory: Seen = { ...before, kind: 'directory' };
+    const directory: EntryState = { ...before, kind: 'directory' };
     expect(changesOf(directory, directory, new Set(['change']), false)).toEqual([]);
   });
 
@@ -65,8 +65,8 @@ describe('what happened to a name', () => {
 });
 
 describe('an arrival', () => {
-  const came = (now: Partial<Seen> = {}, hints: Hint[] = [], isOwn = false) =>
-    arrival({ ...before, ...now }, new Set(hints), isOwn);
+  const came = (now: Partial<EntryState> = {}, hints: Hint[] = [], isOwn = false) =>
+    changesOfNewEntry({ ...before, ...now }, new Set(hints), isOwn);
 
   it('is also a write when there is content', () => {
     expect(came()).toEqual(['create', 'write']);

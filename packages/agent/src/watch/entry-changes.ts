@@ -1,14 +1,14 @@
 /**
- * From "something happened to this name" to what happened. The system tells only that a name came, went
- * or moved ("rename"), or that its content or its rights changed ("change"); the rest follows from what
- * was there before and what is there now.
+ * Derives change events from two states of an entry. `fs.watch` reports only that a name was created, removed or moved
+ * ("rename"), or that its content or its mode changed ("change"). Comparing the state before with the state now
+ * gives the rest.
  */
 import type { BigIntStats } from 'node:fs';
 
 export type ChangeType = 'create' | 'write' | 'remove' | 'rename' | 'chmod';
 export type Hint = 'rename' | 'change';
 
-export interface Seen {
+export interface EntryState {
   readonly inode: bigint;
   readonly born: bigint;
   readonly mode: bigint;
@@ -19,7 +19,7 @@ export interface Seen {
   readonly kind: 'file' | 'directory' | 'other';
 }
 
-export function seen(found: BigIntStats): Seen {
+export function entryStateOf(found: BigIntStats): EntryState {
   return {
     inode: found.ino,
     born: found.birthtimeNs,
@@ -33,10 +33,10 @@ export function seen(found: BigIntStats): Seen {
 }
 
 /**
- * What happened to a name that was not there before. A file that comes with content was also written, perhaps
- * elsewhere and then moved here. What the agent makes (`isOwn`) is given to its owner before it is written.
+ * The changes of a name that did not exist before. A new file with content was also written, perhaps elsewhere and
+ * then moved here. A file that the agent creates (`isOwn`) gets its owner before its content.
  */
-export function arrival(now: Seen, hints: ReadonlySet<Hint>, isOwn: boolean): ChangeType[] {
+export function changesOfNewEntry(now: EntryState, hints: ReadonlySet<Hint>, isOwn: boolean): ChangeType[] {
   const isWritten = now.kind === 'file' && now.size > 0n;
   if (isOwn) return isWritten ? ['create', 'chmod', 'write'] : ['create', 'chmod'];
   // A write changes both times to the same value. Without content, "change" cannot have meant a write.
@@ -44,22 +44,27 @@ export function arrival(now: Seen, hints: ReadonlySet<Hint>, isOwn: boolean): Ch
   return ['create', ...(isWritten ? ['write' as const] : []), ...(isAdjusted ? ['chmod' as const] : [])];
 }
 
-/** What happened to a name that was there and still is. */
-export function changesOf(before: Seen, now: Seen, hints: ReadonlySet<Hint>, isOwn: boolean): ChangeType[] {
-  if (now.kind !== before.kind) return ['remove', ...arrival(now, hints, isOwn)];
-  // Another file under the same name: to whoever watches the name, its content was written.
+/** The changes of a name that existed before and still exists. */
+export function changesOf(
+  before: EntryState,
+  now: EntryState,
+  hints: ReadonlySet<Hint>,
+  isOwn: boolean,
+): ChangeType[] {
+  if (now.kind !== before.kind) return ['remove', ...changesOfNewEntry(now, hints, isOwn)];
+  // Another file has taken the name. For a watcher of the name, that is a write.
   const isReplaced = now.inode !== before.inode || now.born !== before.born;
-  if (isReplaced && now.kind !== 'file') return arrival(now, hints, isOwn);
+  if (isReplaced && now.kind !== 'file') return changesOfNewEntry(now, hints, isOwn);
   if (isReplaced) return isOwn ? ['chmod', 'write'] : ['write'];
   if (!hints.has('change')) return [];
   const isSame = now.mode === before.mode && now.owner === before.owner && now.changed === before.changed;
-  // A directory's own time changes with its entries, which are told by themselves.
+  // The modification time of a directory changes with its entries, which have events of their own.
   if (now.kind === 'directory') return isSame ? [] : ['chmod'];
   const changes: ChangeType[] = [];
   const isWritten = now.modified !== before.modified || now.size !== before.size;
   if (isWritten) changes.push('write');
   if (now.mode !== before.mode || now.owner !== before.owner) changes.push('chmod');
   if (changes.length > 0) return changes;
-  // Two writes may share one tick of the clock: better one event too many than one too few.
+  // Two writes within one tick of the kernel's clock leave the same times. Report a write rather than miss one.
   return now.changed === before.changed ? ['write'] : ['chmod'];
 }

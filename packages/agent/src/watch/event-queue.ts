@@ -1,9 +1,9 @@
-/** Events on their way to one reader, who may be slow but not endlessly so. */
+/** A bounded queue of events for one reader. */
 import { TorporError } from '@torpor/protocol';
 
 export class EventQueue<T> {
   #items: T[] = [];
-  #lost = 0;
+  #dropped = 0;
   #failure: TorporError | undefined;
   #waiting: (() => void) | undefined;
   readonly #limit: number;
@@ -15,7 +15,7 @@ export class EventQueue<T> {
   push(items: readonly T[]): void {
     const room = this.#limit - this.#items.length;
     this.#items.push(...items.slice(0, room));
-    this.#lost += Math.max(0, items.length - room);
+    this.#dropped += Math.max(0, items.length - room);
     this.#waiting?.();
   }
 
@@ -24,29 +24,29 @@ export class EventQueue<T> {
     this.#waiting?.();
   }
 
-  /** Everything at hand. A loss is told once, after what came before it; then it goes on. */
+  /** Takes all queued events. Throws once for dropped events, after the events before them; later calls go on. */
   drain(): T[] {
     if (this.#items.length > 0) return this.#items.splice(0);
-    if (this.#lost > 0) {
-      const lost = this.#lost;
-      this.#lost = 0;
-      throw new TorporError('capacity', `${lost} events were dropped because nobody took them.`);
+    if (this.#dropped > 0) {
+      const lost = this.#dropped;
+      this.#dropped = 0;
+      throw new TorporError('capacity', `${lost} events were dropped because the reader was too slow.`);
     }
     if (this.#failure !== undefined) throw this.#failure;
     return [];
   }
 
-  /** The next event, whenever it comes. */
+  /** Waits for the next event. */
   async next(signal: AbortSignal): Promise<T> {
     for (;;) {
       signal.throwIfAborted();
       const item = this.#items.shift() ?? this.drain()[0];
       if (item !== undefined) return item;
-      await this.#wakened(signal);
+      await this.#nextWake(signal);
     }
   }
 
-  #wakened(signal: AbortSignal): Promise<void> {
+  #nextWake(signal: AbortSignal): Promise<void> {
     return new Promise((resolve) => {
       const done = () => {
         this.#waiting = undefined;

@@ -1,11 +1,11 @@
-/** Watches on behalf of clients: as a stream, or kept for those that come and ask. */
+/** Watches for clients: as a stream, or with a queue that clients poll. */
 import { realpath, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { create } from '@bufbuild/protobuf';
 import { EventType, type FilesystemEvent, FilesystemEventSchema } from '@torpor/envd';
 import { TorporError } from '@torpor/protocol';
-import { onPath } from '../agent-failures.ts';
 import { describeEntry, type EntryParts } from '../files/entries.ts';
+import { withFileErrors } from '../files/file-errors.ts';
 import type { FileContext, Place } from '../files/paths.ts';
 import type { ChangeType } from './entry-changes.ts';
 import { EventQueue } from './event-queue.ts';
@@ -44,15 +44,15 @@ export async function openWatch(
 ): Promise<OpenWatch> {
   const { watches } = parts;
   const place = await parts.paths.target(request.path, context);
-  const found = await onPath(place.path, () => stat(place.real));
+  const found = await withFileErrors(place.path, () => stat(place.real));
   if (!found.isDirectory()) throw new TorporError('invalid_request', `${place.path} is not a directory.`);
   const events = new EventQueue<FilesystemEvent>(MAX_WAITING_EVENTS);
   let described = Promise.resolve();
-  const watcher = await TreeWatcher.open(await onPath(place.path, () => realpath(place.real)), {
+  const watcher = await TreeWatcher.open(await withFileErrors(place.path, () => realpath(place.real)), {
     recursive: request.recursive,
-    isOwn: (path) => watches.isOwn(path),
+    isOwn: (path) => watches.isAgentChanging(path),
     onChanges: (changes) => {
-      // One batch after the other, so that entries looked up for one do not overtake the next.
+      // One batch after the other, so that a batch whose entries are read quickly does not overtake an earlier one.
       described = described.then(async () => {
         events.push(await Promise.all(changes.map((change) => toEvent(change, place, request, parts))));
       });
@@ -93,8 +93,8 @@ async function toEvent(
   });
 }
 
-/** Nobody says goodbye on a wire where clients ask now and then, so silence has to do. */
-const FORGOTTEN_MS = 15 * 60_000;
+/** A polled watch is closed after this long without a poll, because a client may vanish without removing it. */
+const UNPOLLED_EXPIRY_MS = 15 * 60_000;
 const MAX_POLLED = 256;
 
 interface PolledWatch {
@@ -116,16 +116,16 @@ export class PolledWatches {
       throw new TorporError('capacity', `There are ${MAX_POLLED} watchers already; remove some.`);
     }
     const id = this.#newId();
-    this.#watches.set(id, { watch, expiry: this.#expiryOf(id) });
+    this.#watches.set(id, { watch, expiry: this.#startExpiry(id) });
     return id;
   }
 
-  /** Everything that has happened before the call. */
+  /** All events of changes before the call. */
   async drain(id: string): Promise<FilesystemEvent[]> {
     const polled = this.#watches.get(id);
     if (polled === undefined) throw new TorporError('not_found', `There is no watcher ${id}.`);
     clearTimeout(polled.expiry);
-    polled.expiry = this.#expiryOf(id);
+    polled.expiry = this.#startExpiry(id);
     await polled.watch.settle([]);
     return polled.watch.events.drain();
   }
@@ -138,7 +138,7 @@ export class PolledWatches {
     this.#watches.delete(id);
   }
 
-  #expiryOf(id: string): NodeJS.Timeout {
-    return setTimeout(() => this.remove(id), FORGOTTEN_MS).unref();
+  #startExpiry(id: string): NodeJS.Timeout {
+    return setTimeout(() => this.remove(id), UNPOLLED_EXPIRY_MS).unref();
   }
 }

@@ -1,6 +1,6 @@
 /**
- * The log of one build: lines are cleaned, kept for a moment and written together. A database that fails costs
- * lines and never the build.
+ * The log of one build: lines are cleaned, collected for a moment and written in batches. A failing database loses
+ * lines but does not fail the build.
  */
 import type { BuildState, JobId } from '@torpor/protocol';
 import { type BuildContext, LOG_CHANNEL } from '../context.ts';
@@ -16,11 +16,11 @@ interface Line {
 
 const WRITE_EVERY_MS = 100;
 const LINES_AT_ONCE = 200;
-/** Lines that wait for a slow database; beyond that they are dropped. */
+/** Limit for lines that wait for a slow database. Further lines are dropped. */
 const MAX_WAITING = 5_000;
 
 export class BuildLog {
-  /** What the build is at; every line carries it. */
+  /** The current stage of the build, which every line carries. */
   phase: BuildState = 'starting';
   readonly #ctx: BuildContext;
   readonly #jobId: JobId;
@@ -36,7 +36,7 @@ export class BuildLog {
     this.#buffer = new LineBuffer((source, line) => this.line(source, line));
   }
 
-  /** A whole line of our own or of a program. */
+  /** Adds one complete line. */
   line(source: string, text: string): void {
     const cleaned = cleanLine(text, this.#ctx.secrets);
     if (cleaned === undefined || this.#waiting.length >= MAX_WAITING) return;
@@ -44,12 +44,12 @@ export class BuildLog {
     this.#plan();
   }
 
-  /** Output as it comes, in pieces. */
+  /** Adds output in pieces, which need not end at line breaks. */
   output(channel: string, text: string): void {
     this.#buffer.add(channel, text);
   }
 
-  /** Everything said so far is written, as far as the database lets it. */
+  /** Writes all lines so far. Does not throw when the database fails. */
   async flush(): Promise<void> {
     this.#buffer.end();
     this.#planned = true;
@@ -80,7 +80,7 @@ export class BuildLog {
   }
 }
 
-/** Numbers are taken from the job's row, whose lock keeps a second writer from taking the same. */
+/** Line numbers are taken from the job's row, whose lock keeps a second writer from taking the same numbers. */
 async function insertLines(ctx: BuildContext, jobId: JobId, lines: readonly Line[]): Promise<void> {
   const { maxLogLines } = ctx.settings;
   await ctx.db.transaction(async (tx) => {
@@ -94,7 +94,7 @@ async function insertLines(ctx: BuildContext, jobId: JobId, lines: readonly Line
       .map((line, index) => ({ ...line, id: first + index }))
       .filter(({ id }) => id <= maxLogLines)
       .map((line) =>
-        line.id === maxLogLines ? { ...line, text: 'The log is full; the rest is dropped.' } : line,
+        line.id === maxLogLines ? { ...line, text: 'The log is full; further lines are dropped.' } : line,
       );
     if (kept.length === 0) return;
     const params = kept.flatMap(({ id, at, source, phase, text }) => [jobId, id, at, source, phase, text]);

@@ -1,6 +1,6 @@
-/** Puts pieces of output together to lines, each channel for itself. */
+/** Assembles pieces of output into lines, separately for each channel. */
 
-/** More than is ever shown of a line. The rest of a longer one is dropped, so that no part of it escapes cleaning. */
+/** Longer than any stored line. The rest of a longer line is dropped, so that every stored part is cleaned as a whole. */
 const MAX_LINE = 16_384;
 
 export class LineBuffer {
@@ -21,7 +21,7 @@ export class LineBuffer {
     this.#open.set(channel, line);
   }
 
-  /** What did not end in a line break. */
+  /** Emits the lines that have no line break yet. */
   end(): void {
     for (const [channel, line] of this.#open) if (line !== '') this.#onLine(channel, line);
     this.#open.clear();

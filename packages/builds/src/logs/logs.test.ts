@@ -105,7 +105,7 @@ describe.each(databaseKinds)('the log of a build on %s', (kind) => {
     for (let i = 1; i <= 1_200; i++) log.line('stdout', `line ${i}`);
     await log.flush();
     const { lines } = await world.builds.logPage(OWNER, id, { limit: 500 });
-    expect(lines.at(-1)).toMatchObject({ id: 1_000, text: 'The log is full; the rest is dropped.' });
+    expect(lines.at(-1)).toMatchObject({ id: 1_000, text: 'The log is full; further lines are dropped.' });
   });
 
   it('never fails a build when it cannot be written', async () => {

@@ -48,7 +48,9 @@ describe.each(databaseKinds)('the preview of a build on %s', (kind) => {
   const ready = (options: { paused?: boolean } = {}) => readyBuild(world, options);
   const resume = (id: JobId) => settle(clock, world.builds.resume(OWNER, id));
   const calls = () =>
-    world.provider.calls.map(({ call }) => call).filter((call) => call !== 'visit' && call !== 'find');
+    world.provider.calls
+      .map(({ call }) => call)
+      .filter((call) => call !== 'requestPreview' && call !== 'find');
   /** What can change of a row; the rest is nobody's business here. */
   const shown = async (id: JobId) => {
     const { sandboxPaused, previewUrl, updatedAt, status, lastEvent } = await world.row(id);
@@ -67,7 +69,7 @@ describe.each(databaseKinds)('the preview of a build on %s', (kind) => {
           sandbox_id: sandboxId,
         });
         expect(calls()).toEqual(['connect', 'setLifetime', 'processes', 'endProcess', 'startServices']);
-        expect(world.provider.calls.at(-1)?.call).toBe('visit');
+        expect(world.provider.calls.at(-1)?.call).toBe('requestPreview');
         // The old dev server is gone, and one new is there.
         expect([...(world.provider.sandboxes.get(sandboxId)?.processes.keys() ?? [])]).toHaveLength(1);
       },
@@ -468,7 +470,7 @@ describe.each(databaseKinds)('the preview of a build on %s', (kind) => {
         embeddable: false,
         reason: 'Sandbox expired: it was killed.',
       });
-      expect(world.provider.named('visit')).toEqual([]);
+      expect(world.provider.named('requestPreview')).toEqual([]);
     });
 
     it("does not read the gateway's headers as the application's (R7)", async () => {
@@ -482,7 +484,11 @@ describe.each(databaseKinds)('the preview of a build on %s', (kind) => {
 
     it('says that a sandbox does not answer', async () => {
       const { id } = await ready({ paused: false });
-      world.provider.fail('visit', throwing(new TorporError('unreachable', 'no')), throwing(new Error('?')));
+      world.provider.fail(
+        'requestPreview',
+        throwing(new TorporError('unreachable', 'no')),
+        throwing(new Error('?')),
+      );
       const check = () => world.builds.previewCheck(OWNER, id);
       expect(await check()).toMatchObject({ reason: 'Sandbox unreachable (may have expired)' });
       expect(await check()).toMatchObject({ reason: 'Unable to verify preview' });

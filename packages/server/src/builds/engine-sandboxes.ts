@@ -6,10 +6,10 @@
 import type {
   BuildCapabilities,
   BuildSandboxes,
-  CommandOrder,
   GeneratedFile,
   NewSandbox,
-  SandboxGlance,
+  SandboxCommand,
+  SandboxSummary,
 } from '@torpor/builds';
 import type { Clock, Engine, Ids } from '@torpor/engine';
 import { type AgentClient, FileType, Signal } from '@torpor/envd';
@@ -160,7 +160,7 @@ export class EngineSandboxes implements BuildSandboxes {
   async run(
     org: string,
     id: SandboxId,
-    order: CommandOrder,
+    order: SandboxCommand,
     signal: AbortSignal,
   ): Promise<{ exitCode: number }> {
     return this.inside(org, id, async (agent) => {
@@ -264,7 +264,7 @@ export class EngineSandboxes implements BuildSandboxes {
     });
   }
 
-  async find(org: string, id: SandboxId): Promise<SandboxGlance | undefined> {
+  async find(org: string, id: SandboxId): Promise<SandboxSummary | undefined> {
     const found = await this.parts.engine.find(id);
     if (found === undefined || found.org !== org) return undefined;
     const { state, checkpointId, endsAt, reason } = found.sandbox;
@@ -277,9 +277,9 @@ export class EngineSandboxes implements BuildSandboxes {
     return this.parts.gateway.urlOf(id, port);
   }
 
-  visit(
-    ...[id, port, order, signal]: Parameters<BuildSandboxes['visit']>
-  ): ReturnType<BuildSandboxes['visit']> {
+  requestPreview(
+    ...[id, port, order, signal]: Parameters<BuildSandboxes['requestPreview']>
+  ): ReturnType<BuildSandboxes['requestPreview']> {
     return this.parts.door.visit(new URL(this.urlOf(id, port)).host, order, signal);
   }
 
@@ -291,7 +291,7 @@ export class EngineSandboxes implements BuildSandboxes {
     org: string,
     id: SandboxId,
     checkpointId: CheckpointId,
-  ): Promise<SandboxGlance['damage']> {
+  ): Promise<SandboxSummary['damage']> {
     const { engine } = this.parts;
     const { health, healthDetail } = await engine.checkpoint(org, checkpointId);
     if (health !== 'damaged') return null;

@@ -4,7 +4,7 @@
  */
 import { request as httpRequest, type RequestOptions } from 'node:http';
 import { request as httpsRequest } from 'node:https';
-import type { Visit } from '@torpor/builds';
+import type { PreviewResponse } from '@torpor/builds';
 import { TorporError } from '@torpor/protocol';
 
 export interface VisitOrder {
@@ -21,7 +21,11 @@ export class OwnDoor {
     this.address = address;
   }
 
-  visit(host: string, { method, path, timeoutMs }: VisitOrder, signal: AbortSignal): Promise<Visit> {
+  visit(
+    host: string,
+    { method, path, timeoutMs }: VisitOrder,
+    signal: AbortSignal,
+  ): Promise<PreviewResponse> {
     const { address } = this;
     if (address === undefined) throw new TorporError('unreachable', 'The server does not listen yet.');
     const secure = address.protocol === 'https:';

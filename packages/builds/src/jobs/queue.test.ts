@@ -4,7 +4,7 @@ import { type BuildWorld, buildWorld, emptyBuilds, OWNER } from '../../testing/b
 import type { Builds } from '../builds.ts';
 import { DEFAULT_BUILD_SETTINGS } from '../settings.ts';
 import { transition } from './transition.ts';
-import { admitWaiting, promoteScheduled } from './upkeep.ts';
+import { admitWaiting, queueScheduled } from './upkeep.ts';
 
 const TO_READY = ['starting', 'scaffold', 'code', 'deps', 'checks', 'ready'] as const;
 const NOON = Date.UTC(2026, 2, 14, 12);
@@ -137,10 +137,10 @@ describe.each(databaseKinds)('the line on %s', (kind) => {
       position: 0,
       message: 'Daily limit reached. Scheduled for tomorrow.',
     });
-    await promoteScheduled(world.ctx);
+    await queueScheduled(world.ctx);
     expect((await world.row(late.job_id)).status).toBe('scheduled');
     clock.advance(12 * 3_600_000);
-    await promoteScheduled(world.ctx);
+    await queueScheduled(world.ctx);
     expect(await world.statesOf(late.job_id)).toEqual(['queued', 'scheduled', 'queued']);
     expect((await builds.job({ org: 'acme', user: 'small' }, late.job_id)).usage.jobs_used).toBe(1);
     clock.advance(-12 * 3_600_000);

@@ -1,4 +1,4 @@
-/** Many builds at once, of users with different plans, some of which fail: what must hold of them together. */
+/** Runs many builds at once, of users with different plans, some of which fail, and checks the limits and outcomes. */
 import type { DatabaseKind } from '@torpor/engine/testing';
 import { TorporError } from '@torpor/protocol';
 import { expect } from 'vitest';
@@ -8,15 +8,15 @@ import { APP, buildWorld } from './build-world.ts';
 
 const USERS = { ann: 'small', bob: 'medium', cid: 'large', dee: 'large' } as const;
 const { plans } = DEFAULT_BUILD_SETTINGS;
-const HANDS = 4;
+const WORKERS = 4;
 
-/** All end; caps hold, the urgent go first, versions differ, nothing is left. */
-export async function crowd(kind: DatabaseKind, count: number): Promise<void> {
+/** All builds end; limits hold, higher priorities run first, versions are unique, and no sandbox is left. */
+export async function checkConcurrentBuilds(kind: DatabaseKind, count: number): Promise<void> {
   /**
-   * Half of them are urgent, and twenty of those have slots at once. When the first of the others is taken, all of
-   * them are, but the last may still be on their way in the other hands.
+   * Half of the builds have high priority, and twenty of those have slots at once. When a worker takes the first of the
+   * others, all high-priority builds are taken, but the last ones may still be starting in the other workers.
    */
-  const first = Math.min(20, count / 2 - (HANDS - 1));
+  const first = Math.min(20, count / 2 - (WORKERS - 1));
   const order: string[] = [];
   const working = { now: 0, most: 0, ofUser: new Map<string, number>(), overCap: [] as string[] };
   const world = await buildWorld(kind, {
@@ -26,7 +26,7 @@ export async function crowd(kind: DatabaseKind, count: number): Promise<void> {
       plans: Object.fromEntries(
         Object.entries(plans).map(([name, plan]) => [name, { ...plan, perDay: 1_000 }]),
       ),
-      workers: HANDS,
+      workers: WORKERS,
       maxWaiting: count,
     },
     run: async ({ goal }) => {
@@ -63,9 +63,9 @@ export async function crowd(kind: DatabaseKind, count: number): Promise<void> {
   expect(ended.map(({ status }) => status)).toEqual(
     jobs.map(({ end }) => (end === 'works' ? 'ready' : 'failed')),
   );
-  expect(working.most).toBeLessThanOrEqual(HANDS);
+  expect(working.most).toBeLessThanOrEqual(WORKERS);
   expect(working.overCap).toEqual([]);
-  // Those with ten slots fill all hands until only the others are left.
+  // The users with ten slots occupy all workers until only the others are left.
   const urgent = order.slice(0, first).filter((user) => USERS[user as keyof typeof USERS] === 'large');
   expect(urgent).toHaveLength(first);
   const versions = ended

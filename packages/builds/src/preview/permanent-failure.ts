@@ -1,12 +1,12 @@
-/** Whether a failure proves that a sandbox is gone for good (R34), or only that it could not be reached (R35). */
+/** Tells whether an error proves that a sandbox is lost for good (R34), or only that it could not be reached (R35). */
 import { type ErrorCode, TorporError } from '@torpor/protocol';
 
 /**
- * What a failure of each code is about. A failure about the sandbox or its checkpoints that is not retryable is
- * permanent: the same request will fail again. Failures about the server, its disk, its caller or the application
- * prove nothing about the sandbox, whatever they say about retrying.
+ * The subject of each error code. An error about the sandbox or its checkpoints that is not retryable is permanent: the
+ * same request will fail again. Errors about the server, its disk, the caller or the application prove nothing about
+ * the sandbox, retryable or not.
  */
-const ABOUT: Readonly<Record<ErrorCode, 'the sandbox' | 'something else'>> = {
+const SUBJECT: Readonly<Record<ErrorCode, 'the sandbox' | 'something else'>> = {
   not_found: 'the sandbox',
   expired: 'the sandbox',
   killed: 'the sandbox',
@@ -35,28 +35,28 @@ const ABOUT: Readonly<Record<ErrorCode, 'the sandbox' | 'something else'>> = {
   internal: 'something else',
 };
 
-/** Classes that clients of other providers throw when there is no such sandbox. */
-const CLASSES: ReadonlySet<string> = new Set([
+/** Error classes of other providers' clients for a missing sandbox. */
+const NOT_FOUND_CLASSES: ReadonlySet<string> = new Set([
   'NotFoundException',
   'NotFoundError',
   'SandboxNotFoundException',
   'SandboxNotFoundError',
 ]);
 
-/** The one sentence some providers say instead of a type. It must be about the sandbox and nothing else. */
-const SENTENCE = /^(the |paused )*sandbox( "?[\w-]+"?)? (was |is )?not found\.?$/i;
+/** The message that some providers send instead of a type. It must name the sandbox and nothing else. */
+const NOT_FOUND_MESSAGE = /^(the |paused )*sandbox( "?[\w-]+"?)? (was |is )?not found\.?$/i;
 
-/** A chain longer than this has a loop in it. */
+/** A longer chain of causes has a loop. */
 const MAX_DEPTH = 10;
 
 /**
- * The failure in the chain of causes that proves the sandbox gone; undefined when none does. `thrown` is what
- * *connecting* failed with: a 404 of the application, or of a command, comes later and is no proof.
+ * The error in the chain of causes that proves that the sandbox is lost; undefined when none does. `thrown` must be the
+ * error of *connecting*: a later 404 of the application or of a command proves nothing.
  */
-export function proofOfAbsence(thrown: unknown): TorporError | undefined {
+export function permanentFailureOf(thrown: unknown): TorporError | undefined {
   for (const error of causesOf(thrown)) {
     if (error instanceof TorporError) {
-      if (ABOUT[error.code] === 'the sandbox' && !error.retryable) return error;
+      if (SUBJECT[error.code] === 'the sandbox' && !error.retryable) return error;
     } else if (saysNotFound(error)) {
       return new TorporError('not_found', 'The provider has no such sandbox.', { cause: error });
     }
@@ -64,7 +64,7 @@ export function proofOfAbsence(thrown: unknown): TorporError | undefined {
   return undefined;
 }
 
-/** The first failure in the chain of causes that the platform gave a code. */
+/** The first TorporError in the chain of causes. */
 export function platformErrorOf(thrown: unknown): TorporError {
   const typed = causesOf(thrown).find((error) => error instanceof TorporError);
   return typed ?? TorporError.from(thrown);
@@ -81,5 +81,9 @@ function causesOf(thrown: unknown): Error[] {
 function saysNotFound(error: Error): boolean {
   const { status, statusCode } = error as { readonly status?: unknown; readonly statusCode?: unknown };
   if (status === 404 || statusCode === 404) return true;
-  return CLASSES.has(error.name) || CLASSES.has(error.constructor.name) || SENTENCE.test(error.message);
+  return (
+    NOT_FOUND_CLASSES.has(error.name) ||
+    NOT_FOUND_CLASSES.has(error.constructor.name) ||
+    NOT_FOUND_MESSAGE.test(error.message)
+  );
 }

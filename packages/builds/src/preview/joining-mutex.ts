@@ -1,18 +1,21 @@
-/** One thing at a time per build: the same wish joins the one that is under way or next, another waits for its turn. */
+/**
+ * A mutex per key that joins identical calls. A call with the same action as the last queued one gets that call's
+ * result; a call with another action waits until it is done.
+ */
 
-interface Turn {
+interface QueuedCall {
   readonly what: string;
   readonly done: Promise<unknown>;
 }
 
-export class Turns {
-  readonly #last = new Map<string, Turn>();
+export class JoiningMutex {
+  readonly #last = new Map<string, QueuedCall>();
 
-  join<T>(key: string, what: string, work: () => Promise<T>): Promise<T> {
+  run<T>(key: string, what: string, work: () => Promise<T>): Promise<T> {
     const before = this.#last.get(key);
     if (before?.what === what) return before.done as Promise<T>;
     const done = (before?.done ?? Promise.resolve()).then(work, work);
-    const turn: Turn = { what, done };
+    const turn: QueuedCall = { what, done };
     this.#last.set(key, turn);
     const leave = () => {
       if (this.#last.get(key) === turn) this.#last.delete(key);

@@ -1,4 +1,4 @@
-/** The build that a row of iterations began with: it keeps their count. */
+/** The first build of a chain of iterations. Its row counts the iterations. */
 import type { Queryable, Transaction } from '@torpor/engine';
 import type { JobId } from '@torpor/protocol';
 import { type BuildJob, toJob } from './job.ts';
@@ -16,7 +16,7 @@ export async function findRoot(db: Queryable, id: JobId): Promise<BuildJob | und
   return row === undefined ? undefined : toJob(row);
 }
 
-/** Held until the commit, so that two iterations at once are counted as two. */
+/** Locks the row until the commit, so that two concurrent iterations are both counted. */
 export async function lockRoot(tx: Transaction, id: JobId): Promise<BuildJob | undefined> {
   const [row] = await tx.query(`${ROOT} {FOR UPDATE}`, [id]);
   return row === undefined ? undefined : toJob(row);
