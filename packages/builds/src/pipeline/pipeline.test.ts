@@ -455,7 +455,7 @@ describe('a build whose worker died', () => {
     const again = ['checks', 'published', 'live'].includes(point);
     expect(await world.statesOf(id)).toEqual(again ? [...ALL.slice(0, -1), ...ALL.slice(2)] : ALL);
     // What the runner had made, and was stored, is not paid for twice.
-    expect(runs()).toBe(point === 'made' ? 2 : 1);
+    expect(runs()).toBe(point === 'generated' ? 2 : 1);
     await expect.poll(async () => (await world.row(id)).sandboxPaused).toBe(1);
     const { sandboxId } = await world.row(id);
     expect(world.provider.live.map((one) => one.id)).toEqual([sandboxId]);
