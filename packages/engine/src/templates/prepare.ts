@@ -17,7 +17,7 @@ import {
 import { removeBytes } from '../checkpoints/retention.ts';
 import { type Context, runtimeOf } from '../context.ts';
 import { refusalForRoom } from '../disk/room.ts';
-import type { Caller } from '../operations/desk.ts';
+import type { Caller } from '../operations/operations.ts';
 import { requireRoom } from '../orgs/quota.ts';
 import type { Captured, Runtime } from '../ports/runtime.ts';
 import { within } from '../within.ts';

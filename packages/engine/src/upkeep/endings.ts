@@ -4,7 +4,6 @@
  */
 import type { SandboxId } from '@torpor/protocol';
 import type { Context } from '../context.ts';
-import type { Desk } from '../operations/desk.ts';
 import { findOpenOperation } from '../operations/operation.ts';
 import type { Instance } from '../ports/runtime.ts';
 import { findSandbox, type Sandbox } from '../sandbox.ts';
@@ -13,12 +12,10 @@ import { compareNow } from './reconciler.ts';
 
 export class Endings {
   private readonly ctx: Context;
-  private readonly desk: Desk;
   private readonly repairing = new Map<SandboxId, Promise<void>>();
 
-  constructor(ctx: Context, desk: Desk) {
+  constructor(ctx: Context) {
     this.ctx = ctx;
-    this.desk = desk;
   }
 
   /** The runtime says that an instance has ended. Returns at once. */
@@ -48,9 +45,9 @@ export class Endings {
   /** An operation that is under way finds the end itself, or leaves the sandbox to be looked at after it. */
   private async compareAfterOthers(sandbox: Sandbox): Promise<void> {
     const open = await findOpenOperation(this.ctx.db, sandbox.id);
-    if (open !== undefined) await this.desk.finished(open.id, this.ctx.stopping).catch(() => {});
+    if (open !== undefined) await this.ctx.operations.finished(open.id, this.ctx.stopping).catch(() => {});
     const now = await findSandbox(this.ctx.db, sandbox.id);
     if (now?.state !== 'running' || now.generation !== sandbox.generation) return;
-    await compareNow(this.ctx, this.desk, now);
+    await compareNow(this.ctx, now);
   }
 }

@@ -8,7 +8,6 @@ import { observe } from '../acts/observe.ts';
 import { repair } from '../acts/repair.ts';
 import type { Context } from '../context.ts';
 import { compareJobs } from '../jobs/compare.ts';
-import type { Desk } from '../operations/desk.ts';
 import { findOpenOperation, insertOperation, listOrphaned } from '../operations/operation.ts';
 import type { Instance, Runtime } from '../ports/runtime.ts';
 import { findSandbox, listSandboxes, lockSandbox, type Sandbox } from '../sandbox.ts';
@@ -40,34 +39,34 @@ function record(round: Round, deed: Deed): void {
   if (round.did.length < MOST_DEEDS) round.did.push(deed);
 }
 
-export async function reconcile(ctx: Context, desk: Desk): Promise<Round> {
+export async function reconcile(ctx: Context): Promise<Round> {
   const round: Round = { takenUp: 0, repaired: 0, unknown: 0, failed: 0, did: [] };
-  await takeUpOrphans(ctx, desk, round);
-  await compareSandboxes(ctx, desk, round);
+  await takeUpOrphans(ctx, round);
+  await compareSandboxes(ctx, round);
   for (const runtime of ctx.runtimes.values()) await destroyStrays(ctx, runtime, round);
   return round;
 }
 
 /** Finishes or rolls back every operation whose server is gone, or that this server had to let go of. */
-async function takeUpOrphans(ctx: Context, desk: Desk, round: Round): Promise<void> {
+async function takeUpOrphans(ctx: Context, round: Round): Promise<void> {
   const server = { id: ctx.serverId, leaseMs: ctx.settings.serverLeaseMs };
   const orphans = inPages(
     (after, limit) => listOrphaned(ctx.db, ctx.clock.now(), server, after, limit),
     ctx.settings.pageSize,
   );
   await withHands(orphans, ctx.settings.hands, ctx.stopping, async (operation) => {
-    if (desk.isDriving(operation.id)) return;
+    if (ctx.operations.isDriving(operation.id)) return;
     await guarded(ctx, round, operation.sandboxId, async () => {
-      await takeUp(ctx, desk, operation);
+      await takeUp(ctx, operation);
       round.takenUp++;
       record(round, { ...operation, what: `took up its ${operation.kind}, which nobody drove any more` });
       // What it ended as is the operation's own to say; here it only matters that it has.
-      await desk.finished(operation.id, ctx.stopping).catch(() => {});
+      await ctx.operations.finished(operation.id, ctx.stopping).catch(() => {});
     });
   });
 }
 
-async function compareSandboxes(ctx: Context, desk: Desk, round: Round): Promise<void> {
+async function compareSandboxes(ctx: Context, round: Round): Promise<void> {
   // A paused sandbox's leftovers are found by listing what the runtime has, not by asking for each.
   const states = ['running', 'killing'] as const;
   const live = inPages(
@@ -75,19 +74,19 @@ async function compareSandboxes(ctx: Context, desk: Desk, round: Round): Promise
     ctx.settings.pageSize,
   );
   await withHands(live, ctx.settings.hands, ctx.stopping, (sandbox) =>
-    guarded(ctx, round, sandbox.id, () => compare(ctx, desk, sandbox, round)),
+    guarded(ctx, round, sandbox.id, () => compare(ctx, sandbox, round)),
   );
 }
 
 /** The same for one sandbox, outside of a round. */
-export async function compareNow(ctx: Context, desk: Desk, sandbox: Sandbox): Promise<void> {
-  await compare(ctx, desk, sandbox, { takenUp: 0, repaired: 0, unknown: 0, failed: 0, did: [] });
+export async function compareNow(ctx: Context, sandbox: Sandbox): Promise<void> {
+  await compare(ctx, sandbox, { takenUp: 0, repaired: 0, unknown: 0, failed: 0, did: [] });
 }
 
-async function compare(ctx: Context, desk: Desk, sandbox: Sandbox, round: Round): Promise<void> {
+async function compare(ctx: Context, sandbox: Sandbox, round: Round): Promise<void> {
   if ((await findOpenOperation(ctx.db, sandbox.id)) !== undefined) return;
   if (sandbox.state === 'killing') {
-    await kill(ctx, desk, { org: sandbox.org }, sandbox.id, 'reconcile');
+    await kill(ctx, { org: sandbox.org }, sandbox.id, 'reconcile');
     round.repaired++;
     record(round, { sandboxId: sandbox.id, org: sandbox.org, what: 'finished killing it' });
     return;
@@ -100,7 +99,7 @@ async function compare(ctx: Context, desk: Desk, sandbox: Sandbox, round: Round)
     await seen(ctx, sandbox, 'running');
     await compareJobsOf(ctx, sandbox, round);
   } else {
-    await repairByOperation(ctx, desk, sandbox);
+    await repairByOperation(ctx, sandbox);
     round.repaired++;
     record(round, {
       sandboxId: sandbox.id,
@@ -140,9 +139,9 @@ async function seen(ctx: Context, sandbox: Sandbox, evidence: 'running' | 'unkno
 }
 
 /** Opens an operation for what needs repair, unless somebody has begun something since it was seen. */
-async function repairByOperation(ctx: Context, desk: Desk, sandbox: Sandbox): Promise<void> {
+async function repairByOperation(ctx: Context, sandbox: Sandbox): Promise<void> {
   const caller = { org: sandbox.org };
-  const operation = desk.draft({
+  const operation = ctx.operations.draft({
     kind: 'recover',
     sandboxId: sandbox.id,
     caller,
@@ -157,8 +156,8 @@ async function repairByOperation(ctx: Context, desk: Desk, sandbox: Sandbox): Pr
     return locked;
   });
   if (claimed === undefined) return;
-  desk.drive(operation, (held) => repair(ctx, held, claimed));
-  await desk.finished(operation.id, ctx.stopping);
+  ctx.operations.drive(operation, (handle) => repair(ctx, handle, claimed));
+  await ctx.operations.finished(operation.id, ctx.stopping);
 }
 
 /**

@@ -8,7 +8,6 @@ import { memoryFault } from '../acts/memory-fault.ts';
 import type { FilesInstead } from '../acts/seal.ts';
 import type { Context } from '../context.ts';
 import { idleAt, type Leases, listIdle } from '../idleness.ts';
-import type { Desk } from '../operations/desk.ts';
 import type { Queryable } from '../ports/database.ts';
 import { SANDBOX_COLUMNS, type Sandbox, toSandbox } from '../sandbox.ts';
 import { kill } from '../verbs/kill.ts';
@@ -33,15 +32,13 @@ interface Patience {
 
 export class Sweeper {
   private readonly ctx: Context;
-  private readonly desk: Desk;
   private readonly leases: Leases;
   /** Sandboxes whose pause failed, and when to try again; lost with the process, which then tries at once. */
   private readonly patience = new Map<SandboxId, Patience>();
   private seen: { readonly wall: number; readonly monotonic: number } | undefined;
 
-  constructor(ctx: Context, desk: Desk, leases: Leases) {
+  constructor(ctx: Context, leases: Leases) {
     this.ctx = ctx;
-    this.desk = desk;
     this.leases = leases;
   }
 
@@ -77,7 +74,7 @@ export class Sweeper {
     how: 'pause' | 'kill',
     guard: Guard,
   ): Promise<void> {
-    const { ctx, desk } = this;
+    const { ctx } = this;
     const { generation } = sandbox;
     const known = this.patience.get(sandbox.id);
     const waiting = known?.generation === generation ? known : undefined;
@@ -88,8 +85,8 @@ export class Sweeper {
       const wanted = mode === undefined ? {} : { mode };
       const filesInstead = filesInsteadOf(sandbox, waiting?.isSlow === true);
       const automatic = { reason, guard, filesInstead };
-      if (how === 'pause') await pause(ctx, desk, caller, sandbox.id, wanted, automatic);
-      else await kill(ctx, desk, caller, sandbox.id, reason, guard);
+      if (how === 'pause') await pause(ctx, caller, sandbox.id, wanted, automatic);
+      else await kill(ctx, caller, sandbox.id, reason, guard);
       this.patience.delete(sandbox.id);
     } catch (thrown) {
       if (thrown instanceof NotDue) return;

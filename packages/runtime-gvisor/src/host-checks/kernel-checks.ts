@@ -1,0 +1,70 @@
+/**
+ * What the kernel must do for a sandbox: layers of files, networks of their own, rules for packets. Each is
+ * tried, in namespaces that end with the trial, so that nothing is left of it even when it is killed.
+ */
+import { mkdir, mkdtemp, rm } from 'node:fs/promises';
+import { join } from 'node:path';
+import { bad, type CheckedHost, good, type HostCheck, nearestDirectory, trial } from './host-check.ts';
+
+const LAYERS = 'lowerdir=lower,upperdir=upper,workdir=work,redirect_dir=on,index=off,metacopy=off';
+/** Renaming a directory of a lower layer is what fails where the kernel or the disk cannot do redirects. */
+const RENAME = 'require("node:fs").renameSync("root/old", "root/new")';
+const MOUNT_AND_RENAME = 'mount -t overlay torpor -o "$1" root && exec "$2" -e "$3"';
+
+export async function checkOverlay(host: CheckedHost): Promise<HostCheck> {
+  const name = 'overlayfs';
+  const disk = await nearestDirectory(host.dataDir);
+  const fix =
+    'choose a data directory on ext4, xfs or btrfs (--data-dir); in a container, on a volume of its own';
+  let place: string;
+  try {
+    place = await mkdtemp(join(disk, '.torpor-check-'));
+  } catch (thrown) {
+    return bad(name, `nothing can be written in ${disk} (${(thrown as NodeJS.ErrnoException).code})`, fix);
+  }
+  try {
+    for (const part of ['lower/old', 'upper', 'work', 'root'])
+      await mkdir(join(place, part), { recursive: true });
+    const script = ['sh', '-c', MOUNT_AND_RENAME, 'sh', LAYERS, process.execPath, RENAME];
+    const said = await trial(['unshare', '--mount', '--propagation', 'slave', ...script], host, place);
+    if (said === null) return good(name, `layers can be stacked in ${disk}`);
+    return bad(name, `layers cannot be stacked in ${disk}: ${said}`, fix);
+  } finally {
+    await rm(place, { recursive: true, force: true });
+  }
+}
+
+export async function checkNetworkNamespaces(host: CheckedHost): Promise<HostCheck> {
+  const name = 'network namespaces';
+  const pair = ['ip', 'link', 'add', 'torpor0', 'type', 'veth', 'peer', 'name', 'torpor1'];
+  const said = await trial(['unshare', '--net', ...pair], host);
+  if (said === null) return good(name, 'can be made, with veth pairs');
+  const fix = 'type `sudo apt-get install -y iproute2`, and `sudo modprobe veth`';
+  return bad(name, `no veth pair in a new network namespace: ${said}`, fix);
+}
+
+/** What leads the connections of a sandbox to the egress proxy, on an interface that is not there. */
+const RULES = [
+  'add table inet torpor_check',
+  'add chain inet torpor_check out { type nat hook prerouting priority dstnat; }',
+  'add rule inet torpor_check out iifname "torpor0" meta l4proto tcp redirect to :1',
+  'delete table inet torpor_check',
+].join('; ');
+
+export async function checkNftables(host: CheckedHost): Promise<HostCheck> {
+  const name = 'nftables';
+  const said = await trial(['unshare', '--net', 'nft', RULES], host);
+  if (said === null) return good(name, 'a table with a redirecting rule can be added and removed');
+  const fix =
+    'type `sudo apt-get install -y nftables`, and `sudo modprobe -a nf_tables nft_redir nft_chain_nat`';
+  return bad(name, `no table with a redirecting rule: ${said}`, fix);
+}
+
+/** A sandbox runs without it too, only slower: see `programs/launcher-process.mjs`. */
+export async function checkScheduling(host: CheckedHost): Promise<HostCheck> {
+  const name = 'batch scheduling';
+  const said = await trial(['chrt', '--batch', '0', 'true'], host);
+  if (said === null) return good(name, 'can be had, so that waking does not spin');
+  const fix = 'type `sudo apt-get install -y util-linux`; in a container, allow `sched_setscheduler`';
+  return bad(name, `cannot be had, and sandboxes wake more slowly: ${said}`, fix);
+}
