@@ -127,7 +127,10 @@ export class Builds {
     const job = await cancelJob(this.#ctx, jobId);
     await this.#ctx.pass('build.cancelled');
     await killSandboxes(this.#ctx, job).catch((thrown: unknown) =>
-      this.#ctx.report('the sandboxes of a cancelled build could not be killed yet', { jobId, error: thrown }),
+      this.#ctx.report('the sandboxes of a cancelled build could not be killed yet', {
+        jobId,
+        error: thrown,
+      }),
     );
     return { job_id: jobId, status: 'cancelled', message: 'Build cancelled' };
   }
@@ -157,7 +160,10 @@ export class Builds {
   async rebuild(owner: Owner, id: string): Promise<BuildStarted> {
     const before = await getJob(this.#ctx.db, owner, id);
     if (!isBuildOver(before.status)) {
-      throw new TorporError('conflict', `The job is ${before.status}; only a build that is over can be rebuilt.`);
+      throw new TorporError(
+        'conflict',
+        `The job is ${before.status}; only a build that is over can be rebuilt.`,
+      );
     }
     const job = await submit(this.#ctx, {
       ...owner,

@@ -38,7 +38,7 @@ async function codeOf(call: Promise<unknown>): Promise<Code | undefined> {
 }
 
 describe('a confined agent', () => {
-  it('has its directory for a home, under each of its names', async () => {
+  it('uses its directory as the home, under each of its names', async () => {
     await client.files.write('a/relative', '1');
     for (const path of [
       'a/relative',
@@ -78,7 +78,7 @@ describe('a confined agent', () => {
     await expect(stat(join(outside, 'not-yet'))).rejects.toThrow();
   });
 
-  it.each(leaving)('does nothing else to %s either', async (path) => {
+  it.each(leaving)('refuses every other operation on %s', async (path) => {
     const { filesystem } = client;
     expect(await codeOf(filesystem.stat({ path }))).toBe(Code.PermissionDenied);
     expect(await codeOf(filesystem.listDir({ path }))).toBe(Code.PermissionDenied);
@@ -97,7 +97,7 @@ describe('a confined agent', () => {
     expect(compose.status).toBe(403);
   });
 
-  it('shows a link that leads out, says nothing of what is there, and can remove it', async () => {
+  it('describes a link that leads out without its target, and can remove the link', async () => {
     await symlink(outside, join(agent.directory, 'removable'));
     const { entry } = await client.filesystem.stat({ path: 'removable' });
     expect(entry).toMatchObject({ type: FileType.SYMLINK, symlinkTarget: outside });
@@ -105,7 +105,7 @@ describe('a confined agent', () => {
     expect(await readFile(join(outside, 'secret'), 'utf8')).toBe('secret');
   });
 
-  it('does not list through such a link', async () => {
+  it('does not list the target of a link that leads out', async () => {
     const { entries } = await client.filesystem.listDir({ path: '', depth: 5 });
     expect(entries.map(({ path }) => path).filter((path) => path.endsWith('secret'))).toEqual([]);
     expect(await codeOf(client.filesystem.listDir({ path: 'door' }))).toBe(Code.PermissionDenied);
@@ -118,7 +118,7 @@ describe('a confined agent', () => {
     expect(await readFile(join(agent.directory, 'real/file'), 'utf8')).toBe('x');
   });
 
-  it('does not remove or move its own ground', async () => {
+  it('does not remove or move its own root', async () => {
     for (const path of ['', '~', '.', agent.directory]) {
       expect(await codeOf(client.filesystem.remove({ path }))).toBe(Code.InvalidArgument);
       expect(await codeOf(client.filesystem.move({ source: path, destination: 'x' }))).toBe(
@@ -127,7 +127,7 @@ describe('a confined agent', () => {
     }
   });
 
-  it('has one user, whatever the server calls it', async () => {
+  it('has one user, which also answers to the default name', async () => {
     await client.init({ defaultUser: 'user' });
     const said = await transcribe(
       client.process.start({ process: shell('id -u') }, { headers: asUser('user') }),
@@ -139,7 +139,7 @@ describe('a confined agent', () => {
     expect(await codeOf(nobody)).toBe(Code.PermissionDenied);
   });
 
-  it('starts processes in the usual home when they ask for it', async () => {
+  it('starts processes in its root when they ask for /home/user', async () => {
     await client.filesystem.makeDir({ path: 'app' });
     const start = { ...shell('pwd'), cwd: '/home/user/app' };
     expect((await transcribe(client.process.start({ process: start }))).stdout).toBe(
@@ -147,12 +147,12 @@ describe('a confined agent', () => {
     );
   });
 
-  it('names only the ports of its own sandbox', async () => {
+  it('lists only the ports of its own sandbox', async () => {
     await client.init({ sandboxId: 'sbx_confined' });
     const foreign = createServer().listen(0, '127.0.0.1');
     await new Promise((resolve) => foreign.once('listening', resolve));
     const listen = 'const s = require("net").createServer().listen(0, () => console.log(s.address().port))';
-    // Its parent is gone, so only the mark tells whose it is.
+    // The parent is gone, so only the sandbox variable identifies the process.
     const said = await transcribe(
       client.process.start({
         process: shell(`setsid ${process.execPath} -e '${listen}' & echo pid $!; read`),

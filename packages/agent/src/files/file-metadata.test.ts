@@ -15,12 +15,12 @@ beforeEach(async () => {
 afterEach(() => rm(directory, { recursive: true }));
 
 describe('metadata of files', () => {
-  it('outlives the process that kept it', async () => {
+  it('survives a restart of the agent', async () => {
     await new FileMetadata(store).set('/a', { key: 'value' });
     expect(await new FileMetadata(store).of('/a')).toEqual({ key: 'value' });
   });
 
-  it('is found under the very name it was given, whatever other names there are', async () => {
+  it('is found under its exact path, whatever other paths exist', async () => {
     const names = ['/', '/\\', '/"', '/\n'];
     for (const kept of names) {
       const metadata = new FileMetadata(store);
@@ -31,12 +31,12 @@ describe('metadata of files', () => {
     }
   });
 
-  it('leaves no file behind where nobody uses it', async () => {
+  it('creates no file while there is no metadata', async () => {
     await new FileMetadata(store).set('/a', {});
     await expect(readFile(store)).rejects.toThrow();
   });
 
-  it('moves with a directory, and not with one of a similar name', async () => {
+  it('moves with its directory, and not with one of a similar name', async () => {
     const metadata = new FileMetadata(store);
     await metadata.set('/dir/a', { n: '1' });
     await metadata.set('/directory', { n: '2' });
@@ -48,7 +48,7 @@ describe('metadata of files', () => {
     expect(await metadata.of('/new/a')).toEqual({});
   });
 
-  it('keeps what several writers say at once', async () => {
+  it('keeps the metadata of concurrent writers', async () => {
     const metadata = new FileMetadata(store);
     await Promise.all(
       Array.from({ length: 20 }, (_, index) => metadata.set(`/${index}`, { n: String(index) })),
@@ -58,7 +58,7 @@ describe('metadata of files', () => {
       expect(await again.of(`/${index}`)).toEqual({ n: String(index) });
   });
 
-  it('begins anew when its file is damaged', async () => {
+  it('starts empty when its file is damaged', async () => {
     const file = join(directory, 'damaged.json');
     await writeFile(file, '{"half":');
     const metadata = new FileMetadata(file);
@@ -69,11 +69,11 @@ describe('metadata of files', () => {
 });
 
 describe('metadata in headers', () => {
-  it('is what comes after the prefix', () => {
+  it('is read from headers with the prefix', () => {
     expect(metadataOfHeaders({ 'x-metadata-author': 'me', 'content-type': 'x' })).toEqual({ author: 'me' });
   });
 
-  it('needs a name, and has a bound', () => {
+  it('needs a name and has a size limit', () => {
     expect(() => metadataOfHeaders({ 'x-metadata-': 'x' })).toThrow(
       expect.objectContaining({ code: 'invalid_request' }),
     );

@@ -43,14 +43,14 @@ async function get(path: string, headers: Record<string, string> = {}) {
 }
 
 describe('POST /files', () => {
-  it('writes a file, with the directories above it', async () => {
+  it('writes a file and creates its parent directories', async () => {
     const answer = await put(at('a', 'b.txt'), 'hello');
     expect(answer).toEqual({ status: 200, body: [{ path: at('a', 'b.txt'), name: 'b.txt', type: 'file' }] });
     expect(await readFile(at('a', 'b.txt'), 'utf8')).toBe('hello');
     expect((await stat(at('a', 'b.txt'))).mode & 0o777).toBe(0o644);
   });
 
-  it('replaces a file and keeps its rights', async () => {
+  it('replaces a file and keeps its mode', async () => {
     await writeFile(at('script'), 'old');
     await chmod(at('script'), 0o755);
     await put(at('script'), 'new');
@@ -58,19 +58,19 @@ describe('POST /files', () => {
     expect((await stat(at('script'))).mode & 0o777).toBe(0o755);
   });
 
-  it('writes through a link, also one whose target is not there yet', async () => {
+  it('writes through a link, also one whose target does not exist yet', async () => {
     await symlink('target', at('alias'));
     await put(at('alias'), 'through');
     expect(await readFile(at('target'), 'utf8')).toBe('through');
     expect(await readFile(at('alias'), 'utf8')).toBe('through');
   });
 
-  it('takes gzip', async () => {
+  it('accepts gzip', async () => {
     await put(at('big'), gzipSync('x'.repeat(100_000)), { 'content-encoding': 'gzip' });
     expect(await readFile(at('big'), 'utf8')).toBe('x'.repeat(100_000));
   });
 
-  it('keeps metadata, and forgets it with the next file', async () => {
+  it('keeps metadata until the next upload of the file', async () => {
     const metadata = { 'x-metadata-author': 'me', 'x-metadata-kind': 'a b' };
     const answer = await put(at('a'), 'x', metadata);
     expect(answer.body).toMatchObject([{ metadata: { author: 'me', kind: 'a b' } }]);
@@ -80,7 +80,7 @@ describe('POST /files', () => {
     expect((await entry())?.metadata).toEqual({});
   });
 
-  it('takes a form, and each file in it to its place', async () => {
+  it('writes each file of a form to its path', async () => {
     const form = new FormData();
     const names = ['plain.txt', 'quo"te', 'new\nline', 'ünï-文', '-rf', 'deep/er/file'];
     for (const name of names) form.append('file', new Blob([name]), at(name));
@@ -95,14 +95,14 @@ describe('POST /files', () => {
     expect(await readdir(directory)).not.toContain('ignored');
   });
 
-  it('takes a form with one file to the path in the address', async () => {
+  it('writes the one file of a form to the path in the URL', async () => {
     const form = new FormData();
     form.append('file', new Blob(['content']), 'whatever');
     expect((await fetch(url(at('named')), { method: 'POST', body: form })).status).toBe(200);
     expect(await readFile(at('named'), 'utf8')).toBe('content');
   });
 
-  it('writes a part without a file name to the path in the address', async () => {
+  it('writes a part without a file name to the path in the URL', async () => {
     const form = new FormData();
     form.append('file', 'content of a field');
     const response = await fetch(url(at('unnamed')), { method: 'POST', body: form });
@@ -122,7 +122,7 @@ describe('POST /files', () => {
     expect(await readdir(directory)).toEqual([]);
   });
 
-  it('refuses the same place twice in one form', async () => {
+  it('refuses the same path twice in one form', async () => {
     const form = new FormData();
     for (const text of ['first', 'second']) form.append('file', new Blob([text]), at('same'));
     const response = await fetch(url(), { method: 'POST', body: form });
@@ -140,7 +140,7 @@ describe('POST /files', () => {
       400,
     ],
     [
-      'gzip that is none',
+      'a gzip header without gzip content',
       () =>
         fetch(url(at('a')), {
           method: 'POST',
@@ -160,7 +160,7 @@ describe('POST /files', () => {
       400,
     ],
     [
-      'a form that breaks off',
+      'an incomplete form',
       () =>
         fetch(url(), {
           method: 'POST',
@@ -181,14 +181,14 @@ describe('POST /files', () => {
         }),
       400,
     ],
-  ])('answers in the usual form to %s', async (_, send, status) => {
+  ])('answers with the usual error body to %s', async (_, send, status) => {
     const response = await send();
     expect(response.status).toBe(status);
     expect(await response.json()).toEqual({ code: status, message: expect.any(String) });
     expect(await readdir(directory)).toEqual([]);
   });
 
-  it('answers 507 when the disk cannot hold it, before it is sent', async () => {
+  it('answers 507 before the upload when the disk has too little space', async () => {
     const { hostname, port } = new URL(agent.baseUrl);
     const { request } = await import('node:http');
     const status = await new Promise<number | undefined>((resolve, reject) => {
@@ -217,26 +217,23 @@ describe('POST /files', () => {
       { 'content-type': 'multipart/form-data; boundary=b' },
       '--b\r\nContent-Disposition: form-data; name="file"; filename="PATH"\r\n\r\nhalf',
     ],
-  ])(
-    'leaves nothing of an upload %s that breaks off, and the old file as it was',
-    async (_, headers, first) => {
-      await writeFile(at('old'), 'old');
-      const upload = await beginUpload(
-        agent.baseUrl,
-        `/files?path=${encodeURIComponent(at('old'))}`,
-        headers,
-        first,
-      );
-      await expect.poll(() => readdir(directory), PATIENT).toHaveLength(2);
-      upload.breakOff();
-      await expect.poll(() => readdir(directory), PATIENT).toEqual(['old']);
-      expect(await readFile(at('old'), 'utf8')).toBe('old');
-    },
-  );
+  ])('leaves nothing of an interrupted upload %s, and the old file unchanged', async (_, headers, first) => {
+    await writeFile(at('old'), 'old');
+    const upload = await beginUpload(
+      agent.baseUrl,
+      `/files?path=${encodeURIComponent(at('old'))}`,
+      headers,
+      first,
+    );
+    await expect.poll(() => readdir(directory), PATIENT).toHaveLength(2);
+    upload.breakOff();
+    await expect.poll(() => readdir(directory), PATIENT).toEqual(['old']);
+    expect(await readFile(at('old'), 'utf8')).toBe('old');
+  });
 });
 
 describe('GET /files', () => {
-  it('gives the bytes, and says what they are not', async () => {
+  it('sends the bytes with headers against content sniffing', async () => {
     await writeFile(at('ünï.html'), '<script>');
     const { status, headers, text } = await get(at('ünï.html'));
     expect([status, text]).toEqual([200, '<script>']);
@@ -246,17 +243,17 @@ describe('GET /files', () => {
     expect(headers.get('content-length')).toBe('8');
   });
 
-  it('says of an empty file that it is', async () => {
+  it('sends an empty file', async () => {
     await writeFile(at('empty'), '');
     const { status, headers, text } = await get(at('empty'), { 'accept-encoding': 'gzip' });
     expect([status, text, headers.get('content-length')]).toEqual([200, '', '0']);
   });
 
-  it('reads files of /proc, which say that they are empty', async () => {
+  it('reads files in /proc, which report size 0', async () => {
     expect((await get('/proc/self/status')).text).toContain('Pid:');
   });
 
-  it('gives a part', async () => {
+  it('sends a range', async () => {
     await writeFile(at('ten'), '0123456789');
     const part = await get(at('ten'), { range: 'bytes=2-4' });
     expect([part.status, part.text, part.headers.get('content-range')]).toEqual([206, '234', 'bytes 2-4/10']);
@@ -265,7 +262,7 @@ describe('GET /files', () => {
     expect((await get(at('ten'), { range: 'bytes=2-4', 'if-range': '"x"' })).text).toBe('0123456789');
   });
 
-  it('compresses for those who ask for just that', async () => {
+  it('compresses only for clients that accept nothing but gzip', async () => {
     await writeFile(at('text'), 'x'.repeat(10_000));
     const { request } = await import('node:http');
     const raw = await new Promise<{ encoding: string | undefined; body: Buffer }>((resolve, reject) => {
@@ -284,7 +281,7 @@ describe('GET /files', () => {
     expect(gunzipSync(raw.body).toString()).toBe('x'.repeat(10_000));
   });
 
-  it('answers in the usual form when there is nothing to give', async () => {
+  it('answers with the usual error body when there is no such file', async () => {
     const missing = await get(at('missing'));
     expect(missing.status).toBe(404);
     expect(JSON.parse(missing.text)).toEqual({
@@ -295,7 +292,7 @@ describe('GET /files', () => {
     expect((await get('/dev/zero')).status).toBe(400);
   });
 
-  it('does not wait for ever at a pipe', async () => {
+  it('does not block on a FIFO', async () => {
     const { execFileSync } = await import('node:child_process');
     execFileSync('mkfifo', [at('pipe')]);
     expect((await get(at('pipe'))).status).toBe(400);
@@ -312,7 +309,7 @@ describe('POST /files/compose', () => {
     return { status: response.status, body: (await response.json()) as unknown };
   };
 
-  it('makes one file of several, which are gone then', async () => {
+  it('writes one file out of several and removes these', async () => {
     for (const [name, text] of [
       ['1', 'one '],
       ['2', 'two '],
@@ -324,20 +321,20 @@ describe('POST /files/compose', () => {
     expect(await readdir(directory)).toEqual(['all']);
   });
 
-  it('can append to one of them', async () => {
+  it('can use one of the sources as the destination', async () => {
     for (const name of ['1', '2']) await writeFile(at(name), name);
     await compose({ source_paths: [at('1'), at('2')], destination: at('1') });
     expect(await readFile(at('1'), 'utf8')).toBe('12');
     expect(await readdir(directory)).toEqual(['1']);
   });
 
-  it('touches nothing when one is missing', async () => {
+  it('changes nothing when a source is missing', async () => {
     await writeFile(at('1'), 'one');
     expect((await compose({ source_paths: [at('1'), at('2')], destination: at('all') })).status).toBe(404);
     expect(await readdir(directory)).toEqual(['1']);
   });
 
-  it('refuses what it does not understand', async () => {
+  it('refuses an invalid body', async () => {
     expect((await compose({ source_paths: 'x' })).status).toBe(400);
     expect((await compose({ source_paths: [], destination: at('all') })).status).toBe(400);
   });

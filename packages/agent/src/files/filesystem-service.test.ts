@@ -53,7 +53,7 @@ describe('Stat', () => {
     expect(entry?.group).not.toBe('');
   });
 
-  it('describes a link by what it leads to, and one that leads nowhere as a link', async () => {
+  it('describes a link by its target, and a dangling link as a link', async () => {
     await mkdir(at('dir'));
     await symlink('dir', at('good'));
     await symlink('missing', at('broken'));
@@ -66,13 +66,13 @@ describe('Stat', () => {
     });
   });
 
-  it('shows the bits that stand in place of others', async () => {
+  it('shows the setuid, setgid and sticky bits', async () => {
     await mkdir(at('shared'));
     await chmod(at('shared'), 0o3777);
     expect((await files.stat({ path: at('shared') })).entry?.permissions).toBe('drwxrwsrwt');
   });
 
-  it('says what is wrong with a path', async () => {
+  it('reports what is wrong with a path', async () => {
     expect(await codeOf(files.stat({ path: at('missing') }))).toBe(Code.NotFound);
     await writeFile(at('file'), '');
     expect(await codeOf(files.stat({ path: at('file', 'below') }))).toBe(Code.InvalidArgument);
@@ -82,13 +82,13 @@ describe('Stat', () => {
 });
 
 describe('MakeDir', () => {
-  it('makes what is missing on the way too', async () => {
+  it('creates missing parent directories', async () => {
     const { entry } = await files.makeDir({ path: at('a', 'b', 'c') });
     expect(entry).toMatchObject({ name: 'c', type: FileType.DIRECTORY, permissions: 'drwxr-xr-x' });
     expect((await stat(at('a', 'b', 'c'))).isDirectory()).toBe(true);
   });
 
-  it('says already_exists for a directory, and that a file is in the way of one', async () => {
+  it('answers already_exists for a directory, and refuses the path of a file', async () => {
     await writeFile(at('file'), '');
     expect(await codeOf(files.makeDir({ path: directory }))).toBe(Code.AlreadyExists);
     expect(await codeOf(files.makeDir({ path: at('file') }))).toBe(Code.InvalidArgument);
@@ -96,7 +96,7 @@ describe('MakeDir', () => {
 });
 
 describe('Move', () => {
-  it('moves a file, making the directory it goes to', async () => {
+  it('moves a file and creates the target directory', async () => {
     await writeFile(at('a'), 'content');
     const { entry } = await files.move({ source: at('a'), destination: at('new', 'b') });
     expect(entry).toMatchObject({ name: 'b', path: at('new', 'b') });
@@ -104,13 +104,13 @@ describe('Move', () => {
     expect(await codeOf(files.stat({ path: at('a') }))).toBe(Code.NotFound);
   });
 
-  it('takes metadata along, in a directory too', async () => {
+  it('moves metadata along, also of files in a directory', async () => {
     await agent.client.files.write(at('dir', 'a'), 'x', { metadata: { key: 'value' } });
     await files.move({ source: at('dir'), destination: at('other') });
     expect((await files.stat({ path: at('other', 'a') })).entry?.metadata).toEqual({ key: 'value' });
   });
 
-  it('says not_found and makes nothing when there is nothing to move', async () => {
+  it('answers not_found and creates nothing when the source does not exist', async () => {
     expect(await codeOf(files.move({ source: at('missing'), destination: at('x', 'y') }))).toBe(
       Code.NotFound,
     );
@@ -119,7 +119,7 @@ describe('Move', () => {
 });
 
 describe('ListDir', () => {
-  it('lists to the depth that was asked for, each directory before what is in it', async () => {
+  it('lists to the requested depth, each directory before its content', async () => {
     await mkdir(at('b', 'deep', 'deeper'), { recursive: true });
     await writeFile(at('b', 'inner'), '');
     await writeFile(at('a'), '');
@@ -133,7 +133,7 @@ describe('ListDir', () => {
     expect(await names(9)).toEqual(['/a', '/b', '/b/deep', '/b/deep/deeper', '/b/inner']);
   });
 
-  it('follows a link that was named, and none that it meets', async () => {
+  it('follows a link in the requested path, and none below it', async () => {
     await mkdir(at('real', 'below'), { recursive: true });
     await symlink('.', at('real', 'loop'));
     await symlink('real', at('alias'));
@@ -141,31 +141,34 @@ describe('ListDir', () => {
     expect(entries.map(({ path }) => path)).toEqual([at('alias', 'below'), at('alias', 'loop')]);
   });
 
-  it('says what is wrong', async () => {
+  it('reports what is wrong', async () => {
     await writeFile(at('file'), '');
     expect(await codeOf(files.listDir({ path: at('missing') }))).toBe(Code.NotFound);
     expect(await codeOf(files.listDir({ path: at('file') }))).toBe(Code.InvalidArgument);
   });
 
-  it.each(['new\nline', '-rf', 'ünï 文', '"quoted"', ' ', '%2e%2e', '...'])('can name %j', async (name) => {
-    await writeFile(at(name), name);
-    const { entries } = await files.listDir({ path: directory });
-    expect(entries.map((entry) => entry.name)).toEqual([name]);
-    await files.move({ source: at(name), destination: at(`${name}!`) });
-    await files.remove({ path: at(`${name}!`) });
-    expect((await files.listDir({ path: directory })).entries).toEqual([]);
-  });
+  it.each(['new\nline', '-rf', 'ünï 文', '"quoted"', ' ', '%2e%2e', '...'])(
+    'handles the name %j',
+    async (name) => {
+      await writeFile(at(name), name);
+      const { entries } = await files.listDir({ path: directory });
+      expect(entries.map((entry) => entry.name)).toEqual([name]);
+      await files.move({ source: at(name), destination: at(`${name}!`) });
+      await files.remove({ path: at(`${name}!`) });
+      expect((await files.listDir({ path: directory })).entries).toEqual([]);
+    },
+  );
 });
 
 describe('Remove', () => {
-  it('removes a tree, and is content with what is gone already', async () => {
+  it('removes a tree, and succeeds when it does not exist', async () => {
     await mkdir(at('a', 'b'), { recursive: true });
     await files.remove({ path: at('a') });
     await files.remove({ path: at('a') });
     expect(await codeOf(files.stat({ path: at('a') }))).toBe(Code.NotFound);
   });
 
-  it('removes a link and not what it leads to', async () => {
+  it('removes a link and not its target', async () => {
     await writeFile(at('kept'), 'x');
     await symlink('kept', at('alias'));
     await link(at('kept'), at('second'));
@@ -173,7 +176,7 @@ describe('Remove', () => {
     expect(await readFile(at('kept'), 'utf8')).toBe('x');
   });
 
-  it('does not remove everything', async () => {
+  it('does not remove /', async () => {
     expect(await codeOf(files.remove({ path: '/' }))).toBe(Code.InvalidArgument);
   });
 });

@@ -23,12 +23,12 @@ import { shell, transcribe } from '../../testing/transcript.ts';
 
 const PATIENT = { timeout: 20_000 };
 
-/** Every system has this user, and nothing belongs to it. */
+/** Every system has this user, and it owns no files. */
 const NOBODY = { name: 'nobody', uid: 65534 };
 
 const isRoot = process.getuid?.() === 0;
 
-describe.runIf(isRoot)('an agent that is root, for another user', () => {
+describe.runIf(isRoot)('an agent that runs as root, for another user', () => {
   let agent: RunningAgent;
   let client: AgentClient;
   let own = '';
@@ -39,7 +39,7 @@ describe.runIf(isRoot)('an agent that is root, for another user', () => {
   const groups = process.getgroups?.() ?? [];
 
   beforeAll(async () => {
-    // A group that the agent has and its users must not get.
+    // A group of the agent that its users must not get.
     process.setgroups?.([4]);
     agent = await runAgent();
     ({ client } = agent);
@@ -58,11 +58,11 @@ describe.runIf(isRoot)('an agent that is root, for another user', () => {
     await agent.stop();
   });
 
-  /** Of the directory and of these names in it. */
+  /** Owners of the directory and of these names in it. */
   const owners = async (directory: string, ...names: string[]) =>
     Promise.all(['', ...names].map(async (name) => (await stat(join(directory, name))).uid));
 
-  it('starts processes with that user’s rights and none of its own', async () => {
+  it('starts processes with that user’s rights and none of the agent’s', async () => {
     const command = 'id -u; id -g; id -G; cat /etc/shadow; echo x > /dev/stderr';
     const said = await transcribe(client.process.start({ process: shell(command) }, { headers }));
     expect(said.stdout).toBe('65534\n65534\n65534\n');
@@ -70,7 +70,7 @@ describe.runIf(isRoot)('an agent that is root, for another user', () => {
     expect(said.stderr.endsWith('x\n')).toBe(true);
   });
 
-  it('opens terminals with them, which the user can open by name', async () => {
+  it('opens terminals as that user, who can open them by name', async () => {
     const said = await transcribe(
       client.process.start(
         { process: shell('id -u; id -G; echo opened > $(tty)'), pty: { size: { cols: 80, rows: 24 } } },
@@ -80,7 +80,7 @@ describe.runIf(isRoot)('an agent that is root, for another user', () => {
     expect(said.pty).toBe('65534\r\n65534\r\nopened\r\n');
   });
 
-  it('gives away the terminal, and never what stands behind its own stdin', async () => {
+  it('changes the owner of the terminal, and never of its own stdin', async () => {
     const path = join(agent.directory, 'stdin-of-the-agent');
     const file = await open(path, 'w+');
     const other = await runAgent({ stdin: file.fd });
@@ -97,7 +97,7 @@ describe.runIf(isRoot)('an agent that is root, for another user', () => {
     }
   });
 
-  it('writes files that belong to that user, directories too', async () => {
+  it('writes files and directories that belong to that user', async () => {
     await client.files.write(join(own, 'a/b'), 'content', { user, metadata: { key: 'value' } });
     for (const path of ['a', 'a/b']) expect((await stat(join(own, path))).uid).toBe(NOBODY.uid);
     expect(await text(await client.files.read(join(own, 'a/b'), { user }))).toBe('content');
@@ -107,7 +107,7 @@ describe.runIf(isRoot)('an agent that is root, for another user', () => {
     expect((await stat(join(own, 'dir'))).uid).toBe(NOBODY.uid);
   });
 
-  it('writes, reads, lists, moves and removes where that user may not', async () => {
+  it('writes, reads, lists, moves and removes in directories that are closed to that user', async () => {
     const closed = join(agent.directory, `closed-${count}`);
     await mkdir(closed, { mode: 0o700 });
     await client.files.write(join(closed, 'new', 'file'), 'content', { user });
@@ -125,19 +125,19 @@ describe.runIf(isRoot)('an agent that is root, for another user', () => {
     expect(await readdir(closed)).toEqual(['new', 'other']);
   });
 
-  it('gives a file that is written over to that user, with its mode, and leaves its directory', async () => {
+  it('gives an overwritten file to that user, keeps its mode, and leaves its directory unchanged', async () => {
     const directory = join(agent.directory, `of-root-${count}`);
     await mkdir(directory);
     await writeFile(join(directory, 'script'), 'old');
     await chmod(join(directory, 'script'), 0o4755);
     await client.files.write(join(directory, 'script'), 'new', { user });
     expect(await owners(directory, 'script')).toEqual([0, NOBODY.uid]);
-    // All of it but the bit that would let others act as the new owner.
+    // All bits but setuid, which would let others act as the new owner.
     expect((await stat(join(directory, 'script'))).mode & 0o7777).toBe(0o755);
     expect(await readFile(join(directory, 'script'), 'utf8')).toBe('new');
   });
 
-  it('gives that user a file that it writes through a link, and leaves the link', async () => {
+  it('gives that user the target of a link it writes through, and leaves the link unchanged', async () => {
     await writeFile(join(own, 'target'), 'old');
     await symlink('target', join(own, 'alias'));
     await client.files.write(join(own, 'alias'), 'new', { user });
@@ -145,7 +145,7 @@ describe.runIf(isRoot)('an agent that is root, for another user', () => {
     expect((await lstat(join(own, 'alias'))).isSymbolicLink()).toBe(true);
   });
 
-  it('gives that user what it composes', async () => {
+  it('gives that user a composed file', async () => {
     await writeFile(join(own, 'part'), 'secret', { mode: 0o600 });
     const composed = await fetch(`${agent.baseUrl}/files/compose`, {
       method: 'POST',
@@ -159,13 +159,13 @@ describe.runIf(isRoot)('an agent that is root, for another user', () => {
     expect(await owners(own, 'deep', 'deep/whole')).toEqual([NOBODY.uid, NOBODY.uid, NOBODY.uid]);
   });
 
-  it('writes files of the kernel, beside which no other can be made', async () => {
+  it('writes files in /proc, where no temporary file can be created', async () => {
     const path = `/proc/${agent.pid}/oom_score_adj`;
     await client.files.write(path, '500', { user });
     expect(await readFile(path, 'utf8')).toBe('500\n');
   });
 
-  it('keeps the owners of what it moves to another filesystem', async () => {
+  it('keeps the owners of files that it moves to another filesystem', async () => {
     const memory = await mkdtemp('/dev/shm/torpor-agent-');
     try {
       await mkdir(join(own, 'tree'));
@@ -180,12 +180,12 @@ describe.runIf(isRoot)('an agent that is root, for another user', () => {
     }
   });
 
-  it('keeps root’s files root’s', async () => {
+  it('leaves files that root writes to root', async () => {
     await client.files.write(join(agent.directory, 'of-root'), 'x', { user: 'root' });
     expect((await stat(join(agent.directory, 'of-root'))).uid).toBe(0);
   });
 
-  it('takes the user the server set for callers that name none', async () => {
+  it('uses the default user for callers that name none', async () => {
     await client.init({ defaultUser: user, defaultWorkdir: own });
     await client.files.write(join(own, 'by-default'), 'x');
     expect((await stat(join(own, 'by-default'))).uid).toBe(NOBODY.uid);
@@ -195,14 +195,14 @@ describe.runIf(isRoot)('an agent that is root, for another user', () => {
     await client.init({ defaultUser: '', defaultWorkdir: '' });
   });
 
-  it('streams much in both directions', async () => {
+  it('streams large files in both directions', async () => {
     const megabytes = Buffer.alloc(20_000_000, 'x');
     await client.files.write(join(own, 'big'), megabytes, { user });
     const read = await text(await client.files.read(join(own, 'big'), { user }));
     expect(read.length).toBe(20_000_000);
   });
 
-  it('watches', async () => {
+  it('watches directories for that user', async () => {
     const stream = client.filesystem
       .watchDir({ path: own, includeEntry: true }, { headers })
       [Symbol.asyncIterator]();
@@ -216,7 +216,7 @@ describe.runIf(isRoot)('an agent that is root, for another user', () => {
     await stream.return?.();
   });
 
-  it('leaves nothing of an upload that breaks off', async () => {
+  it('leaves nothing of an interrupted upload', async () => {
     const path = `/files?path=${encodeURIComponent(join(own, 'broken'))}&username=${user}`;
     const octets = { 'content-type': 'application/octet-stream' };
     const gzip = gzipSync('x'.repeat(100_000)).subarray(0, 50);

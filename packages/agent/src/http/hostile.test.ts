@@ -15,7 +15,7 @@ beforeAll(async () => {
   agent = await runAgent();
 });
 
-// Whatever was done to it, it still serves, and nothing was left unhandled.
+// After every test the agent still serves, and has logged no uncaught error.
 afterEach(async () => {
   await agent.client.health();
   const said = await transcribe(agent.client.process.start({ process: shell('echo alive') }));
@@ -30,12 +30,12 @@ const residentBytes = async () => {
   return Number(/^VmRSS:\s+(\d+) kB/m.exec(status)?.[1]) * 1024;
 };
 
-/** Sends bytes as they are and gives back everything that comes. */
+/** Sends raw bytes and returns everything that is received. */
 async function raw(bytes: string | Uint8Array): Promise<string> {
   const { hostname, port } = new URL(agent.baseUrl);
   const socket = connect(Number(port), hostname);
   socket.on('error', () => {});
-  // Not ended from our side: half a connection would be taken for a client that left.
+  // Not half-closed: the agent would take that for a client that left.
   socket.write(bytes);
   return text(socket).catch(() => '');
 }
@@ -54,7 +54,7 @@ async function stream(body: Uint8Array, headers: Record<string, string> = {}) {
     body: new Uint8Array(body),
   });
   const bytes = Buffer.from(await response.arrayBuffer());
-  // The last frame carries the outcome.
+  // The last frame has the result.
   const json = bytes.subarray(bytes.lastIndexOf('{"error"')).toString();
   return JSON.parse(json) as { error: { code: string } };
 }
@@ -62,7 +62,7 @@ async function stream(body: Uint8Array, headers: Record<string, string> = {}) {
 describe('a flood of output', () => {
   const FLOOD = 300_000_000;
 
-  it('that nobody reads is drained, and does not fill the memory', async () => {
+  it('without a reader is drained and does not fill the memory', async () => {
     const before = await residentBytes();
     const command = `read; head -c ${FLOOD} /dev/zero; printf END`;
     const started = await transcribe(
@@ -80,7 +80,7 @@ describe('a flood of output', () => {
     expect((await residentBytes()) - before).toBeLessThan(150_000_000);
   });
 
-  /** A client that starts the flood and then does not read. */
+  /** A client that starts the process and then does not read. */
   async function stalledClient() {
     const { hostname, port } = new URL(agent.baseUrl);
     const socket = connect(Number(port), hostname);
@@ -114,7 +114,7 @@ describe('a flood of output', () => {
     return { socket, selector };
   }
 
-  it('that is read slowly holds the process back, and arrives whole', async () => {
+  it('with a slow reader blocks the process, and arrives complete', async () => {
     const before = await residentBytes();
     const { socket } = await stalledClient();
     expect((await residentBytes()) - before).toBeLessThan(150_000_000);
@@ -128,7 +128,7 @@ describe('a flood of output', () => {
     expect((await residentBytes()) - before).toBeLessThan(150_000_000);
   });
 
-  it('goes on when the client that held it vanishes', async () => {
+  it('continues when the client that blocked it vanishes', async () => {
     const { socket, selector } = await stalledClient();
     socket.resetAndDestroy();
     await expect
@@ -140,8 +140,8 @@ describe('a flood of output', () => {
   });
 });
 
-describe('input that nobody takes', () => {
-  it('does not pile up without end', async () => {
+describe('input that the process does not read', () => {
+  it('is refused beyond a limit', async () => {
     const started = await transcribe(
       agent.client.process.start({ process: shell('echo up; sleep 300'), stdin: true }),
       ({ stdout }) => stdout !== '',
@@ -157,7 +157,7 @@ describe('input that nobody takes', () => {
   });
 });
 
-describe('messages that are not what they say', () => {
+describe('malformed messages', () => {
   it.each([
     ['no message at all', Buffer.alloc(0), 'unimplemented|invalid_argument'],
     ['half a head', Buffer.from([0, 0]), 'invalid_argument'],
@@ -175,7 +175,7 @@ describe('messages that are not what they say', () => {
     expect((await stream(body)).error.code).toMatch(new RegExp(`^(${code})$`));
   });
 
-  it('a small message that would unfold into a huge one', async () => {
+  it('a small compressed message that expands into a huge one', async () => {
     const bomb = gzipSync(Buffer.alloc(100_000_000, 0x20));
     const before = await residentBytes();
     const answer = await stream(frame(1, bomb.length, bomb), { 'connect-content-encoding': 'gzip' });
@@ -183,7 +183,7 @@ describe('messages that are not what they say', () => {
     expect((await residentBytes()) - before).toBeLessThan(80_000_000);
   });
 
-  it('a unary message past the bound', async () => {
+  it('a unary message beyond the limit', async () => {
     const response = await fetch(`${agent.baseUrl}/process.Process/List`, {
       method: 'POST',
       headers: { 'content-type': 'application/json' },
@@ -192,7 +192,7 @@ describe('messages that are not what they say', () => {
     expect(((await response.json()) as { code: string }).code).toBe('resource_exhausted');
   });
 
-  it('a timeout that is no number', async () => {
+  it('a timeout that is not a number', async () => {
     const answer = await stream(frame(0, 2, '{}'), { 'connect-timeout-ms': 'soon' });
     expect(answer.error.code).toBe('invalid_argument');
   });
@@ -210,13 +210,13 @@ describe('messages that are not what they say', () => {
     },
   );
 
-  it('a body without end for calls that need little', async () => {
+  it('an endless body for small calls', async () => {
     const response = await fetch(`${agent.baseUrl}/init`, { method: 'POST', body: 'x'.repeat(3_000_000) });
     expect(response.status).toBe(400);
   });
 });
 
-describe('requests that are not quite HTTP', () => {
+describe('malformed HTTP requests', () => {
   const call = (path: string, host: string | undefined, body: string, version = '1.1') =>
     [
       `POST ${path} HTTP/${version}`,
@@ -233,7 +233,7 @@ describe('requests that are not quite HTTP', () => {
     ['that is half an address', call('/process.Process/List', '[::', '{}')],
     ['that is missing', call('/process.Process/List', undefined, '{}', '1.0')],
     ['that is missing, for files', call('/filesystem.Filesystem/Stat', undefined, '{"path":"/"}', '1.0')],
-  ])('are served when only the host is odd: one %s', async (_, request) => {
+  ])('are served when only the Host header is malformed: one %s', async (_, request) => {
     expect(await raw(request)).toMatch(/^HTTP\/1\.1 200 /);
   });
 
@@ -253,7 +253,7 @@ describe('requests that are not quite HTTP', () => {
     expect(await raw(request)).toMatch(/^HTTP\/1\.1 4\d\d /);
   });
 
-  it('are refused when their user is not even encoded', async () => {
+  it('are refused when the Authorization header is not encoded', async () => {
     const response = await fetch(`${agent.baseUrl}/process.Process/Start`, {
       method: 'POST',
       headers: { 'content-type': 'application/connect+json', authorization: 'Basic %%%' },

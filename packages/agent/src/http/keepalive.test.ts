@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { keepaliveMs, withKeepalive } from './keepalive.ts';
 
-describe('the interval of signs of life', () => {
+describe('the keepalive interval', () => {
   it.each([
     [undefined, 90_000],
     ['50', 50_000],
@@ -16,11 +16,11 @@ describe('the interval of signs of life', () => {
   });
 });
 
-describe('a stream with signs of life', () => {
+describe('a stream with keepalive messages', () => {
   beforeEach(() => void vi.useFakeTimers());
   afterEach(() => void vi.useRealTimers());
 
-  it('shows them only where nothing came, and ends with its source', async () => {
+  it('sends them only when the source is quiet, and ends with the source', async () => {
     const { promise, resolve } = Promise.withResolvers<string>();
     const items: (Promise<string> | undefined)[] = [Promise.resolve('first'), promise, undefined];
     const stream = withKeepalive(

@@ -23,7 +23,7 @@ const codeOf = (call: Promise<unknown>) =>
   );
 
 describe('the access token', () => {
-  it('is needed for everything but /health once it is set', async () => {
+  it('is required for every path but /health once it is set', async () => {
     await agent.client.init({ accessToken: 'secret' });
     await agent.client.health();
     for (const path of ['/envs', '/metrics', '/ports', '/nothing']) {
@@ -43,7 +43,7 @@ describe('the access token', () => {
     expect(await right.envs()).toEqual({});
   });
 
-  it('is refused to clients of RPCs in words they understand', async () => {
+  it('is demanded from RPC clients with a Connect error', async () => {
     await agent.client.init({ accessToken: 'secret' });
     const response = await fetch(`${agent.baseUrl}/process.Process/List`, {
       method: 'POST',
@@ -56,7 +56,7 @@ describe('the access token', () => {
     ]);
   });
 
-  it('may be taken away again', async () => {
+  it('can be removed again', async () => {
     await agent.client.init({ accessToken: 'secret' });
     await agent.client.init({});
     expect(await codeOf(agent.client.envs())).toBe('unauthenticated');
@@ -75,7 +75,7 @@ describe('a signed file URL', () => {
     await writeFile(join(agent.directory, 'a'), 'content');
   });
 
-  it('opens its file for its purpose, and nothing else', async () => {
+  it('allows only its operation on its file', async () => {
     const path = join(agent.directory, 'a');
     const signature = makeSignature({ path, operation: 'read' }, token);
     expect(await (await fetch(link(path, { signature }))).text()).toBe('content');
@@ -86,7 +86,7 @@ describe('a signed file URL', () => {
     expect((await fetch(`${agent.baseUrl}/metrics?signature=${signature}`)).status).toBe(401);
   });
 
-  it('runs out by the clock of the server', async () => {
+  it('expires by the clock of the server', async () => {
     const path = join(agent.directory, 'a');
     const expiration = Math.floor(Date.now() / 1000) + 60;
     const signature = makeSignature({ path, operation: 'read', expiration }, token);
@@ -100,7 +100,7 @@ describe('a signed file URL', () => {
     ]);
   });
 
-  it('is missed by name', async () => {
+  it('is named in the error when it is missing', async () => {
     const response = await fetch(link(join(agent.directory, 'a'), {}));
     expect(await response.json()).toEqual({ code: 401, message: 'missing signature query parameter' });
   });
@@ -114,7 +114,7 @@ describe('a signed file URL', () => {
 });
 
 describe('POST /init', () => {
-  it('tells which processes with a tag are there, so that nobody has to ask for them', async () => {
+  it('returns the tagged processes, so that the server need not list them', async () => {
     const enough = new AbortController();
     const run = async (args: string[], tag?: string) => {
       const order = { process: { cmd: '/bin/sleep', args, envs: { A: '1' } }, ...(tag ? { tag } : {}) };
@@ -133,7 +133,7 @@ describe('POST /init', () => {
     enough.abort();
   });
 
-  it('says which version it set up, and shows the environment from then on', async () => {
+  it('returns the version and sets the environment', async () => {
     const answer = await agent.client.init({ envs: { A: '1' }, hostname: 'box', sandboxId: 'sbx_1' });
     expect(answer).toMatchObject({ version: ENVD_VERSION, hostnameSet: false });
     expect(await agent.client.envs()).toEqual({ A: '1' });
@@ -141,7 +141,7 @@ describe('POST /init', () => {
     expect(await agent.client.envs()).toEqual({ B: '2' });
   });
 
-  it('needs the credential in force once there is one, which changes with every start', async () => {
+  it('requires the current credential once there is one, and replaces it', async () => {
     await agent.client.init({ credential: 'first' });
     expect(await codeOf(agent.client.init({ credential: 'stolen' }))).toBe('unauthenticated');
     expect(await codeOf(agent.client.init({}, { credential: 'wrong' }))).toBe('unauthenticated');
@@ -151,7 +151,7 @@ describe('POST /init', () => {
     expect(await agent.client.envs()).toEqual({ A: '1' });
   });
 
-  it('needs no access token, which it may be there to change', async () => {
+  it('requires no access token, because it may change the token', async () => {
     await agent.client.init({ credential: 'c', accessToken: 'old' });
     await agent.client.init({ accessToken: 'new' }, { credential: 'c' });
     expect(await agent.connect({ accessToken: 'new' }).envs()).toEqual({});
@@ -168,7 +168,7 @@ describe('POST /init', () => {
     },
   );
 
-  it('sets where processes start, and for whom', async () => {
+  it('sets the working directory and user of processes', async () => {
     await agent.client.init({ defaultWorkdir: agent.directory });
     const said = await transcribe(agent.client.process.start({ process: shell('pwd') }));
     expect(said.stdout).toBe(`${agent.directory}\n`);
@@ -181,7 +181,7 @@ describe('POST /init', () => {
 });
 
 describe('a credential from the start', () => {
-  it('is needed at once, is handed to nobody, and stands in no log', async () => {
+  it('is required at once, and appears in no child process and no log', async () => {
     const secret = await runAgent({ env: { TORPOR_AGENT_CREDENTIAL: 'from-the-start' } });
     try {
       expect(await codeOf(secret.client.init({ accessToken: 'token' }))).toBe('unauthenticated');
@@ -196,8 +196,8 @@ describe('a credential from the start', () => {
   });
 });
 
-describe('an agent that was told who the server is', () => {
-  it('lets nobody in before the server has said who may', async () => {
+describe('an agent with a credential', () => {
+  it('refuses every client before the server has set an access token', async () => {
     const closed = await runAgent({ env: { TORPOR_AGENT_CREDENTIAL: 'c' } });
     try {
       await closed.client.health();
@@ -214,7 +214,7 @@ describe('an agent that was told who the server is', () => {
     }
   });
 
-  it('reads it from a file and removes that', async () => {
+  it('reads the credential from a file and removes the file', async () => {
     const file = join(agent.directory, 'credential');
     await writeFile(file, 'from-a-file\n');
     const told = await runAgent({ args: ['--credential-file', file] });
@@ -227,13 +227,13 @@ describe('an agent that was told who the server is', () => {
     }
   });
 
-  it('does not start when the file is not there', async () => {
+  it('does not start when the file does not exist', async () => {
     await expect(runAgent({ args: ['--credential-file', '/nowhere'] })).rejects.toThrow('ENOENT');
   });
 });
 
 describe('POST /forward', () => {
-  it('gives a way to a port on the loopback, which is not among the ports', async () => {
+  it('opens a relay to a loopback port, which is not listed as a port', async () => {
     const server = createServer((_, response) => response.end('hello')).listen(0, '127.0.0.1');
     try {
       await new Promise((resolve) => server.once('listening', resolve));
@@ -251,14 +251,14 @@ describe('POST /forward', () => {
     }
   });
 
-  it('gives none to a port that nobody listens on, and none to the agent', async () => {
+  it('opens none for a closed port or the agent’s own port', async () => {
     expect(await agent.client.forward(1)).toBeNull();
     expect(await agent.client.forward(Number(new URL(agent.baseUrl).port))).toBeNull();
   });
 });
 
 describe('POST /warm-up', () => {
-  it('has what the first calls need started, and may be repeated', async () => {
+  it('prepares what the first calls need, and can be repeated', async () => {
     await agent.client.warmUp();
     await agent.client.warmUp();
     const said = await transcribe(agent.client.process.start({ process: shell('echo warm') }));
@@ -267,7 +267,7 @@ describe('POST /warm-up', () => {
 });
 
 describe('the agent on a unix socket', () => {
-  it('serves calls and streams alike', async () => {
+  it('serves calls and streams', async () => {
     const local = await runAgent({ socket: true });
     try {
       await local.client.health();
@@ -281,7 +281,7 @@ describe('the agent on a unix socket', () => {
 });
 
 describe('GET /metrics', () => {
-  it('has the figures under the names that E2B gave them', async () => {
+  it('uses the field names of E2B', async () => {
     const figures = (await (await fetch(`${agent.baseUrl}/metrics`)).json()) as Record<string, number>;
     expect(Object.keys(figures)).toEqual(
       expect.arrayContaining([
@@ -304,7 +304,7 @@ describe('GET /metrics', () => {
 });
 
 describe('GET /ports', () => {
-  it('names the ports that are listened on, and who does, but not the agent', async () => {
+  it('lists listening ports with their processes, but not the agent', async () => {
     const server = createServer().listen(0, '127.0.0.1');
     try {
       await new Promise((resolve) => server.once('listening', resolve));
@@ -325,8 +325,8 @@ describe('GET /ports', () => {
   });
 });
 
-describe('what is not there', () => {
-  it('is 404, for plain calls and RPCs', async () => {
+describe('an unknown path', () => {
+  it('is answered with 404, for plain calls and RPCs', async () => {
     expect((await fetch(`${agent.baseUrl}/`)).status).toBe(404);
     expect((await fetch(`${agent.baseUrl}/files`, { method: 'DELETE' })).status).toBe(404);
     const client = connectAgent({ baseUrl: agent.baseUrl });

@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { expect, it } from 'vitest';
 import { freshIds, kernelRandomness } from './fresh-id.ts';
 
-it('an id comes from the given source and from nothing that two copies of this process share', async () => {
+it('an id comes from the given source, not from state that two copies of the process share', async () => {
   const directory = await mkdtemp(join(tmpdir(), 'torpor-ids-'));
   const source = join(directory, 'source');
   writeFileSync(
@@ -19,7 +19,7 @@ it('an id comes from the given source and from nothing that two copies of this p
       '00112233-4455-6677-8899-aabbccddeeff',
       '0f0e0d0c-0b0a-0908-0706-050403020100',
     ]);
-    // A source that is used up must not give the same id for ever.
+    // An exhausted source must not give the same id again and again.
     expect(newId()).not.toBe(newId());
   } finally {
     closeSync(fd);
@@ -27,7 +27,7 @@ it('an id comes from the given source and from nothing that two copies of this p
   }
 });
 
-it('an id can be had from the kernel, and where it cannot, from Node', () => {
+it('an id comes from the kernel, or from Node where the kernel has no generator', () => {
   for (const newId of [freshIds(kernelRandomness()), freshIds(undefined)]) {
     expect(newId()).toMatch(/^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/);
     expect(newId()).not.toBe(newId());

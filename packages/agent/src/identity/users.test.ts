@@ -22,7 +22,7 @@ beforeAll(async () => {
 afterAll(() => rm(directory, { recursive: true }));
 
 describe('users', () => {
-  it('are those of the account file when the agent is root', async () => {
+  it('are those of /etc/passwd when the agent is root', async () => {
     const users = new Users({ own: root, onlyOwn: false, passwdFile });
     expect(await users.resolve('alice', undefined)).toEqual(alice);
     expect(users.isOtherThanAgent(alice)).toBe(true);
@@ -31,25 +31,25 @@ describe('users', () => {
     expect(await users.resolve(undefined, undefined)).toEqual(root);
   });
 
-  it('are refused when nobody knows them', async () => {
+  it('are refused when they do not exist', async () => {
     const users = new Users({ own: root, onlyOwn: false, passwdFile });
     await expect(users.resolve('mallory', undefined)).rejects.toMatchObject({ code: 'unauthenticated' });
     await expect(users.resolve('../alice', undefined)).rejects.toMatchObject({ code: 'unauthenticated' });
   });
 
-  it('are refused when the agent has no right to act for them', async () => {
+  it('are refused when the agent may not act for them', async () => {
     const users = new Users({ own: alice, onlyOwn: false, passwdFile });
     expect(await users.resolve('alice', undefined)).toEqual(alice);
     await expect(users.resolve('root', undefined)).rejects.toMatchObject({ code: 'forbidden' });
   });
 
-  it('are one in a sandbox without isolation, under its own name or the usual one', async () => {
+  it('are only one in a sandbox without isolation, under its own or the default name', async () => {
     const users = new Users({ own: root, onlyOwn: true, passwdFile });
     expect(await users.resolve('user', 'user')).toEqual(root);
     await expect(users.resolve('alice', 'user')).rejects.toMatchObject({ code: 'forbidden' });
   });
 
-  it('have a home and a shell even where the file names none', () => {
+  it('have a home and a shell even when /etc/passwd names none', () => {
     expect(parsePasswd('bob:x:5:5:::\nbroken\n:x:1:1::/:')).toEqual([
       { name: 'bob', uid: 5, gid: 5, home: '/', shell: '/bin/sh' },
     ]);
@@ -59,12 +59,12 @@ describe('users', () => {
 describe('the user in an Authorization header', () => {
   const basic = (text: string) => `Basic ${Buffer.from(text).toString('base64')}`;
 
-  it('stands before the colon', () => {
+  it('is the text before the colon', () => {
     expect(userOfAuthorization(basic('root:'))).toBe('root');
     expect(userOfAuthorization(basic('user:ignored'))).toBe('user');
   });
 
-  it('is nobody in particular without one, or with another scheme', () => {
+  it('is undefined without the header, or with another scheme', () => {
     expect(userOfAuthorization(undefined)).toBeUndefined();
     expect(userOfAuthorization('Bearer x')).toBeUndefined();
   });

@@ -11,18 +11,18 @@ describe('the limit on processes', () => {
     return (await transcribe(agent.client.process.start({ process }))).stdout.trim();
   };
 
-  it('is what everything has that is started, until it is told another', async () => {
+  it('applies to every started process until it is changed', async () => {
     agent = await runAgent({ args: ['--own-machine'] });
     for (const maxProcesses of [30_000, 20_000, 20_000, 31_000]) {
       expect(await agent.client.init({ maxProcesses })).toMatchObject({ processesLimited: true });
       expect(await limit()).toBe(String(maxProcesses));
     }
-    // What is not said stays.
+    // An absent limit changes nothing.
     await agent.client.init({});
     expect(await limit()).toBe('31000');
   });
 
-  it('is left as it is where the machine is shared', async () => {
+  it('is not changed on a shared machine', async () => {
     agent = await runAgent();
     const before = await limit();
     expect(await agent.client.init({ maxProcesses: 20_000 })).toMatchObject({ processesLimited: false });

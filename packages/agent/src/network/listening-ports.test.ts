@@ -8,7 +8,7 @@ const row = (local: string, state: string, inode: number) =>
   `   0: ${local} 00000000:0000 ${state} 00000000:00000000 00:00000000 00000000     0        0 ${inode} 1 0 100 0 0 10 0\n`;
 
 describe('the table of TCP sockets', () => {
-  it('shows who listens, and nobody who is connected', () => {
+  it('yields listening sockets and no connections', () => {
     const table = HEAD + row('0100007F:0BB8', '0A', 11) + row('0100007F:0BB9', '01', 12);
     expect(parseListening(table)).toEqual([{ address: '127.0.0.1', port: 3000, inode: '11' }]);
   });
@@ -18,7 +18,7 @@ describe('the table of TCP sockets', () => {
     ['00000000000000000000000001000000', '::1'],
     ['0000000000000000FFFF00000100007F', '127.0.0.1'],
     ['B80D0120000000000000000001000000', '2001:db8::1'],
-  ])('writes the address %s as people do', (hex, expected) => {
+  ])('yields the address %s in the usual notation', (hex, expected) => {
     expect(parseListening(HEAD + row(`${hex}:0050`, '0A', 1))).toEqual([
       { address: expected, port: 80, inode: '1' },
     ]);
@@ -29,14 +29,14 @@ describe('the table of TCP sockets', () => {
   });
 });
 
-describe('the state of a process', () => {
-  it('is read behind a name that tries to look like the rest', () => {
+describe('the stat of a process', () => {
+  it('is read after a name that contains parentheses', () => {
     const fields = ['S', '7', ...Array.from({ length: 30 }, (_, index) => String(index + 5))];
     const stat = parseStat(`42 (evil) S 1 (name) ${fields.join(' ')}`);
     expect(stat).toMatchObject({ name: 'evil) S 1 (name', parent: 7 });
   });
 
-  it('is unknown when the process is gone', () => {
+  it('is undefined when the process is gone', () => {
     expect(parseStat('')).toBeUndefined();
   });
 });

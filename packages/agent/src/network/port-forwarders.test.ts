@@ -42,7 +42,7 @@ const echo = (socket: Socket) => void socket.pipe(socket);
 describe('a port that is open on the loopback only', () => {
   it('is reached over a relay with a number of its own, both ways and to the end', async () => {
     const port = await listen('127.0.0.1', echo);
-    const reached = (await forwarders.reach(port)) ?? 0;
+    const reached = (await forwarders.dialPort(port)) ?? 0;
     expect(reached).not.toBe(port);
     const long = 'x'.repeat(300_000);
     expect(await ask(reached, long)).toBe(long);
@@ -54,7 +54,7 @@ describe('a port that is open on the loopback only', () => {
       from.push(socket.remotePort);
       echo(socket);
     });
-    const reached = (await forwarders.reach(port)) ?? 0;
+    const reached = (await forwarders.dialPort(port)) ?? 0;
     expect(await ask(reached, 'one')).toBe('one');
     const taken = createServer().listen((from[0] ?? 0) + 1, '127.0.0.1');
     servers.push(taken);
@@ -67,63 +67,63 @@ describe('a port that is open on the loopback only', () => {
   it('is reached on the IPv6 loopback too', async ({ skip }) => {
     const port = await listen('::1', echo).catch(() => undefined);
     if (port === undefined) return skip('there is no IPv6 here');
-    expect(await ask((await forwarders.reach(port)) ?? 0, 'six')).toBe('six');
+    expect(await ask((await forwarders.dialPort(port)) ?? 0, 'six')).toBe('six');
   });
 
   it('has one relay however often and however many at once ask', async () => {
     const port = await listen('127.0.0.1', echo);
-    const answers = await Promise.all([1, 2, 3].map(() => forwarders.reach(port)));
-    expect(new Set([...answers, await forwarders.reach(port)]).size).toBe(1);
+    const answers = await Promise.all([1, 2, 3].map(() => forwarders.dialPort(port)));
+    expect(new Set([...answers, await forwarders.dialPort(port)]).size).toBe(1);
   });
 
   it('loses its relay when the listener is gone, and gets another when it is back', async () => {
     const port = await listen('127.0.0.1', echo);
-    const reached = (await forwarders.reach(port)) ?? 0;
+    const reached = (await forwarders.dialPort(port)) ?? 0;
     const [own] = sockets;
     sockets = [];
-    expect(await forwarders.reach(port)).toBeUndefined();
+    expect(await forwarders.dialPort(port)).toBeUndefined();
     await expect(ask(reached, 'x')).rejects.toMatchObject({ code: 'ECONNREFUSED' });
     sockets = own === undefined ? [] : [own];
-    expect(await ask((await forwarders.reach(port)) ?? 0, 'again')).toBe('again');
+    expect(await ask((await forwarders.dialPort(port)) ?? 0, 'again')).toBe('again');
   });
 
   it('loses its relay to a visitor who finds nobody there', async () => {
     const port = await listen('127.0.0.1', echo);
-    const reached = (await forwarders.reach(port)) ?? 0;
+    const reached = (await forwarders.dialPort(port)) ?? 0;
     servers.pop()?.close();
     await expect(ask(reached, 'x')).rejects.toMatchObject({
       code: expect.stringMatching(/ECONNRESET|EPIPE/),
     });
-    await expect.poll(() => forwarders.isOwn(entry(reached, '0.0.0.0'))).toBe(false);
+    await expect.poll(() => forwarders.isAgentSocket(entry(reached, '0.0.0.0'))).toBe(false);
   });
 });
 
 describe('a port that is open to others', () => {
   it.each(['0.0.0.0', '::', '192.0.2.7'])('on %s needs no relay', async (address) => {
     sockets = [entry(3000, address)];
-    expect(await forwarders.reach(3000)).toBe(3000);
+    expect(await forwarders.dialPort(3000)).toBe(3000);
     sockets.push(entry(3000, '127.0.0.1'));
-    expect(await forwarders.reach(3000)).toBe(3000);
+    expect(await forwarders.dialPort(3000)).toBe(3000);
   });
 
   it('has its relay taken away when it was open on the loopback only before', async () => {
     const port = await listen('127.0.0.1', echo);
-    const reached = (await forwarders.reach(port)) ?? 0;
+    const reached = (await forwarders.dialPort(port)) ?? 0;
     sockets = [entry(port, '0.0.0.0')];
-    expect(await forwarders.reach(port)).toBe(port);
-    await expect.poll(() => forwarders.isOwn(entry(reached, '0.0.0.0'))).toBe(false);
+    expect(await forwarders.dialPort(port)).toBe(port);
+    await expect.poll(() => forwarders.isAgentSocket(entry(reached, '0.0.0.0'))).toBe(false);
   });
 });
 
 describe('a way to a port', () => {
   it('is not given to the agent, to a relay, or to nobody', async () => {
     const port = await listen('127.0.0.1', echo);
-    const reached = (await forwarders.reach(port)) ?? 0;
+    const reached = (await forwarders.dialPort(port)) ?? 0;
     sockets.push(entry(49_983, '0.0.0.0'), entry(reached, '0.0.0.0'));
-    expect(await forwarders.reach(49_983)).toBeUndefined();
-    expect(await forwarders.reach(reached)).toBeUndefined();
-    expect(await forwarders.reach(1)).toBeUndefined();
-    expect([reached, 49_983, port].map((each) => forwarders.isOwn(entry(each, '0.0.0.0')))).toEqual([
+    expect(await forwarders.dialPort(49_983)).toBeUndefined();
+    expect(await forwarders.dialPort(reached)).toBeUndefined();
+    expect(await forwarders.dialPort(1)).toBeUndefined();
+    expect([reached, 49_983, port].map((each) => forwarders.isAgentSocket(entry(each, '0.0.0.0')))).toEqual([
       true,
       true,
       false,

@@ -36,8 +36,8 @@ export class PortForwarders {
   }
 
   /** The port to dial on the sandbox's own address; undefined when no program listens. */
-  async reach(port: number): Promise<number | undefined> {
-    const sockets = (await this.#options.listening()).filter((socket) => !this.isOwn(socket));
+  async dialPort(port: number): Promise<number | undefined> {
+    const sockets = (await this.#options.listening()).filter((socket) => !this.isAgentSocket(socket));
     this.#dropStale(sockets);
     const found = sockets.filter((socket) => socket.port === port);
     if (found.length === 0) return undefined;
@@ -47,7 +47,7 @@ export class PortForwarders {
     return (await relay).port;
   }
 
-  isOwn({ port }: ListeningSocket): boolean {
+  isAgentSocket({ port }: ListeningSocket): boolean {
     return this.#relayPorts.has(port) || port === this.#options.agentPort();
   }
 

@@ -2,11 +2,11 @@ import { describe, expect, it } from 'vitest';
 import { endedBy, exitedWith } from './exit-status.ts';
 
 describe('the status of an exit', () => {
-  it('has no error when all went well', () => {
+  it('has no error for exit code 0', () => {
     expect(exitedWith(0)).toEqual({ exitCode: 0, exited: true, status: 'exit status 0', shellCode: 0 });
   });
 
-  it('names the code', () => {
+  it('contains the exit code', () => {
     expect(exitedWith(3)).toEqual({
       exitCode: 3,
       exited: true,
@@ -16,7 +16,7 @@ describe('the status of an exit', () => {
     });
   });
 
-  it('names the signal, by name or by number', () => {
+  it('contains the signal, given by name or by number', () => {
     const status = 'signal: killed';
     const killed = { exitCode: -1, exited: false, status, error: status, shellCode: 137 };
     expect(endedBy('SIGKILL')).toEqual(killed);

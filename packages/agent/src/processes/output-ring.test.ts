@@ -26,7 +26,7 @@ async function readAll(reader: ReturnType<OutputRing['attach']>): Promise<string
 }
 
 describe('the output ring', () => {
-  it('gives a late reader what is still kept, and says how much is not', async () => {
+  it('gives a late reader the kept output, and the number of dropped bytes', async () => {
     const { output } = ring(10);
     for (const text of ['aaaaa', 'bbbbb']) output.append('stdout', Buffer.from(text));
     output.append('stderr', Buffer.from('ccccc'));
@@ -37,7 +37,7 @@ describe('the output ring', () => {
     expect(reader.missedBytes).toBe(10);
   });
 
-  it('keeps the channels apart and in order', async () => {
+  it('keeps the channels separate and in order', async () => {
     const { output } = ring(1000);
     output.append('stdout', Buffer.from('1'));
     output.append('stderr', Buffer.from('2'));
@@ -54,14 +54,14 @@ describe('the output ring', () => {
     ]);
   });
 
-  it('never holds the process back while nobody reads', () => {
+  it('never pauses the process without a reader', () => {
     const { output, flow } = ring(100);
     for (let i = 0; i < 100; i += 1) output.append('stdout', Buffer.alloc(50));
     expect(flow.held).toBe(false);
     expect(output.keptBytes).toBeLessThanOrEqual(100);
   });
 
-  it('holds the process back for a slow reader, and lets it go on when that one has caught up', async () => {
+  it('pauses the process for a slow reader, and resumes it when the reader has caught up', async () => {
     const { output, flow } = ring(100);
     const reader = output.attach();
     output.append('stdout', Buffer.alloc(40));
@@ -74,7 +74,7 @@ describe('the output ring', () => {
     expect(flow.held).toBe(false);
   });
 
-  it('lets the process go on when the slow reader goes away', () => {
+  it('resumes the process when the slow reader detaches', () => {
     const { output, flow } = ring(100);
     const reader = output.attach();
     output.append('stdout', Buffer.alloc(80));
@@ -83,7 +83,7 @@ describe('the output ring', () => {
     expect(flow.held).toBe(false);
   });
 
-  it('loses nothing for an attached reader, even of what was on its way when the process was held', async () => {
+  it('loses nothing for an attached reader, even output that arrives after the pause', async () => {
     const { output } = ring(100);
     const reader = output.attach();
     for (let i = 0; i < 5; i += 1) output.append('stdout', Buffer.from('x'.repeat(60)));
@@ -91,7 +91,7 @@ describe('the output ring', () => {
     expect(await readAll(reader)).toHaveLength(300);
   });
 
-  it('does not let a left-over process hang on a reader after the end', () => {
+  it('does not pause a left-over process after the end', () => {
     const { output, flow } = ring(100);
     output.attach();
     output.append('stdout', Buffer.alloc(80));
@@ -99,13 +99,13 @@ describe('the output ring', () => {
     expect(flow.held).toBe(false);
   });
 
-  it('puts drops together', async () => {
+  it('merges small pieces', async () => {
     const { output } = ring(1000);
     for (const letter of 'abc') output.append('stdout', Buffer.from(letter));
     expect(Buffer.from((await output.attach().next(signal))?.bytes ?? []).toString()).toBe('abc');
   });
 
-  it('wakes a waiting reader, and a reader that is told to stop', async () => {
+  it('wakes a waiting reader on output and on abort', async () => {
     const { output } = ring(1000);
     const stop = new AbortController();
     const reader = output.attach();
@@ -117,7 +117,7 @@ describe('the output ring', () => {
     await expect(second).rejects.toThrow('enough');
   });
 
-  it('gives every reader from the first byte on exactly what was written', async () => {
+  it('gives a reader from the first byte on exactly what was written', async () => {
     await fc.assert(
       fc.asyncProperty(
         fc.array(fc.string({ maxLength: 40 })),

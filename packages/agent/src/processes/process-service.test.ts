@@ -22,7 +22,7 @@ const run = (command: string, more: object = {}) =>
 
 const pid = (value: number) => ({ selector: { case: 'pid' as const, value } });
 
-/** Starts and stays connected until it has said something. */
+/** Starts a process and stays connected until it has written something. */
 async function startUntil(
   command: string,
   until: (said: Transcript) => boolean,
@@ -38,7 +38,7 @@ async function codeOf(call: Promise<unknown>): Promise<Code | undefined> {
   );
 }
 
-/** Asks until it is so; the system's own table cannot be awaited. */
+/** Polls the condition, because changes of the kernel's process table cannot be awaited. */
 async function eventually(check: () => Promise<boolean> | boolean): Promise<void> {
   while (!(await check())) await new Promise((resolve) => setTimeout(resolve, 20));
 }
@@ -50,14 +50,14 @@ const isGone = (process: number) =>
   );
 
 describe('Start', () => {
-  it('tells the pid, then the output of both channels, then the end', async () => {
+  it('sends the pid, then the output of both channels, then the end', async () => {
     const said = await run('echo out; echo err >&2; exit 3');
     expect(said).toMatchObject({ droppedBytes: 0, stdout: 'out\n', stderr: 'err\n' });
     expect(said.pid).toBeGreaterThan(0);
     expect(said.end).toEqual({ exitCode: 3, exited: true, status: 'exit status 3', error: 'exit status 3' });
   });
 
-  it('gives the process its environment, marked, and nothing of the agent', async () => {
+  it('gives the process its environment with the sandbox variable, and nothing of the agent’s', async () => {
     await client.init({ sandboxId: 'sbx_a', envs: { FROM_SANDBOX: '1', BOTH: 'sandbox' }, hostname: 'box' });
     const process = { ...shell('env'), envs: { BOTH: 'call', TORPOR_SANDBOX: 'forged' } };
     const { stdout } = await transcribe(client.process.start({ process }));
@@ -69,19 +69,19 @@ describe('Start', () => {
     expect(stdout).not.toContain('SECRET_OF_THE_AGENT');
   });
 
-  it('gives it real pipes, which a program can open by name', async () => {
+  it('gives the process real pipes, which it can open by name', async () => {
     const said = await run('echo out > /dev/stdout; echo err > /dev/stderr; echo both | tee /dev/stderr');
     expect(said).toMatchObject({ stdout: 'out\nboth\n', stderr: 'err\nboth\n' });
   });
 
-  it('runs in the directory that was asked for, and refuses one that is not there', async () => {
+  it('runs in the requested directory, and refuses one that does not exist', async () => {
     const process = { ...shell('pwd'), cwd: agent.directory };
     expect((await transcribe(client.process.start({ process }))).stdout).toBe(`${agent.directory}\n`);
     const missing = { ...shell('pwd'), cwd: join(agent.directory, 'missing') };
     expect(await codeOf(transcribe(client.process.start({ process: missing })))).toBe(Code.InvalidArgument);
   });
 
-  it('names the directory that it cannot run in, and says why', async () => {
+  it('names an unusable directory and the reason', async () => {
     await writeFile(join(agent.directory, 'file'), '');
     await symlink('loop', join(agent.directory, 'loop'));
     const refusals = [
@@ -102,7 +102,7 @@ describe('Start', () => {
     }
   });
 
-  it('refuses what cannot be started, and what names no command', async () => {
+  it('refuses a command that cannot be started, and a missing command', async () => {
     expect(await codeOf(transcribe(client.process.start({ process: { cmd: '/no/such/program' } })))).toBe(
       Code.InvalidArgument,
     );
@@ -111,7 +111,7 @@ describe('Start', () => {
     expect(await codeOf(transcribe(client.process.start({ process: nul })))).toBe(Code.InvalidArgument);
   });
 
-  it('ends with the process, not with what the process left running', async () => {
+  it('ends with the process, not with its left-over children', async () => {
     const said = await run('sleep 300 & echo $!');
     expect(said.end?.exitCode).toBe(0);
     const left = Number(said.stdout);
@@ -119,7 +119,7 @@ describe('Start', () => {
     process.kill(left, 'SIGKILL');
   });
 
-  it('kills the whole group when the time is up', async () => {
+  it('kills the whole process group at the timeout', async () => {
     let child = 0;
     const stream = client.process.start({ process: shell('sleep 300 & echo $!; wait') }, { timeoutMs: 1000 });
     const failed = await transcribe(stream, (said) => {
@@ -130,7 +130,7 @@ describe('Start', () => {
     await eventually(() => isGone(child));
   });
 
-  it('kills it then even if the stream was dropped before', async () => {
+  it('kills it at the timeout even when the stream was closed before', async () => {
     const stream = client.process.start({ process: shell('echo up; sleep 300') }, { timeoutMs: 1000 });
     const said = await transcribe(stream, ({ stdout }) => stdout !== '');
     expect(await isGone(said.pid)).toBe(false);
@@ -139,7 +139,7 @@ describe('Start', () => {
     expect(late.end?.status).toBe('signal: killed');
   });
 
-  it('takes a timeout of 0, or one beyond all timers, for none', async () => {
+  it('treats a timeout of 0, or one too long for a timer, as none', async () => {
     for (const timeout of ['0', '9999999999']) {
       const headers = { 'connect-timeout-ms': timeout };
       const said = await transcribe(
@@ -149,7 +149,7 @@ describe('Start', () => {
     }
   });
 
-  it('shows signs of life while the process is quiet', async () => {
+  it('sends keepalive messages while the process is quiet', async () => {
     const stream = client.process.start(
       { process: shell('sleep 300') },
       { headers: { 'keepalive-ping-interval': '1' } },
@@ -161,7 +161,7 @@ describe('Start', () => {
 });
 
 describe('Connect', () => {
-  it('goes on where another stream was dropped, and knows the beginning', async () => {
+  it('continues after a closed stream, and has the output from the beginning', async () => {
     const first = await startUntil(
       'echo early; read line; echo late $line',
       ({ stdout }) => stdout === 'early\n',
@@ -184,7 +184,7 @@ describe('Connect', () => {
     expect(said.end?.status).toBe('exit status 0');
   });
 
-  it('keeps the newest of much output and says how much is gone', async () => {
+  it('keeps the newest output and reports how many bytes were dropped', async () => {
     const first = await startUntil(
       'echo up; read go; yes | head -c 3000000; printf END; read',
       ({ stdout }) => stdout !== '',
@@ -201,21 +201,21 @@ describe('Connect', () => {
     expect(late.droppedBytes + late.stdout.length).toBe('up\n'.length + 3_000_000 + 'END'.length);
   });
 
-  it('gives two readers the same', async () => {
+  it('gives two readers the same output', async () => {
     const first = await startUntil('echo a; read; echo b', ({ stdout }) => stdout !== '');
     const both = [1, 2].map(() => transcribe(client.process.connect({ process: pid(first.pid) })));
     await client.process.closeStdin({ process: pid(first.pid) });
     expect((await Promise.all(both)).map(({ stdout }) => stdout)).toEqual(['a\nb\n', 'a\nb\n']);
   });
 
-  it('says not_found for what was never there', async () => {
+  it('answers not_found for a process that never existed', async () => {
     expect(await codeOf(transcribe(client.process.connect({ process: pid(4_000_000) })))).toBe(Code.NotFound);
     expect(await codeOf(transcribe(client.process.connect({})))).toBe(Code.InvalidArgument);
   });
 });
 
 describe('List', () => {
-  it('shows what runs, as it was asked for', async () => {
+  it('shows running processes as they were requested', async () => {
     const said = await startUntil('echo up; read', ({ stdout }) => stdout !== '', { tag: 'listed' });
     const { processes } = await client.process.list({});
     const found = processes.find((process) => process.pid === said.pid);
@@ -228,7 +228,7 @@ describe('List', () => {
 });
 
 describe('input', () => {
-  it('reaches the process, and its end too', async () => {
+  it('reaches the process, and so does its end', async () => {
     const cat = await startUntil('echo up; cat', ({ stdout }) => stdout !== '');
     await client.process.sendInput({
       process: pid(cat.pid),
@@ -249,7 +249,7 @@ describe('input', () => {
     expect(said.stdout).toBe('up\none two three');
   });
 
-  it('is refused where there is none to take it', async () => {
+  it('is refused when the process has no such input', async () => {
     const without = await startUntil('echo up; sleep 300', ({ stdout }) => stdout !== '', { stdin: false });
     const stdin = { input: { case: 'stdin' as const, value: Buffer.from('x') } };
     const pty = { input: { case: 'pty' as const, value: Buffer.from('x') } };
@@ -271,7 +271,7 @@ describe('input', () => {
     );
   });
 
-  it('must name the process first', async () => {
+  it('must name the process in the first message', async () => {
     const nameless = (async function* () {
       yield { event: { case: 'data' as const, value: {} } };
     })();
@@ -280,7 +280,7 @@ describe('input', () => {
 });
 
 describe('SendSignal', () => {
-  it('ends a process that ignores SIGTERM, and all it started, by SIGKILL', async () => {
+  it('kills a process that ignores SIGTERM, and its children, with SIGKILL', async () => {
     const said = await startUntil(
       'trap "" TERM; sleep 300 & echo $!; while :; do wait; done',
       ({ stdout }) => stdout !== '',
@@ -294,7 +294,7 @@ describe('SendSignal', () => {
     await eventually(() => isGone(child));
   });
 
-  it('says not_found for a process that is not there, or not any more', async () => {
+  it('answers not_found for a process that does not exist or has ended', async () => {
     const { pid: gone } = await run('true');
     expect(await codeOf(client.process.sendSignal({ process: pid(gone), signal: Signal.SIGKILL }))).toBe(
       Code.NotFound,
@@ -304,7 +304,7 @@ describe('SendSignal', () => {
     );
   });
 
-  it('knows two signals', async () => {
+  it('accepts only SIGTERM and SIGKILL', async () => {
     const said = await startUntil('echo up; read', ({ stdout }) => stdout !== '');
     expect(await codeOf(client.process.sendSignal({ process: pid(said.pid) }))).toBe(Code.InvalidArgument);
     await client.process.sendSignal({ process: pid(said.pid), signal: Signal.SIGTERM });
@@ -319,7 +319,7 @@ describe('an unknown user', () => {
     expect(await codeOf(call)).toBe(Code.Unauthenticated);
   });
 
-  it('is told from a token that is not taken, however it was asked for', async () => {
+  it('is distinguished from a wrong token, in every kind of call', async () => {
     const meant = (call: Promise<unknown>) => call.catch((thrown: unknown) => agentError(thrown).code);
     const headers = asUser('nosuchuser');
     const asked = [
@@ -342,7 +342,7 @@ describe('an unknown user', () => {
 });
 
 describe('the end of a process', () => {
-  it('is waited for without its output, and told at once when it is over', async () => {
+  it('is reported without reading output, and at once for an ended process', async () => {
     await startUntil('read line; exit 5', ({ pid: started }) => started > 0, { tag: 'one' });
     await startUntil('sleep 1000', ({ pid: started }) => started > 0, { tag: 'two' });
     const waiting = client.nextEnd(['two', 'one']);
@@ -353,12 +353,12 @@ describe('the end of a process', () => {
     expect(await client.nextEnd(['one'])).toEqual({ tag: 'one', end });
   });
 
-  it('is nothing for a tag that nobody knows, and a refusal for what is no tag', async () => {
+  it('is absent for an unknown tag, and an invalid body is refused', async () => {
     expect(await client.nextEnd(['nobody'])).toEqual({ tag: 'nobody', end: null });
     await expect(client.nextEnd([])).rejects.toMatchObject({ code: 'invalid_request' });
   });
 
-  it('is not waited for any longer than somebody listens', async () => {
+  it('is no longer waited for when the client leaves', async () => {
     const left = new AbortController();
     await startUntil('sleep 1000', ({ pid: started }) => started > 0, { tag: 'three' });
     const waiting = client.nextEnd(['three'], { signal: left.signal });

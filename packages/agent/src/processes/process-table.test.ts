@@ -34,7 +34,7 @@ async function endAll(processes: ReturnType<typeof started>[]): Promise<void> {
 }
 
 describe('the process table', () => {
-  it('lists what runs, and finds what ended', async () => {
+  it('lists running processes, and finds ended ones', async () => {
     const { table } = makeTable();
     const process = started(7);
     table.add(process, config, { tag: 'build' });
@@ -45,7 +45,7 @@ describe('the process table', () => {
     expect(() => table.findRunning({ pid: 7 })).toThrow(expect.objectContaining({ code: 'not_found' }));
   });
 
-  it('means the newest by a tag that was used again', async () => {
+  it('finds the newest process by a reused tag', async () => {
     const { table } = makeTable();
     const [first, second] = [started(1), started(2)];
     table.add(first, config, { tag: 't' });
@@ -55,7 +55,7 @@ describe('the process table', () => {
     expect(table.find({ tag: 't' }).started.pid).toBe(1);
   });
 
-  it('means the one that runs by a number that the system gave again', async () => {
+  it('finds the running process by a reused pid', async () => {
     const { table } = makeTable();
     const old = started(5);
     table.add(old, config);
@@ -64,7 +64,7 @@ describe('the process table', () => {
     expect(table.find({ pid: 5 }).exit).toBeUndefined();
   });
 
-  it('keeps ends for an hour', async () => {
+  it('keeps ended processes for an hour', async () => {
     const { table, clock } = makeTable();
     const [first, second, third] = [started(1), started(2), started(3)];
     for (const process of [first, second, third]) table.add(process, config);
@@ -78,7 +78,7 @@ describe('the process table', () => {
     expect(table.find({ pid: 2 }).exit).toBeDefined();
   });
 
-  it('keeps no more ends than it may', async () => {
+  it('limits the number of kept processes', async () => {
     const { table } = makeTable({ keptExits: 2 });
     const processes = [started(1), started(2), started(3)];
     for (const process of processes) table.add(process, config);
@@ -87,7 +87,7 @@ describe('the process table', () => {
     expect(table.find({ pid: 3 }).exit).toBeDefined();
   });
 
-  it('gives up the output of old ends before the ends', async () => {
+  it('drops the output of old processes before the processes', async () => {
     const { table } = makeTable({ keptOutputBytes: 100 });
     const processes = [started(1), started(2)];
     for (const process of processes) {
@@ -100,7 +100,7 @@ describe('the process table', () => {
     expect(table.find({ pid: 1 }).exit).toBeDefined();
   });
 
-  it('kills the group when the time is up, and only then', async () => {
+  it('kills the process group at the timeout, and not before', async () => {
     vi.useFakeTimers();
     try {
       const { table, kill } = makeTable();

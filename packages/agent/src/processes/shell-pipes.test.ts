@@ -20,7 +20,7 @@ async function take(maker: ShellPipes): Promise<PipeSet | undefined> {
 }
 
 describe('pipes made by a shell', () => {
-  it('are three, each a pipe with two ends', async () => {
+  it('are three pipes with two ends each', async () => {
     pipes = new ShellPipes();
     const set = await take(pipes);
     const links = await Promise.all(
@@ -36,7 +36,7 @@ describe('pipes made by a shell', () => {
     }
   });
 
-  it('are new every time, also when several are taken at once', async () => {
+  it('are new for each caller, also for concurrent ones', async () => {
     const maker = new ShellPipes();
     pipes = maker;
     const sets = [await take(maker), ...(await Promise.all(Array.from({ length: 19 }, () => take(maker))))];
@@ -46,12 +46,12 @@ describe('pipes made by a shell', () => {
     expect(new Set(fds).size).toBe(20 * 6);
   });
 
-  it('are not to be had without a shell', async () => {
+  it('are unavailable without a shell', async () => {
     expect(await take(new ShellPipes('/no/such/shell'))).toBeUndefined();
     expect(await take(new ShellPipes('/bin/false'))).toBeUndefined();
   });
 
-  it('leave nothing behind', async () => {
+  it('leave no process or descriptor behind', async () => {
     const before = (await readdir('/proc/self/fd')).length;
     const maker = new ShellPipes();
     const set = await maker.take();

@@ -19,7 +19,7 @@ const pid = (value: number) => ({ selector: { case: 'pid' as const, value } });
 const keys = (text: string) => ({ input: { case: 'pty' as const, value: Buffer.from(text) } });
 
 describe('a terminal', () => {
-  it('has the size that was asked for, and the next one', async () => {
+  it('has the requested size, and can be resized', async () => {
     const process = { ...shell('stty size; read; stty size'), envs: { TERM: 'dumb' } };
     const first = await transcribe(
       client.process.start({ process, pty: { size: { cols: 91, rows: 31 } } }),
@@ -32,7 +32,7 @@ describe('a terminal', () => {
     expect(second.end).toEqual({ exitCode: 0, exited: true, status: 'exit status 0' });
   });
 
-  it('passes keys on, the interrupt key among them', async () => {
+  it('forwards keys, including the interrupt key', async () => {
     const process = shell('trap "echo interrupted; exit 9" INT; echo up; while :; do sleep 0.05; done');
     const started = await transcribe(
       client.process.start({ process, pty: { size: { cols: 80, rows: 24 } } }),
@@ -44,7 +44,7 @@ describe('a terminal', () => {
     expect(said.end?.exitCode).toBe(9);
   });
 
-  it('ends by a signal', async () => {
+  it('reports the signal that ended the process', async () => {
     const started = await transcribe(
       client.process.start({ process: shell('echo up; sleep 300'), pty: { size: { cols: 80, rows: 24 } } }),
       ({ pty }) => pty.includes('up'),
@@ -54,17 +54,17 @@ describe('a terminal', () => {
     expect(end).toMatchObject({ exitCode: -1, exited: false, status: 'signal: killed' });
   });
 
-  it('loses nothing of what was written right before the end', async () => {
+  it('loses no output written right before the end', async () => {
     const process = shell('stty -opost; head -c 2000000 /dev/zero | tr "\\0" x; printf END');
     const said = await transcribe(client.process.start({ process, pty: { size: { cols: 80, rows: 24 } } }));
     expect(said.pty).toHaveLength(2_000_003);
     expect(said.pty.endsWith('END')).toBe(true);
   });
 
-  it('loses nothing to a reader that is slow at the end', async () => {
+  it('loses no output with a slow reader at the end', async () => {
     const command = 'stty -opost; head -c 6000 /dev/zero; sleep 0.3; head -c 6000 /dev/zero';
     const { cmd, args } = shell(command);
-    // So little is kept that the second half comes while the terminal is held back.
+    // The ring is so small that the second half is written while the terminal is paused.
     const order = { command: cmd, args, cwd: '/', env: { PATH: process.env['PATH'] ?? '' }, keptBytes: 4096 };
     const { output, ended } = await startTerminal({ ...order, user: undefined }, { cols: 80, rows: 24 });
     const reader = output.attach();
@@ -76,7 +76,7 @@ describe('a terminal', () => {
     expect(bytes).toBe(12_000);
   });
 
-  it('has no stdin of its own, and no size of nothing', async () => {
+  it('refuses stdin input, and a size of zero', async () => {
     const started = await transcribe(
       client.process.start({ process: shell('echo up; sleep 300'), pty: { size: { cols: 80, rows: 24 } } }),
       ({ pty }) => pty.includes('up'),

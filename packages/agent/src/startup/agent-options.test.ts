@@ -17,7 +17,7 @@ describe('where to listen', () => {
 });
 
 describe('options', () => {
-  it('come from flags before variables, and listen on the usual port otherwise', () => {
+  it('come from flags before variables, and have a default port', () => {
     expect(readOptions([], {}).listen).toEqual({ host: '127.0.0.1', port: 49983 });
     const options = readOptions(['--root', '/a'], {
       TORPOR_AGENT_ROOT: '/b',
@@ -26,7 +26,7 @@ describe('options', () => {
     expect(options).toMatchObject({ root: '/a', sandboxId: 'sbx_1', ownMachine: false });
   });
 
-  it('name the descriptors to close, but never the first three', () => {
+  it('accept descriptors to close, except the first three', () => {
     expect(readOptions([], {}).close).toEqual([]);
     expect(readOptions(['--close', '17,251'], {}).close).toEqual([17, 251]);
     for (const text of ['', '2', '17,', '-1', 'all', '0x11']) {
@@ -36,7 +36,7 @@ describe('options', () => {
     }
   });
 
-  it('take the credential from a variable or a file, where no process list shows it', () => {
+  it('accept the credential only from a variable or a file, which no process list shows', () => {
     expect(readOptions([], { TORPOR_AGENT_CREDENTIAL: 'c' }).credential).toBe('c');
     expect(readOptions(['--credential-file', '/c'], {}).credentialFile).toBe('/c');
     expect(() => readOptions(['--credential', 'c'], {})).toThrow(

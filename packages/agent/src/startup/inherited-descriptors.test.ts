@@ -3,7 +3,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { type RunningAgent, runAgent } from '../../testing/running-agent.ts';
 import { shell, transcribe } from '../../testing/transcript.ts';
 
-/** Any file will do. */
+/** Any file. */
 const SECRET = import.meta.filename;
 
 let agent: RunningAgent;
@@ -29,17 +29,17 @@ async function heldByAgent(): Promise<string[]> {
   return Promise.all(names.map((fd) => readlink(`${directory}/${fd}`).catch(() => '')));
 }
 
-describe('a descriptor that an agent was started with', () => {
-  it.each([17, 251])('reaches nothing that the agent starts, when it is told of it: %d', async (as) => {
+describe('an inherited descriptor', () => {
+  it.each([17, 251])('is not inherited by processes of the agent when it is named: %d', async (as) => {
     agent = await runAgent({ inherited: { fd: inherited.fd, as }, args: ['--close', String(as)] });
     for (const more of [{ stdin: false }, { pty: { size: { cols: 80, rows: 24 } } }]) {
       expect(await descriptorsOf(more)).not.toContain(String(as));
     }
-    // Where processes of the same user could fetch it.
+    // Processes of the same user could open it there.
     expect(await heldByAgent()).not.toContain(SECRET);
   });
 
-  it('is not mistaken for one of the agent’s own', async () => {
+  it('is not confused with one of the agent’s own', async () => {
     const all = Array.from({ length: 60 }, (_, index) => index + 3).join(',');
     agent = await runAgent({ inherited: { fd: inherited.fd, as: 40 }, args: ['--close', all] });
     expect(await heldByAgent()).not.toContain(SECRET);

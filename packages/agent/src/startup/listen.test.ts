@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { listen } from './listen.ts';
 
-describe('the door of an agent', () => {
+describe('the socket of an agent', () => {
   let directory: string;
   const server = createServer();
   beforeEach(async () => {
@@ -18,7 +18,7 @@ describe('the door of an agent', () => {
     await rm(directory, { recursive: true });
   });
 
-  it('is its owner’s alone from the first moment that somebody can find it', async () => {
+  it('is accessible only to its owner from the moment it exists', async () => {
     const path = join(directory, 'agent.sock');
     let mode = 0;
     server.once('listening', () => {
@@ -28,13 +28,13 @@ describe('the door of an agent', () => {
     expect(mode.toString(8)).toBe('600');
   });
 
-  it('changes nothing for the files made afterwards', async () => {
+  it('does not change the mode of files created later', async () => {
     const before = process.umask();
     await listen(server, { path: join(directory, 'agent.sock') });
     expect(process.umask()).toBe(before);
   });
 
-  it('is opened again where an agent that ended has left its socket', async () => {
+  it('replaces the socket that an ended agent has left', async () => {
     const path = join(directory, 'agent.sock');
     const first = createServer().listen({ path });
     await once(first, 'listening');
@@ -42,7 +42,7 @@ describe('the door of an agent', () => {
     first.close();
   });
 
-  it('tells which port it was given', async () => {
+  it('reports the port that the system chose', async () => {
     const where = await listen(server, { host: '127.0.0.1', port: 0 });
     expect(where).toMatchObject({ host: '127.0.0.1', port: expect.any(Number) });
     expect('port' in where && where.port).toBeGreaterThan(0);

@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { FrameReader, frame } from './frames.ts';
 
 describe('frames', () => {
-  it('arrive as they were sent, whatever pieces they come in', () => {
+  it('arrive as they were sent, in pieces of any size', () => {
     const sent = Buffer.concat([
       frame('request', '{}'),
       frame('inputEnd'),

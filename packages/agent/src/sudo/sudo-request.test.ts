@@ -18,7 +18,7 @@ function launch(args: string[], env: Record<string, string> = {}) {
 }
 
 describe('the environment of a command', () => {
-  it('is the new user’s, with what tells about the caller and nothing else of theirs', () => {
+  it('is the target user’s, with the SUDO variables and nothing else of the caller’s', () => {
     const env = launch(['id', '-u'], {
       HOME: '/home/user',
       TOKEN: 'x',
@@ -43,7 +43,7 @@ describe('the environment of a command', () => {
     });
   });
 
-  it('is the caller’s with -E, except for what would load or run something else', () => {
+  it('is the caller’s with -E, except for variables that load libraries or run scripts', () => {
     const { env } = launch(['-E', 'env'], {
       HOME: '/home/user',
       TOKEN: 'x',
@@ -57,28 +57,28 @@ describe('the environment of a command', () => {
     expect(launch(['-E', '-H', 'env'], { HOME: '/home/user' }).env['HOME']).toBe('/root');
   });
 
-  it('has the variables that were named, and those that were set', () => {
+  it('has the preserved variables and the assigned ones', () => {
     const { env } = launch(['--preserve-env=TOKEN', 'A=1', 'PATH=/mine', 'env'], { TOKEN: 'x', OTHER: 'y' });
     expect(env).toMatchObject({ TOKEN: 'x', A: '1', PATH: '/mine' });
     expect(env).not.toHaveProperty('OTHER');
   });
 
-  it('always says which sandbox it is', () => {
+  it('always has the sandbox variable', () => {
     expect(launch(['TORPOR_SANDBOX=sbx_2', 'env']).env['TORPOR_SANDBOX']).toBe('sbx_1');
   });
 });
 
-describe('the line of a command', () => {
+describe('the command line', () => {
   const line = (args: string[], env: Record<string, string> = {}) => {
     const { command, args: rest } = launch(args, env);
     return [command, ...rest];
   };
 
-  it('is what was asked for', () => {
+  it('is the requested one', () => {
     expect(line(['ls', '-l', 'a b'])).toEqual(['ls', '-l', 'a b']);
   });
 
-  it('goes through the shell of the caller with -s and of the new user with -i', () => {
+  it('uses the shell of the caller with -s and of the target user with -i', () => {
     expect(line(['-s'], { SHELL: '/bin/fish' })).toEqual(['/bin/fish']);
     expect(line(['-s'])).toEqual(['/bin/zsh']);
     expect(line(['-i'], { SHELL: '/bin/fish' })).toEqual(['/bin/zsh', '-l']);
@@ -87,7 +87,7 @@ describe('the line of a command', () => {
     expect(launch(['-D', '/tmp', '-i']).cwd).toBe('/tmp');
   });
 
-  it('keeps each word one word in a shell, and leaves variables to it', () => {
+  it('quotes each word for a shell, except for variables', () => {
     expect(line(['-i', 'echo', 'a b', '$HOME', "it's", 'x;y', ''])).toEqual([
       '/bin/zsh',
       '-l',

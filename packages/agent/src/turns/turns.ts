@@ -8,7 +8,7 @@ import type { TrackedProcess } from '../processes/process-table.ts';
 import type { TurnRecords } from './turn-records.ts';
 import { parseTurnRequest, type TurnRequest } from './turn-request.ts';
 
-export type Receipt =
+export type TurnReceipt =
   | { readonly is: 'written'; readonly tag: string; readonly offset: number }
   | { readonly is: 'unknown'; readonly why: string };
 
@@ -25,7 +25,7 @@ export interface TurnsOptions {
 
 export class Turns {
   readonly #options: TurnsOptions;
-  readonly #inProgress = new Map<string, Promise<Receipt>>();
+  readonly #inProgress = new Map<string, Promise<TurnReceipt>>();
   /** Processes that are kept between turns, by name. They are lost when the agent ends. */
   readonly #keptProcesses = new Map<string, { readonly program: string; readonly process: TrackedProcess }>();
 
@@ -34,7 +34,7 @@ export class Turns {
   }
 
   /** Concurrent requests with the same id wait for the first. */
-  async deliver(body: unknown): Promise<Receipt> {
+  async deliver(body: unknown): Promise<TurnReceipt> {
     const request = parseTurnRequest(body);
     const known = this.#inProgress.get(request.id);
     if (known !== undefined) return known;
@@ -43,7 +43,7 @@ export class Turns {
     return taking;
   }
 
-  async #deliverOnce(request: TurnRequest): Promise<Receipt> {
+  async #deliverOnce(request: TurnRequest): Promise<TurnReceipt> {
     const { records } = this.#options;
     const before = await records.find(request.id);
     if (before?.is === 'written') return before;

@@ -5,7 +5,7 @@ import { EventQueue } from './event-queue.ts';
 const signal = new AbortController().signal;
 
 describe('an event queue', () => {
-  it('hands events over in order, now or later', async () => {
+  it('delivers events in order, at once or to a waiting reader', async () => {
     const queue = new EventQueue<number>(10);
     const first = queue.next(signal);
     queue.push([1, 2]);
@@ -13,7 +13,7 @@ describe('an event queue', () => {
     expect(queue.drain()).toEqual([]);
   });
 
-  it('tells a loss once, after what came before it, and goes on', () => {
+  it('reports dropped events once, after the events before them, and goes on', () => {
     const queue = new EventQueue<number>(2);
     queue.push([1, 2, 3, 4]);
     expect(queue.drain()).toEqual([1, 2]);
@@ -22,7 +22,7 @@ describe('an event queue', () => {
     expect(queue.drain()).toEqual([5]);
   });
 
-  it('tells a failure after the last event, to a waiting reader too', async () => {
+  it('reports a failure after the last event, also to a waiting reader', async () => {
     const queue = new EventQueue<number>(2);
     queue.push([1]);
     queue.fail(new TorporError('not_found', 'gone'));
@@ -30,7 +30,7 @@ describe('an event queue', () => {
     await expect(queue.next(signal)).rejects.toThrow('gone');
   });
 
-  it('lets a reader go who is told to stop', async () => {
+  it('rejects a waiting reader on abort', async () => {
     const stop = new AbortController();
     const waiting = new EventQueue<number>(2).next(stop.signal);
     stop.abort(new Error('enough'));

@@ -25,7 +25,7 @@ export interface Change {
 export interface TreeWatcherOptions {
   readonly recursive: boolean;
   /** Whether the agent itself is changing this path. */
-  readonly isOwn: (path: string) => boolean;
+  readonly isAgentChange: (path: string) => boolean;
   readonly onChanges: (changes: readonly Change[]) => void;
   /** The watch has ended: the directory is gone, or the system cannot watch so many directories. */
   readonly onFailure: (error: TorporError) => void;
@@ -175,7 +175,7 @@ export class TreeWatcher {
       entries.set(basename(name), now);
       if (before === undefined) arrived.push({ name, now });
       else {
-        const types = changesOf(before, now, kinds, this.#isOwn(name));
+        const types = changesOf(before, now, kinds, this.#isAgentChange(name));
         changed.push(...types.map((type) => ({ name, type })));
       }
     }
@@ -209,11 +209,11 @@ export class TreeWatcher {
   }
 
   #describeNew({ name, now }: NamedState, hints: Hints): Change[] {
-    return changesOfNewEntry(now, hints, this.#isOwn(name)).map((type) => ({ name, type }));
+    return changesOfNewEntry(now, hints, this.#isAgentChange(name)).map((type) => ({ name, type }));
   }
 
-  #isOwn(name: string): boolean {
-    return this.#options.isOwn(join(this.#top, name));
+  #isAgentChange(name: string): boolean {
+    return this.#options.isAgentChange(join(this.#top, name));
   }
 
   #unwatch(directory: string): void {

@@ -33,7 +33,7 @@ const textOf = ({ type, name }: FilesystemEvent) =>
   `${Object.entries(CODES).find(([, code]) => code === type)?.[0] ?? EventType[type]} ${name}`;
 
 interface Watch {
-  /** Reads on until the event has come, and gives everything up to it. */
+  /** Reads until this event, and returns all events up to it. */
   until(last: string): Promise<string[]>;
   entryOf(last: string): Promise<FilesystemEvent['entry']>;
 }
@@ -60,7 +60,7 @@ async function watch(options: { recursive?: boolean; includeEntry?: boolean } = 
 }
 
 describe('WatchDir', () => {
-  it('tells creations, writes, changes of rights and removals', async () => {
+  it('reports create, write, chmod and remove', async () => {
     const events = await watch();
     await writeFile(at('empty'), '');
     await events.until('create empty');
@@ -72,14 +72,14 @@ describe('WatchDir', () => {
     expect(await events.until('remove empty')).toEqual(['remove empty']);
   });
 
-  it('tells a move by both its names', async () => {
+  it('reports both names of a move', async () => {
     await writeFile(at('old'), 'x');
     const events = await watch();
     await rename(at('old'), at('new'));
     expect(await events.until('create new')).toEqual(['rename old', 'create new']);
   });
 
-  it('tells an upload as E2B does: the file is given to its owner and written', async () => {
+  it('reports an upload as E2B does: create, chmod and write', async () => {
     await writeFile(at('old'), 'x');
     const events = await watch();
     await agent.client.files.write(at('old'), 'more');
@@ -90,7 +90,7 @@ describe('WatchDir', () => {
     expect(await events.until('chmod empty')).toEqual(['create empty', 'chmod empty']);
   });
 
-  it('does not look below unless it was asked to', async () => {
+  it('does not watch subdirectories by default', async () => {
     await mkdir(at('sub'));
     const events = await watch();
     await writeFile(at('sub', 'hidden'), 'x');
@@ -98,7 +98,7 @@ describe('WatchDir', () => {
     expect(await events.until('create shown')).toEqual(['create shown']);
   });
 
-  it('looks below when asked, also into directories that come later', async () => {
+  it('watches subdirectories on request, also those created later', async () => {
     await mkdir(at('old', 'deep'), { recursive: true });
     const events = await watch({ recursive: true });
     await writeFile(at('old', 'deep', 'a'), '');
@@ -119,7 +119,7 @@ describe('WatchDir', () => {
     ]);
   });
 
-  it('follows a directory that is moved', async () => {
+  it('keeps watching a directory that is moved', async () => {
     await mkdir(at('before'));
     const events = await watch({ recursive: true });
     await rename(at('before'), at('after'));
@@ -128,7 +128,7 @@ describe('WatchDir', () => {
     expect(await events.until('create after/a')).toEqual(['create after/a']);
   });
 
-  it('shows the entry when asked', async () => {
+  it('includes the entry on request', async () => {
     const events = await watch({ includeEntry: true });
     await writeFile(at('a'), 'hello');
     expect(await events.entryOf('write a')).toMatchObject({ name: 'a', path: at('a'), size: 5n });
@@ -136,7 +136,7 @@ describe('WatchDir', () => {
     expect(await events.entryOf('remove a')).toBeUndefined();
   });
 
-  it('loses nothing of a burst', async () => {
+  it('loses no event of a burst', async () => {
     const events = await watch({ recursive: true });
     const names = Array.from({ length: 300 }, (_, index) => `f${index}`);
     await Promise.all(names.map((name) => writeFile(at(name), '')));
@@ -151,7 +151,7 @@ describe('WatchDir', () => {
     await expect(events.until('never')).rejects.toMatchObject({ code: Code.NotFound });
   });
 
-  it('refuses what it cannot watch', async () => {
+  it('refuses a path that cannot be watched', async () => {
     await writeFile(at('file'), '');
     const codeOf = async (path: string) => {
       for await (const _ of files.watchDir({ path }));
@@ -161,7 +161,7 @@ describe('WatchDir', () => {
     expect(await code(at('file'))).toBe(Code.InvalidArgument);
   });
 
-  it('shows signs of life', async () => {
+  it('sends keepalive messages', async () => {
     const headers = { 'keepalive-ping-interval': '1' };
     const seen: (string | undefined)[] = [];
     for await (const { event } of files.watchDir({ path: directory }, { headers })) {
@@ -172,7 +172,7 @@ describe('WatchDir', () => {
   });
 });
 
-describe('a watcher that is asked now and then', () => {
+describe('a polled watcher', () => {
   const create = async (recursive = false) => {
     const { watcherId } = await files.createWatcher({ path: directory, recursive });
     return {
@@ -181,7 +181,7 @@ describe('a watcher that is asked now and then', () => {
     };
   };
 
-  it('keeps events until somebody takes them, and is gone when it is removed', async () => {
+  it('keeps events until they are polled, and is gone when it is removed', async () => {
     const { watcherId, taken } = await create();
     await writeFile(at('a'), 'x');
     expect(await taken()).toEqual(['create a', 'write a']);
@@ -191,7 +191,7 @@ describe('a watcher that is asked now and then', () => {
     await expect(files.removeWatcher({ watcherId })).rejects.toMatchObject({ code: Code.NotFound });
   });
 
-  it('knows of every operation of the agent when that is answered', async () => {
+  it('has the events of an operation of the agent when that is answered', async () => {
     const { taken } = await create();
     const { write } = agent.client.files;
     await write(at('a'), 'x');
@@ -206,7 +206,7 @@ describe('a watcher that is asked now and then', () => {
     expect(await taken()).toEqual(['remove b']);
   });
 
-  it('knows of operations below it, with the directories that they make', async () => {
+  it('has the events of operations below it, with the directories that they create', async () => {
     const { taken } = await create(true);
     await agent.client.files.write(at('a', 'b', 'c'), 'x');
     expect(await taken()).toEqual([
@@ -217,7 +217,7 @@ describe('a watcher that is asked now and then', () => {
     expect((await taken()).toSorted()).toEqual(['remove a', 'remove a/b', 'remove a/b/c']);
   });
 
-  it('knows of operations under another name of the directory', async () => {
+  it('has the events of operations under another name of the directory', async () => {
     await mkdir(at('real'));
     await symlink('real', at('alias'));
     const { watcherId } = await files.createWatcher({ path: at('alias') });
@@ -226,7 +226,7 @@ describe('a watcher that is asked now and then', () => {
     expect(events.map(textOf)).toEqual(['create a', 'chmod a', 'write a']);
   });
 
-  it('tells what programs do to files: content, rights and both', async () => {
+  it('reports what programs do to files: content, mode and both', async () => {
     const { taken } = await create();
     const run = (command: string) =>
       transcribe(agent.client.process.start({ process: { ...shell(command), cwd: directory } }));
@@ -238,12 +238,12 @@ describe('a watcher that is asked now and then', () => {
     expect(await taken()).toEqual(['write written', 'chmod written']);
     await run('chmod 640 written');
     expect(await taken()).toEqual(['chmod written']);
-    // A write and a change of rights within one tick of the kernel's clock look like a write.
+    // A write and a chmod within one tick of the kernel's clock look like a write.
     await run('cp written copied; sleep 0.02; chmod 700 copied');
     expect(await taken()).toEqual(['create copied', 'write copied', 'chmod copied']);
   });
 
-  it('tells each of many operations once, whenever the kernel reports them', async () => {
+  it('reports each of many operations once, whenever the kernel reports them', async () => {
     const { taken } = await create(true);
     const names = Array.from({ length: 50 }, (_, index) => `f${index}`);
     await Promise.all(names.map((name) => agent.client.files.write(at(name), 'x')));

@@ -50,7 +50,7 @@ export async function openWatch(
   let described = Promise.resolve();
   const watcher = await TreeWatcher.open(await withFileErrors(place.path, () => realpath(place.real)), {
     recursive: request.recursive,
-    isOwn: (path) => watches.isAgentChanging(path),
+    isAgentChange: (path) => watches.isAgentChanging(path),
     onChanges: (changes) => {
       // One batch after the other, so that a batch whose entries are read quickly does not overtake an earlier one.
       described = described.then(async () => {

@@ -94,7 +94,8 @@ async function runProgram(
   bounded.removeEventListener('abort', end);
   end();
   signal.throwIfAborted();
-  if (bounded.aborted) throw new TorporError('timeout', `The runner was stopped after ${timeoutMs / 1_000} s.`);
+  if (bounded.aborted)
+    throw new TorporError('timeout', `The runner was stopped after ${timeoutMs / 1_000} s.`);
   if (code !== 0) throw runnerFailed(by ?? `exit ${code}`);
 }
 
