@@ -39,8 +39,8 @@ async function ask(port: number, question: string): Promise<string> {
 
 const echo = (socket: Socket) => void socket.pipe(socket);
 
-describe('a port that is open on the loopback only', () => {
-  it('is reached over a relay with a number of its own, both ways and to the end', async () => {
+describe('a port that listens only on the loopback', () => {
+  it('is reached through a relay with a port of its own, in both directions, including the end', async () => {
     const port = await listen('127.0.0.1', echo);
     const reached = (await forwarders.dialPort(port)) ?? 0;
     expect(reached).not.toBe(port);
@@ -48,7 +48,7 @@ describe('a port that is open on the loopback only', () => {
     expect(await ask(reached, long)).toBe(long);
   });
 
-  it('is reached from another port each time, also when somebody has the next one', async () => {
+  it('is reached from another local port each time, also when the next one is in use', async () => {
     const from: (number | undefined)[] = [];
     const port = await listen('127.0.0.1', (socket) => {
       from.push(socket.remotePort);
@@ -58,7 +58,7 @@ describe('a port that is open on the loopback only', () => {
     expect(await ask(reached, 'one')).toBe('one');
     const taken = createServer().listen((from[0] ?? 0) + 1, '127.0.0.1');
     servers.push(taken);
-    // Somebody else on this machine may have it already, which is as good.
+    // Another process may use the port already, which serves the same purpose.
     await once(taken, 'listening').catch(() => {});
     expect(await ask(reached, 'two')).toBe('two');
     expect(from[1]).toBeGreaterThan((from[0] ?? 0) + 1);
@@ -70,13 +70,13 @@ describe('a port that is open on the loopback only', () => {
     expect(await ask((await forwarders.dialPort(port)) ?? 0, 'six')).toBe('six');
   });
 
-  it('has one relay however often and however many at once ask', async () => {
+  it('has one relay for any number of concurrent requests', async () => {
     const port = await listen('127.0.0.1', echo);
     const answers = await Promise.all([1, 2, 3].map(() => forwarders.dialPort(port)));
     expect(new Set([...answers, await forwarders.dialPort(port)]).size).toBe(1);
   });
 
-  it('loses its relay when the listener is gone, and gets another when it is back', async () => {
+  it('loses its relay when the listener is gone, and gets a new one when it is back', async () => {
     const port = await listen('127.0.0.1', echo);
     const reached = (await forwarders.dialPort(port)) ?? 0;
     const [own] = sockets;
@@ -87,7 +87,7 @@ describe('a port that is open on the loopback only', () => {
     expect(await ask((await forwarders.dialPort(port)) ?? 0, 'again')).toBe('again');
   });
 
-  it('loses its relay to a visitor who finds nobody there', async () => {
+  it('loses its relay when a connection finds no listener', async () => {
     const port = await listen('127.0.0.1', echo);
     const reached = (await forwarders.dialPort(port)) ?? 0;
     servers.pop()?.close();
@@ -98,7 +98,7 @@ describe('a port that is open on the loopback only', () => {
   });
 });
 
-describe('a port that is open to others', () => {
+describe('a port that listens on another address', () => {
   it.each(['0.0.0.0', '::', '192.0.2.7'])('on %s needs no relay', async (address) => {
     sockets = [entry(3000, address)];
     expect(await forwarders.dialPort(3000)).toBe(3000);
@@ -106,7 +106,7 @@ describe('a port that is open to others', () => {
     expect(await forwarders.dialPort(3000)).toBe(3000);
   });
 
-  it('has its relay taken away when it was open on the loopback only before', async () => {
+  it('loses its relay when it listened only on the loopback before', async () => {
     const port = await listen('127.0.0.1', echo);
     const reached = (await forwarders.dialPort(port)) ?? 0;
     sockets = [entry(port, '0.0.0.0')];
@@ -115,8 +115,8 @@ describe('a port that is open to others', () => {
   });
 });
 
-describe('a way to a port', () => {
-  it('is not given to the agent, to a relay, or to nobody', async () => {
+describe('a relay', () => {
+  it('is not opened to the agent, to another relay, or to a closed port', async () => {
     const port = await listen('127.0.0.1', echo);
     const reached = (await forwarders.dialPort(port)) ?? 0;
     sockets.push(entry(49_983, '0.0.0.0'), entry(reached, '0.0.0.0'));

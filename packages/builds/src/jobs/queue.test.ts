@@ -11,7 +11,7 @@ const NOON = Date.UTC(2026, 2, 14, 12);
 const { small, medium, large } = DEFAULT_BUILD_SETTINGS.plans;
 
 describe('the plans (R21)', () => {
-  it('have the numbers of the facts', () => {
+  it('have the specified numbers', () => {
     expect([small, medium, large]).toMatchObject([
       { boost: 0, perUser: 2, perProject: 2, perDay: 5, iterations: 2, usualSeconds: 480 },
       { boost: 2, perUser: 3, perProject: 3, perDay: 50, iterations: 3, usualSeconds: 600 },
@@ -21,7 +21,7 @@ describe('the plans (R21)', () => {
   });
 });
 
-describe.each(databaseKinds)('the line on %s', (kind) => {
+describe.each(databaseKinds)('the queue of builds on %s', (kind) => {
   let world: BuildWorld;
   let builds: Builds;
   const planOfUser = { small: 'small', medium: 'medium', large: 'large', ada: 'small' };
@@ -38,7 +38,7 @@ describe.each(databaseKinds)('the line on %s', (kind) => {
   const put = (user: string, project = `${user}-${Math.random()}`) =>
     builds.enqueue({ org: 'acme', user }, { project_id: project, goal: 'g', runner: 'none' });
 
-  it('keeps to the quota of its organisation, and goes on when that is raised (R21, R104)', async () => {
+  it('respects the quota of the organisation, and admits more builds when it is raised (R21, R104)', async () => {
     waitingBuilds();
     const setQuotas = (runningBuilds: number | null, queuedBuilds: number | null) =>
       world.db.transaction((tx) =>
@@ -62,7 +62,7 @@ describe.each(databaseKinds)('the line on %s', (kind) => {
     await setQuotas(null, null);
   });
 
-  it('goes by plan and then by arrival, with places counted from one (R21)', async () => {
+  it('is ordered by plan and then by arrival, with positions from one (R21)', async () => {
     waitingBuilds();
     const first = await put('small');
     const second = await put('small');
@@ -99,7 +99,7 @@ describe.each(databaseKinds)('the line on %s', (kind) => {
     },
   );
 
-  it('sends away whoever comes when a hundred wait (R21)', async () => {
+  it('refuses further builds when a hundred wait (R21)', async () => {
     waitingBuilds({ maxWaiting: 3 });
     for (let i = 0; i < 3; i++) await put(`user-${i}`);
     await expect(put('one-more')).rejects.toMatchObject({
@@ -108,7 +108,7 @@ describe.each(databaseKinds)('the line on %s', (kind) => {
     });
   });
 
-  it('estimates the wait from what builds took, within a band (R21)', async () => {
+  it('estimates the wait from measured durations, with a margin (R21)', async () => {
     waitingBuilds();
     expect((await put('small')).estimated_wait).toEqual({
       seconds: 480,
@@ -120,7 +120,7 @@ describe.each(databaseKinds)('the line on %s', (kind) => {
     expect((await put('other')).estimated_wait).toMatchObject({ confidence: 'low' });
   });
 
-  it('keeps what is over the daily limit for tomorrow (R21)', async () => {
+  it('schedules builds beyond the daily limit for the next day (R21)', async () => {
     waitingBuilds();
     const jobs = [];
     for (let i = 0; i < 5; i++) jobs.push(await put('small'));
@@ -146,7 +146,7 @@ describe.each(databaseKinds)('the line on %s', (kind) => {
     clock.advance(-12 * 3_600_000);
   });
 
-  it('can be left by a cancel, also by what is scheduled (R19)', async () => {
+  it('lets a queued or scheduled build be cancelled (R19)', async () => {
     waitingBuilds();
     const jobs = [];
     for (let i = 0; i < 6; i++) jobs.push(await put('small'));
@@ -161,12 +161,12 @@ describe.each(databaseKinds)('the line on %s', (kind) => {
         message: 'Build cancelled',
       });
     }
-    // Its slot goes to the next.
+    // The next build gets the slot.
     expect((await world.row(third)).admittedAt).not.toBeNull();
     await expect(builds.cancel(owner, first)).rejects.toMatchObject({ code: 'conflict' });
   });
 
-  it('asks for a word after so many iterations, and ends at three times as many (R21)', async () => {
+  it('requires a confirmation after the plan’s iterations, and refuses more than three times as many (R21)', async () => {
     waitingBuilds({ plans: unlimited() });
     const start = async (previous?: string) => {
       const more = previous === undefined ? {} : { previous_job_id: previous as never };
@@ -197,7 +197,7 @@ describe.each(databaseKinds)('the line on %s', (kind) => {
   });
 });
 
-/** The caps as they are, without a daily limit in the way. */
+/** The plans without a daily limit. */
 function unlimited() {
   const { plans } = DEFAULT_BUILD_SETTINGS;
   return Object.fromEntries(Object.entries(plans).map(([name, plan]) => [name, { ...plan, perDay: 1_000 }]));

@@ -51,17 +51,17 @@ describe.each(databaseKinds)('the preview of a build on %s', (kind) => {
     world.provider.calls
       .map(({ call }) => call)
       .filter((call) => call !== 'requestPreview' && call !== 'find');
-  /** What can change of a row; the rest is nobody's business here. */
+  /** The columns that these tests compare. */
   const shown = async (id: JobId) => {
     const { sandboxPaused, previewUrl, updatedAt, status, lastEvent } = await world.row(id);
     return { sandboxPaused, previewUrl, updatedAt, status, lastEvent };
   };
-  /** PostgreSQL answers in its own time, which no manual clock waits for. */
+  /** PostgreSQL answers in real time, which a manual clock does not control. */
   const onOneClock = it.skipIf(kind === 'postgres');
 
   describe('resume', () => {
     onOneClock(
-      'connects, sets the lifetime, ends what lingers, starts the server, looks, answers (R27, R28, R31, R50)',
+      'connects, sets the lifetime, kills left-over processes, starts the server and waits until it answers (R27, R28, R31, R50)',
       async () => {
         const { id, sandboxId } = await ready();
         expect(await resume(id)).toEqual({
@@ -70,7 +70,7 @@ describe.each(databaseKinds)('the preview of a build on %s', (kind) => {
         });
         expect(calls()).toEqual(['connect', 'setLifetime', 'processes', 'endProcess', 'startServices']);
         expect(world.provider.calls.at(-1)?.call).toBe('requestPreview');
-        // The old dev server is gone, and one new is there.
+        // The old dev server is gone, and a new one runs.
         expect([...(world.provider.sandboxes.get(sandboxId)?.processes.keys() ?? [])]).toHaveLength(1);
       },
     );
@@ -125,12 +125,12 @@ describe.each(databaseKinds)('the preview of a build on %s', (kind) => {
       ['a class for that', new NotFoundException('whatever it says')],
       ['the words of a provider', new Error('Sandbox abc123 not found')],
       [
-        'any of them as a cause',
+        'one of these errors as a cause',
         new Error('could not connect', { cause: new Error('deeper', { cause: GONE }) }),
       ],
     ];
     onOneClock.each(expired)(
-      'says expired for %s, and tries no second time (R33, R34, R36, R39)',
+      'reports expired for %s, without a second attempt (R33, R34, R36, R39)',
       async (_, error) => {
         const { id } = await ready();
         const before = await shown(id);
@@ -153,7 +153,7 @@ describe.each(databaseKinds)('the preview of a build on %s', (kind) => {
       ['a word that it never returns', new TorporError('unreachable', 'Removed.', { retryable: false })],
     ];
     onOneClock.each(permanent)(
-      'says expired for %s, with the code and message of the platform (R34, R36, R48)',
+      'reports expired for %s, with the code and message of the platform (R34, R36, R48)',
       async (_, error) => {
         const { id } = await ready();
         world.provider.fail('connect', throwing(error));
@@ -173,7 +173,7 @@ describe.each(databaseKinds)('the preview of a build on %s', (kind) => {
       ['a fault of the server', new TorporError('internal', 'A bug.')],
     ];
     onOneClock.each(temporary)(
-      'says unreachable for %s, with the code and message of the platform (R35, R36)',
+      'reports unreachable for %s, with the code and message of the platform (R35, R36)',
       async (_, error) => {
         const { id } = await ready();
         world.provider.fail('connect', throwing(error), throwing(error));
@@ -210,7 +210,7 @@ describe.each(databaseKinds)('the preview of a build on %s', (kind) => {
         ['something nobody knows', 'connect', 'a text'],
       ];
     onOneClock.each(unreachable)(
-      'says unreachable for %s, after two attempts (R35, R36, R39)',
+      'reports unreachable for %s, after two attempts (R35, R36, R39)',
       async (_, call, error) => {
         const { id } = await ready();
         const before = await shown(id);
@@ -239,7 +239,7 @@ describe.each(databaseKinds)('the preview of a build on %s', (kind) => {
       const { id } = await ready();
       broken = true;
       expect(await resume(id)).toMatchObject({ preview_url: expect.any(String) });
-      expect(world.reported.at(-1)?.what).toContain('was not written');
+      expect(world.reported.at(-1)?.what).toContain('was not recorded');
       broken = false;
       expect((await world.row(id)).sandboxPaused).toBe(1);
       expect((await world.builds.status(OWNER, id)).sandbox_paused).toBe(false);
@@ -251,7 +251,7 @@ describe.each(databaseKinds)('the preview of a build on %s', (kind) => {
       for (let i = 0; i < 3; i++) expect(await resume(id)).toMatchObject({ preview_url: expect.any(String) });
     });
 
-    it('of twenty at once is one, with one answer (R46)', async () => {
+    it('is done once for twenty concurrent callers, with one answer (R46)', async () => {
       const { id } = await ready();
       const all = Array.from({ length: 20 }, () => world.builds.resume(OWNER, id));
       const answers = await Promise.all(all);
@@ -259,7 +259,7 @@ describe.each(databaseKinds)('the preview of a build on %s', (kind) => {
       expect(world.provider.named('connect')).toHaveLength(1);
     });
 
-    it('and snapshot at once end in one state that row and sandbox agree on (R46)', async () => {
+    it('and a concurrent snapshot end in one state, the same in row and sandbox (R46)', async () => {
       const { id, sandboxId } = await ready();
       for (let round = 0; round < 5; round++) {
         await Promise.all([
@@ -276,7 +276,7 @@ describe.each(databaseKinds)('the preview of a build on %s', (kind) => {
   });
 
   describe('snapshot', () => {
-    it('answers the same any number of times, and wakes nothing (R41, R43, R50)', async () => {
+    it('answers the same any number of times, and resumes nothing (R41, R43, R50)', async () => {
       const { id } = await ready({ paused: false });
       for (let i = 0; i < 10; i++) {
         expect(await world.builds.snapshot(OWNER, id)).toEqual({
@@ -303,7 +303,7 @@ describe.each(databaseKinds)('the preview of a build on %s', (kind) => {
       ],
     ];
     it.each(faults)(
-      'says the same when %s, the truth beside it, and changes no flag (R42)',
+      'answers 200 with the outcome "failed" when %s, and changes no flag (R42)',
       async (_, call, fault) => {
         const { id } = await ready({ paused: false });
         world.provider.fail(call, fault);
@@ -318,8 +318,8 @@ describe.each(databaseKinds)('the preview of a build on %s', (kind) => {
     );
   });
 
-  describe('what is not there', () => {
-    it('is not found, or not ready (R44, R50)', async () => {
+  describe('a missing or unfinished build', () => {
+    it('is answered with not found or not ready (R44, R50)', async () => {
       const { id } = await ready();
       const other = { org: OWNER.org, user: 'bob' };
       const waiting = (await world.builds.begin(OWNER, { project_id: 'p', goal: 'g' })).job_id;
@@ -340,7 +340,7 @@ describe.each(databaseKinds)('the preview of a build on %s', (kind) => {
   });
 
   describe('the lifetime', () => {
-    it('is shown while it runs, and has no end while it sleeps (R49)', async () => {
+    it('is shown while the preview runs, and absent while it is paused (R49)', async () => {
       const { id } = await ready({ paused: false });
       expect((await world.builds.status(OWNER, id)).sandbox_expires_at).toBe(
         new Date(clock.now() + 3_600_000).toISOString(),
@@ -360,7 +360,7 @@ describe.each(databaseKinds)('the preview of a build on %s', (kind) => {
       ['failed', 'expired'],
     ];
     it.each(states)(
-      'of a sandbox that is %s is shown as %s, before anybody resumes it (R10, R49)',
+      'is shown for a sandbox that is %s as %s, before any resume (R10, R49)',
       async (state, shownAs) => {
         const { id, sandboxId } = await ready();
         const sandbox = world.provider.sandboxes.get(sandboxId);
@@ -377,7 +377,7 @@ describe.each(databaseKinds)('the preview of a build on %s', (kind) => {
       },
     );
 
-    it('is expired when there is no such sandbox any more (R49)', async () => {
+    it('is expired when the sandbox does not exist any more (R49)', async () => {
       const { id } = await ready();
       world.provider.sandboxes.clear();
       expect(await world.builds.status(OWNER, id)).toMatchObject({
@@ -388,7 +388,7 @@ describe.each(databaseKinds)('the preview of a build on %s', (kind) => {
       });
     });
 
-    it('is expired when its start is known to fail, and unknown when that is only feared (R34, R49)', async () => {
+    it('is expired when its start has failed, and unknown when its checkpoint is only damaged (R34, R49)', async () => {
       const { id, sandboxId } = await ready();
       const sandbox = world.provider.sandboxes.get(sandboxId);
       if (sandbox === undefined) throw new Error('There is no sandbox.');
@@ -407,7 +407,7 @@ describe.each(databaseKinds)('the preview of a build on %s', (kind) => {
       });
     });
 
-    it('is unknown while the sandbox cannot be asked (R49)', async () => {
+    it('is unknown while the sandbox cannot be read (R49)', async () => {
       const { id } = await ready();
       world.provider.fail('find', throwing(new TorporError('timeout', 'It took too long.')));
       expect(await world.builds.status(OWNER, id)).toMatchObject({
@@ -429,7 +429,7 @@ describe.each(databaseKinds)('the preview of a build on %s', (kind) => {
   });
 
   describe('rebuild', () => {
-    it('makes a new job from what was made, and leaves the old one alone (R48)', async () => {
+    it('makes a new job from the same files, and leaves the old one unchanged (R48)', async () => {
       const { id } = await ready();
       await world.db.transaction((tx) => storeFiles(tx, id, [textFile('package.json', '{}')]));
       world.provider.sandboxes.clear();
@@ -463,7 +463,7 @@ describe.each(databaseKinds)('the preview of a build on %s', (kind) => {
       expect(await world.builds.previewCheck(OWNER, id)).toMatchObject({ embeddable, reason });
     });
 
-    it('says that the sandbox has expired, and does not wake it (R7, R34)', async () => {
+    it('reports that the sandbox has expired, without resuming it (R7, R34)', async () => {
       const { id, sandboxId } = await ready();
       await world.provider.kill(OWNER.org, sandboxId);
       expect(await world.builds.previewCheck(OWNER, id)).toMatchObject({
@@ -482,7 +482,7 @@ describe.each(databaseKinds)('the preview of a build on %s', (kind) => {
       });
     });
 
-    it('says that a sandbox does not answer', async () => {
+    it('reports that a sandbox does not answer', async () => {
       const { id } = await ready({ paused: false });
       world.provider.fail(
         'requestPreview',
