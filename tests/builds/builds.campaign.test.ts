@@ -28,7 +28,7 @@ describe(`whole builds on ${runtime}`, { timeout: PATIENCE }, () => {
   }, PATIENCE);
 
   it.each(Object.entries(GOALS))(
-    '%s: built, asleep, opened, resumed, snapshot, edited (R1, R7, R24, R27, R41, R43, R47)',
+    '%s: built, paused, opened, resumed, snapshot, edited (R1, R7, R24, R27, R41, R43, R47)',
     async (starter, goal) => {
       const { builds, sandboxes } = server.torpor;
       const { job_id } = await builds.start({ project_id: starter, goal });

@@ -25,12 +25,12 @@ describe('a whole build', { timeout: 120_000 }, () => {
     const { builds, sandboxes } = server.torpor;
     const started = await builds.start({ project_id: 'notes', goal: GOALS.api });
     expect(await follow(server, started.job_id)).toEqual(ALL);
-    const asleep = await untilPaused(server, started.job_id);
-    const url = asleep.preview_url ?? '';
-    expect((await sandboxes.get(sandboxOf(asleep))).state).toBe('paused');
+    const paused = await untilPaused(server, started.job_id);
+    const url = paused.preview_url ?? '';
+    expect((await sandboxes.get(sandboxOf(paused))).state).toBe('paused');
     const added = await requestPreview(server, url, '/notes', { method: 'POST', body: { text: 'remember' } });
     expect(added).toMatchObject({ status: 201 });
-    expect(await builds.resume(started.job_id)).toEqual({ preview_url: url, sandbox_id: asleep.sandbox_id });
+    expect(await builds.resume(started.job_id)).toEqual({ preview_url: url, sandbox_id: paused.sandbox_id });
 
     const second = await builds.start({ project_id: 'notes', goal: 'more', previous_job_id: started.job_id });
     expect((await follow(server, second.job_id)).at(-1)).toBe('ready');
@@ -62,8 +62,8 @@ describe('a whole build', { timeout: 120_000 }, () => {
     const { builds, sandboxes } = server.torpor;
     const { job_id } = await builds.start({ project_id: 'damaged', goal: GOALS.page });
     await follow(server, job_id);
-    const asleep = await untilPaused(server, job_id);
-    const { checkpointId } = await sandboxes.get(sandboxOf(asleep));
+    const paused = await untilPaused(server, job_id);
+    const { checkpointId } = await sandboxes.get(sandboxOf(paused));
     const kept = join(dataDir.path, 'checkpoints');
     const places = (await readdir(kept, { recursive: true })).filter((path) =>
       path.endsWith(String(checkpointId)),

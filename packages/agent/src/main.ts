@@ -1,4 +1,6 @@
-/** The agent program: `agent [--listen …] [--root …]`. One line on stderr says that it is ready and where it listens. */
+/**
+ * The agent program: `agent [--listen …] [--root …]`. One line on stderr says that it is ready and where it listens.
+ */
 import { readFileSync, rmSync } from 'node:fs';
 import { ENVD_VERSION } from '@torpor/envd';
 import { startAgent } from './agent.ts';

@@ -6,9 +6,9 @@ import type { Runner } from './runners/runner.ts';
 import type { BuildSettings } from './settings.ts';
 
 /**
- * Points at which a test campaign lets the server crash: right after the start of each stage is written, and between any
- * two effects. Listed in the order in which a build passes them. Only builds that do not become ready pass the last
- * three.
+ * Points at which a test campaign lets the server crash: right after the start of each stage is written, and between
+ * any two effects. Listed in the order in which a build passes them. Only builds that do not become ready pass the
+ * last three.
  */
 export const BUILD_POINTS = [
   'queued',

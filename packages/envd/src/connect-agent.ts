@@ -87,8 +87,8 @@ export interface AgentClient {
   /** Prepares what the first calls would otherwise wait for. */
   warmUp(options?: CallOptions): Promise<void>;
   /**
-   * Closes the connections, TCP ones with a reset: a connection that is only closed stays half open in a frozen sandbox,
-   * whose memory then cannot be written. A new start of the sandbox needs a new client.
+   * Closes the connections, TCP ones with a reset: a connection that is only closed stays half open in a frozen
+   * sandbox, whose memory then cannot be written. A new start of the sandbox needs a new client.
    */
   close(): void;
 }

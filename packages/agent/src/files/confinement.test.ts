@@ -18,10 +18,10 @@ beforeAll(async () => {
   ({ client } = agent);
   outside = await realpath(await mkdtemp(join(tmpdir(), 'torpor-outside-')));
   await writeFile(join(outside, 'secret'), 'secret');
-  await symlink(outside, join(agent.directory, 'door'));
-  await symlink(join(outside, 'secret'), join(agent.directory, 'window'));
+  await symlink(outside, join(agent.directory, 'link-out'));
+  await symlink(join(outside, 'secret'), join(agent.directory, 'link-to-file'));
   await symlink(join(outside, 'not-yet'), join(agent.directory, 'dangling'));
-  await symlink('door', join(agent.directory, 'door-to-door'));
+  await symlink('link-out', join(agent.directory, 'link-to-link'));
   await symlink('../../../../../../../../../../etc', join(agent.directory, 'up'));
 });
 
@@ -64,14 +64,14 @@ describe('a confined agent', () => {
     '/',
     '/home/user/../../etc/passwd',
     '/home/users',
-    'door/secret',
-    'door-to-door/secret',
-    'door/sub/new',
+    'link-out/secret',
+    'link-to-link/secret',
+    'link-out/sub/new',
     'up/passwd',
     'dangling/below',
   ];
 
-  it.each([...leaving, 'window', 'dangling'])('neither reads nor writes %s', async (path) => {
+  it.each([...leaving, 'link-to-file', 'dangling'])('neither reads nor writes %s', async (path) => {
     await expect(client.files.read(path)).rejects.toMatchObject({ code: 'forbidden' });
     await expect(client.files.write(path, 'x')).rejects.toMatchObject({ code: 'forbidden' });
     expect(await readFile(join(outside, 'secret'), 'utf8')).toBe('secret');
@@ -108,7 +108,7 @@ describe('a confined agent', () => {
   it('does not list the target of a link that leads out', async () => {
     const { entries } = await client.filesystem.listDir({ path: '', depth: 5 });
     expect(entries.map(({ path }) => path).filter((path) => path.endsWith('secret'))).toEqual([]);
-    expect(await codeOf(client.filesystem.listDir({ path: 'door' }))).toBe(Code.PermissionDenied);
+    expect(await codeOf(client.filesystem.listDir({ path: 'link-out' }))).toBe(Code.PermissionDenied);
   });
 
   it('follows links that stay inside', async () => {

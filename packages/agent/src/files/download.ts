@@ -38,7 +38,7 @@ export async function download(place: Place, request: Request, response: Respons
 }
 
 async function openRegular(place: Place): Promise<FileHandle> {
-  // Without O_NONBLOCK, opening a FIFO waits until somebody opens its other end.
+  // Without O_NONBLOCK, opening a FIFO waits until another process opens its other end.
   const file = await open(place.real, openFlags.O_RDONLY | openFlags.O_NONBLOCK);
   const found = await file.stat();
   if (found.isFile()) return file;

@@ -1,4 +1,7 @@
-/** The HTTP handler of all calls on files. It works with the agent's own rights, on behalf of the user that a call names. */
+/**
+ * The HTTP handler of all calls on files. It works with the agent's own rights, on behalf of the user that a call
+ * names.
+ */
 import { createContextKey, createContextValues } from '@connectrpc/connect';
 import { connectNodeAdapter } from '@connectrpc/connect-node';
 import { Filesystem } from '@torpor/envd';

@@ -93,7 +93,9 @@ interface Temporary {
 /** Errors of a directory in which no file can be created: another user's, read-only, or in /proc or /sys. */
 const REFUSES_NEW_FILES: ReadonlySet<string | undefined> = new Set(['EACCES', 'EPERM', 'EROFS', 'ENOENT']);
 
-/** Beside the target, or in the system's temporary directory when the target exists in a directory that refuses files. */
+/**
+ * Beside the target, or in the system's temporary directory when the target exists in a directory that refuses files.
+ */
 async function openTemporary(target: string, targetExists: boolean, id: string): Promise<Temporary> {
   const beside = join(dirname(target), uploadName(id));
   try {

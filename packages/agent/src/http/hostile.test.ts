@@ -20,7 +20,7 @@ afterEach(async () => {
   await agent.client.health();
   const said = await transcribe(agent.client.process.start({ process: shell('echo alive') }));
   expect(said.stdout).toBe('alive\n');
-  expect(agent.log()).not.toContain('nobody handled');
+  expect(agent.log()).not.toContain('uncaught error');
 });
 
 afterAll(() => agent.stop());

@@ -17,7 +17,8 @@ const HOSTNAME = /^[a-z0-9]([a-z0-9.-]{0,62}[a-z0-9])?$/i;
 /** Returns whether the machine has the name now. Some sandboxes cannot change it. */
 export async function setHostname(name: string): Promise<boolean> {
   if (!HOSTNAME.test(name)) return false;
-  // A sandbox that was resumed with its memory has the name already. Starting a program would take longer than the rest.
+  // A sandbox that was resumed with its memory has the name already. Starting a program would take longer than the
+  // rest.
   if (hostname() === name) return true;
   try {
     await writeFile('/proc/sys/kernel/hostname', name);

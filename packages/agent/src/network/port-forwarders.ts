@@ -1,7 +1,7 @@
 /**
- * Makes ports that listen only on the loopback, as most dev servers do, reachable from outside: one relay with a port of
- * its own for each. A relay never listens on the number of the port it forwards to, because the program may want that
- * port on every address the next time it starts.
+ * Makes ports that listen only on the loopback, as most dev servers do, reachable from outside: one relay with a port
+ * of its own for each. A relay never listens on the number of the port it forwards to, because the program may want
+ * that port on every address the next time it starts.
  */
 import { once } from 'node:events';
 import { connect, createServer, type Server, type Socket } from 'node:net';

@@ -2,8 +2,8 @@
  * A ring buffer of the latest output of a process, for readers that may attach at any time.
  *
  * The ring is the only buffer; a reader is a position in it. While a reader is attached, the process is held back
- * before unread output would be lost, as a pipe does. Without a reader, the newest output replaces the oldest. So memory
- * stays within the capacity plus one read.
+ * before unread output would be lost, as a pipe does. Without a reader, the newest output replaces the oldest. So
+ * memory stays within the capacity plus one read.
  */
 export type Channel = 'stdout' | 'stderr' | 'pty';
 

@@ -1,4 +1,6 @@
-/** The environment and working directory of a new process. Of the agent's own variables it gets only PATH, LANG and TZ. */
+/**
+ * The environment and working directory of a new process. Of the agent's own variables it gets only PATH, LANG and TZ.
+ */
 import { access, constants } from 'node:fs/promises';
 import { SANDBOX_VARIABLE } from '@torpor/envd';
 import { TorporError } from '@torpor/protocol';

@@ -1,4 +1,7 @@
-/** The RPCs on processes. A stream only shows a process: the process goes on when the stream ends, and others may follow. */
+/**
+ * The RPCs on processes. A stream only shows a process: the process goes on when the stream ends, and others may
+ * follow.
+ */
 import { setTimeout as delay } from 'node:timers/promises';
 import { create, type MessageInitShape } from '@bufbuild/protobuf';
 import type { HandlerContext, ServiceImpl } from '@connectrpc/connect';

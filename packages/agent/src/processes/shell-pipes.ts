@@ -1,8 +1,8 @@
 /**
  * Creates real pipes for the processes that the agent starts. Node offers only sockets, and programs treat those
  * differently: `/dev/stdout` and `/dev/stderr` cannot be opened when they are sockets, and bash takes a socket on its
- * stdin for a remote login and reads ~/.bashrc. A shell creates pipes when it runs a pipeline. So the agent runs a shell
- * with a pipeline and opens its pipes through /proc before the shell ends.
+ * stdin for a remote login and reads ~/.bashrc. A shell creates pipes when it runs a pipeline. So the agent runs a
+ * shell with a pipeline and opens its pipes through /proc before the shell ends.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { close, constants, fstatSync, openSync } from 'node:fs';

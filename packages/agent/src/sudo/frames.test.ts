@@ -22,7 +22,7 @@ describe('frames', () => {
 
   it.each([
     ['a kind that there is not', Buffer.from([99, 0, 0, 0, 0])],
-    ['more than anybody has to say', Buffer.from([0, 255, 255, 255, 255])],
+    ['a length beyond the limit', Buffer.from([0, 255, 255, 255, 255])],
   ])('are refused with %s', (_, bytes) => {
     expect(() => [...new FrameReader().push(bytes)]).toThrow('not a frame');
   });

@@ -14,7 +14,9 @@ export interface SudoRequest {
   readonly terminal: TerminalSize | null;
 }
 
-/** Throws for anything that the `sudo` program would not send: any process of an allowed user can write to the socket. */
+/**
+ * Throws for anything that the `sudo` program would not send: any process of an allowed user can write to the socket.
+ */
 export function parseSudoRequest(text: string): SudoRequest {
   const request: unknown = JSON.parse(text);
   if (!isSudoRequest(request)) throw new Error('the request is malformed');

@@ -13,16 +13,16 @@ import { socketOf } from './socket-path.ts';
 /** Runs on this machine itself, where root may use sudo. */
 describe.skipIf(process.getuid?.() !== 0)('sudo', () => {
   let directory = '';
-  let door = '';
+  let sockets = '';
   let agent: RunningAgent;
   const program = join(import.meta.dirname, 'program.ts');
 
   beforeAll(async () => {
     directory = await mkdtemp(join(tmpdir(), 'torpor-sudo-'));
     await chmod(directory, 0o755);
-    door = join(directory, 'door');
-    agent = await runAgent({ args: ['--sudo-dir', door] });
-    const sudo = `#!/bin/sh\nexec '${process.execPath}' '${program}' '${door}' "$@"\n`;
+    sockets = join(directory, 'sockets');
+    agent = await runAgent({ args: ['--sudo-dir', sockets] });
+    const sudo = `#!/bin/sh\nexec '${process.execPath}' '${program}' '${sockets}' "$@"\n`;
     await writeFile(join(directory, 'sudo'), sudo, { mode: 0o755 });
   });
 
@@ -163,7 +163,7 @@ describe.skipIf(process.getuid?.() !== 0)('sudo', () => {
     expect(exitCode).toBe(0);
   });
 
-  it('is refused to users whom the kernel does not let connect', async () => {
+  it('is refused to users who may not open the socket', async () => {
     const nobody = { uid: 65_534, gid: 65_534 };
     const refusal = await sh('sudo id', nobody);
     expect(refusal).toMatchObject({
@@ -172,13 +172,13 @@ describe.skipIf(process.getuid?.() !== 0)('sudo', () => {
       errors: expect.stringContaining('may not use sudo'),
     });
     expect((await sh('sudo -l', nobody)).code).toBe(1);
-    const direct = `require('net').connect('${socketOf(door, 0)}').on('error', (e) => console.log(e.code))`;
+    const direct = `require('net').connect('${socketOf(sockets, 0)}').on('error', (e) => console.log(e.code))`;
     const attempt = await sh(`'${process.execPath}' -e "${direct}"`, nobody);
     expect(attempt.output).toBe('EACCES\n');
   });
 
   it('survives invalid bytes on its socket', async () => {
-    const socket = connect(socketOf(door, 0));
+    const socket = connect(socketOf(sockets, 0));
     socket.end('this is not a frame at all, whatever it may be');
     await once(socket, 'close').catch(() => {});
     expect((await sh('sudo echo still here')).output).toBe('still here\n');

@@ -96,7 +96,9 @@ export class TreeWatcher {
     await this.#examineHints();
   }
 
-  /** `found` collects the content of a directory that was created during the watch. Undefined for the first snapshot. */
+  /**
+   * `found` collects the content of a directory that was created during the watch. Undefined for the first snapshot.
+   */
   async #add(directory: string, found: Change[] | undefined): Promise<void> {
     const path = join(this.#top, directory);
     const watcher = watch(path, (hint, name) => this.#addHint(directory, name, hint));
@@ -114,7 +116,9 @@ export class TreeWatcher {
     if (this.#closed) watcher.close();
   }
 
-  /** A directory below may be gone again or unreadable; both are ignored. Only exhausted system limits end the watch. */
+  /**
+   * A directory below may be gone again or unreadable; both are ignored. Only exhausted system limits end the watch.
+   */
   async #addBelow(directory: string, found: Change[] | undefined): Promise<void> {
     try {
       await this.#add(directory, found);

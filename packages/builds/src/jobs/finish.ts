@@ -1,4 +1,7 @@
-/** Ends of a build: ready, failed or cancelled. Each frees the build's slots and admits waiting builds in one transaction. */
+/**
+ * Ends of a build: ready, failed or cancelled. Each frees the build's slots and admits waiting builds in one
+ * transaction.
+ */
 import { type Held, requireHeld, type Transaction, withdraw } from '@torpor/engine';
 import { isBuildOver, type JobId, TorporError } from '@torpor/protocol';
 import type { BuildContext } from '../context.ts';

@@ -49,7 +49,7 @@ describe.each(databaseKinds)('versions on %s', (kind) => {
       ],
       'build_v0_3',
     ],
-    ['odd', [['a version of somebody', 'ready']], 'build_v0_1'],
+    ['odd', [['a foreign version', 'ready']], 'build_v0_1'],
   ] as const)('count what is ready and nothing else: %s (R8)', async (project, rows, expected) => {
     await seed(project, rows as never);
     expect(await predictVersion(world.db, OWNER.org, project)).toBe(expected);

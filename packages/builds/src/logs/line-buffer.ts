@@ -1,6 +1,8 @@
 /** Assembles pieces of output into lines, separately for each channel. */
 
-/** Longer than any stored line. The rest of a longer line is dropped, so that every stored part is cleaned as a whole. */
+/**
+ * Longer than any stored line. The rest of a longer line is dropped, so that every stored part is cleaned as a whole.
+ */
 const MAX_LINE = 16_384;
 
 export class LineBuffer {

@@ -1,4 +1,6 @@
-/** The build failed and the failure is recorded already: the worker that catches this error writes nothing more (R12). */
+/**
+ * The build failed and the failure is recorded already: the worker that catches this error writes nothing more (R12).
+ */
 import { TorporError } from '@torpor/protocol';
 
 export class BuildFailed extends TorporError {

@@ -1,6 +1,6 @@
 /**
- * One build, from its goal to an application that answers: all stages up to `checks`, and `failed` when one of them fails
- * (R4). The worker then makes the build `ready`.
+ * One build, from its goal to an application that answers: all stages up to `checks`, and `failed` when one of them
+ * fails (R4). The worker then makes the build `ready`.
  *
  * Each stage can be repeated. A worker that takes over finds the job in the stage in which the previous worker died,
  * kills the sandboxes that it left, and continues from there. The files of a runner are stored, so that a model is not
@@ -165,7 +165,9 @@ async function prepareBuildSandbox(
   return id;
 }
 
-/** The sandbox that an iteration is forked from, while it exists. Otherwise the iteration starts in an empty sandbox. */
+/**
+ * The sandbox that an iteration is forked from, while it exists. Otherwise the iteration starts in an empty sandbox.
+ */
 async function previousBuild({ db, sandboxes }: BuildContext, job: BuildJob, log: BuildLog) {
   if (job.previousKind !== 'iteration' || job.previousId === null) return undefined;
   const previous = await findJob(db, job.previousId);

@@ -11,8 +11,8 @@ function isFromApp({ headers }: PreviewResponse): boolean {
   return headers[ANSWERED_BY_HEADER.toLowerCase()] === undefined;
 }
 
-export function isLive(visit: PreviewResponse): boolean {
-  return isFromApp(visit) && visit.status < 500;
+export function isLive(response: PreviewResponse): boolean {
+  return isFromApp(response) && response.status < 500;
 }
 
 export async function waitUntilLive(
@@ -28,11 +28,11 @@ export async function waitUntilLive(
     signal.throwIfAborted();
     try {
       const order = { method: 'GET', path: '/', timeoutMs: ANSWER_MS } as const;
-      const visit = await ctx.sandboxes.requestPreview(id, port, order, signal);
-      if (isLive(visit)) return visit.status;
-      last = isFromApp(visit)
-        ? `answered ${visit.status}`
-        : `could not be reached, the gateway answered ${visit.status}`;
+      const response = await ctx.sandboxes.requestPreview(id, port, order, signal);
+      if (isLive(response)) return response.status;
+      last = isFromApp(response)
+        ? `answered ${response.status}`
+        : `could not be reached, the gateway answered ${response.status}`;
     } catch (thrown) {
       signal.throwIfAborted();
       last = thrown instanceof TorporError ? thrown.message : 'did not answer';

@@ -212,22 +212,22 @@ describe('a build that fails', () => {
       async () => (await open()).provider.fail('create', throwing(new Error('no'))),
     ],
     [
-      'in writing',
+      'in writing the files',
       'deps',
       async () => (await open()).provider.fail('write', throwing(new TorporError('storage_full', 'full'))),
     ],
     [
-      'in the look around',
+      'in the check that the sandbox runs commands',
       'checks',
       async () => (await open()).provider.fail('run', throwing(new TorporError('timeout', 'slow'))),
     ],
     [
-      'in starting',
+      'in starting the preview',
       'checks',
       async () => (await open()).provider.fail('publish', throwing(new TorporError('conflict', 'ended'))),
     ],
     [
-      'in never answering',
+      'because the application never answers',
       'checks',
       async () => {
         await open({ settings: { liveMs: 50 } });

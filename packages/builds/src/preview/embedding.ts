@@ -23,9 +23,9 @@ export async function checkEmbedding(
   if (life?.state === 'expired') return answer(false, `Sandbox expired: ${life.reason}.`);
   try {
     const order = { method: 'HEAD', path: '/', timeoutMs: ctx.settings.previewCheckMs } as const;
-    const visit = await ctx.sandboxes.requestPreview(sandboxId, port, order, signal);
-    if (!isLive(visit)) return answer(false, 'Sandbox unreachable (may have expired)');
-    const forbidden = embeddingRefusal(visit.headers);
+    const response = await ctx.sandboxes.requestPreview(sandboxId, port, order, signal);
+    if (!isLive(response)) return answer(false, 'Sandbox unreachable (may have expired)');
+    const forbidden = embeddingRefusal(response.headers);
     return answer(forbidden === null, forbidden);
   } catch (thrown) {
     const away = thrown instanceof TorporError && thrown.code !== 'internal';

@@ -48,7 +48,9 @@ function outcome(
 
 export const CANNOT_PAUSE = 'The runtime cannot pause: the preview is lost when its lifetime ends';
 
-/** Records that the pause after `ready` will not happen. The build stays ready (R26); readers of its events learn why. */
+/**
+ * Records that the pause after `ready` will not happen. The build stays ready (R26); readers of its events learn why.
+ */
 export async function recordPauseSkipped(ctx: BuildContext, job: BuildJob, why: string): Promise<void> {
   const change = { pauseSettled: 1 } as const;
   const message = `The preview stays running: ${why}`;

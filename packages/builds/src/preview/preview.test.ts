@@ -57,10 +57,10 @@ describe.each(databaseKinds)('the preview of a build on %s', (kind) => {
     return { sandboxPaused, previewUrl, updatedAt, status, lastEvent };
   };
   /** PostgreSQL answers in real time, which a manual clock does not control. */
-  const onOneClock = it.skipIf(kind === 'postgres');
+  const itWithManualClock = it.skipIf(kind === 'postgres');
 
   describe('resume', () => {
-    onOneClock(
+    itWithManualClock(
       'connects, sets the lifetime, kills left-over processes, starts the server and waits until it answers (R27, R28, R31, R50)',
       async () => {
         const { id, sandboxId } = await ready();
@@ -75,15 +75,18 @@ describe.each(databaseKinds)('the preview of a build on %s', (kind) => {
       },
     );
 
-    onOneClock('keeps a dev server that came back with its memory and answers (R28, R31)', async () => {
-      const { id, sandboxId } = await ready();
-      const sandbox = world.provider.sandboxes.get(sandboxId);
-      if (sandbox !== undefined) sandbox.keepsMemory = true;
-      await resume(id);
-      expect(calls()).toEqual(['connect', 'setLifetime']);
-    });
+    itWithManualClock(
+      'keeps a dev server that was resumed with its memory and answers (R28, R31)',
+      async () => {
+        const { id, sandboxId } = await ready();
+        const sandbox = world.provider.sandboxes.get(sandboxId);
+        if (sandbox !== undefined) sandbox.keepsMemory = true;
+        await resume(id);
+        expect(calls()).toEqual(['connect', 'setLifetime']);
+      },
+    );
 
-    onOneClock('gives it an hour again, whatever connecting made of that (R29)', async () => {
+    itWithManualClock('sets the lifetime to an hour after every connect (R29)', async () => {
       const { id, sandboxId } = await ready();
       await resume(id);
       expect(world.provider.sandboxes.get(sandboxId)?.lifetimeSeconds).toBe(3_600);
@@ -94,7 +97,7 @@ describe.each(databaseKinds)('the preview of a build on %s', (kind) => {
       expect(world.provider.sandboxes.get(sandboxId)?.lifetimeSeconds).toBe(3_600);
     });
 
-    onOneClock.each([
+    itWithManualClock.each([
       ['cannot be listed', 'processes'],
       ['cannot be ended', 'endProcess'],
     ] as const)('does not fail when processes %s (R30)', async (_, call) => {
@@ -103,7 +106,7 @@ describe.each(databaseKinds)('the preview of a build on %s', (kind) => {
       expect(await resume(id)).toMatchObject({ sandbox_id: expect.stringContaining('sbx_') });
     });
 
-    onOneClock('tries twice, five seconds apart (R32)', async () => {
+    itWithManualClock('tries twice, five seconds apart (R32)', async () => {
       const { id } = await ready();
       world.provider.fail('connect', throwing(new TorporError('unreachable', 'away')));
       expect(await resume(id)).toMatchObject({ preview_url: expect.any(String) });
@@ -111,7 +114,7 @@ describe.each(databaseKinds)('the preview of a build on %s', (kind) => {
       expect((second ?? 0) - (first ?? 0)).toBe(5_000);
     });
 
-    onOneClock('waits for an application that answers 502 for three seconds (R7)', async () => {
+    itWithManualClock('waits for an application that answers 502 for three seconds (R7)', async () => {
       const { id } = await ready();
       world.provider.answer = (_, since) => ({ status: since < 3_000 ? 502 : 200, headers: {} });
       await resume(id);
@@ -122,14 +125,14 @@ describe.each(databaseKinds)('the preview of a build on %s', (kind) => {
       ['a typed not-found', GONE],
       ['a typed end', new TorporError('killed', 'It was killed.')],
       ['an answer with 404', Object.assign(new Error('Not Found'), { status: 404 })],
-      ['a class for that', new NotFoundException('whatever it says')],
-      ['the words of a provider', new Error('Sandbox abc123 not found')],
+      ['a not-found class', new NotFoundException('whatever it says')],
+      ['the message of a provider', new Error('Sandbox abc123 not found')],
       [
         'one of these errors as a cause',
         new Error('could not connect', { cause: new Error('deeper', { cause: GONE }) }),
       ],
     ];
-    onOneClock.each(expired)(
+    itWithManualClock.each(expired)(
       'reports expired for %s, without a second attempt (R33, R34, R36, R39)',
       async (_, error) => {
         const { id } = await ready();
@@ -149,10 +152,13 @@ describe.each(databaseKinds)('the preview of a build on %s', (kind) => {
       ['a missing checkpoint', new TorporError('checkpoint_missing', 'ckpt_a is not there.')],
       ['an unusable checkpoint', new TorporError('checkpoint_incompatible', 'ckpt_a is of another build.')],
       ['a lost sandbox', new TorporError('lost', 'Nothing usable is left.')],
-      ['a runtime that is not there', new TorporError('capability_unsupported', 'There is no such runtime.')],
-      ['a word that it never returns', new TorporError('unreachable', 'Removed.', { retryable: false })],
+      ['a missing runtime', new TorporError('capability_unsupported', 'There is no such runtime.')],
+      [
+        'a sandbox that is unreachable for good',
+        new TorporError('unreachable', 'Removed.', { retryable: false }),
+      ],
     ];
-    onOneClock.each(permanent)(
+    itWithManualClock.each(permanent)(
       'reports expired for %s, with the code and message of the platform (R34, R36, R48)',
       async (_, error) => {
         const { id } = await ready();
@@ -172,7 +178,7 @@ describe.each(databaseKinds)('the preview of a build on %s', (kind) => {
       ['a read-only disk', new TorporError('storage_readonly', 'Read-only.')],
       ['a fault of the server', new TorporError('internal', 'A bug.')],
     ];
-    onOneClock.each(temporary)(
+    itWithManualClock.each(temporary)(
       'reports unreachable for %s, with the code and message of the platform (R35, R36)',
       async (_, error) => {
         const { id } = await ready();
@@ -185,7 +191,7 @@ describe.each(databaseKinds)('the preview of a build on %s', (kind) => {
       },
     );
 
-    onOneClock("does not take the gateway's answer for the application's (R7, R27)", async () => {
+    itWithManualClock("does not take the gateway's answer for the application's (R7, R27)", async () => {
       const { id } = await ready();
       world.provider.answer = (_, since) =>
         since < 3_000 ? { status: 409, headers: BY_GATEWAY } : { status: 404, headers: {} };
@@ -207,9 +213,9 @@ describe.each(databaseKinds)('the preview of a build on %s', (kind) => {
         ['a typed not-found of a file', 'startServices', new TorporError('not_found', 'no such file')],
         ['a time-out', 'connect', new TorporError('timeout', 'It took too long.')],
         ['a refused lifetime', 'setLifetime', Object.assign(new Error('Bad Gateway'), { status: 502 })],
-        ['something nobody knows', 'connect', 'a text'],
+        ['something unknown', 'connect', 'a text'],
       ];
-    onOneClock.each(unreachable)(
+    itWithManualClock.each(unreachable)(
       'reports unreachable for %s, after two attempts (R35, R36, R39)',
       async (_, call, error) => {
         const { id } = await ready();
@@ -221,7 +227,7 @@ describe.each(databaseKinds)('the preview of a build on %s', (kind) => {
       },
     );
 
-    onOneClock('writes down that it is awake, and where (R37, R40)', async () => {
+    itWithManualClock('records that the preview runs, and its URL (R37, R40)', async () => {
       const { id, sandboxId } = await ready();
       clock.advance(1_000);
       world.provider.host = 'elsewhere.test';
@@ -235,18 +241,21 @@ describe.each(databaseKinds)('the preview of a build on %s', (kind) => {
       expect(await world.builds.status(OWNER, id)).toMatchObject({ sandbox_paused: false, preview_url });
     });
 
-    onOneClock('answers although the database is away, and the row follows later (R38)', async () => {
-      const { id } = await ready();
-      broken = true;
-      expect(await resume(id)).toMatchObject({ preview_url: expect.any(String) });
-      expect(world.reported.at(-1)?.what).toContain('was not recorded');
-      broken = false;
-      expect((await world.row(id)).sandboxPaused).toBe(1);
-      expect((await world.builds.status(OWNER, id)).sandbox_paused).toBe(false);
-      expect((await world.row(id)).sandboxPaused).toBe(0);
-    });
+    itWithManualClock(
+      'answers although the database fails, and the row is corrected later (R38)',
+      async () => {
+        const { id } = await ready();
+        broken = true;
+        expect(await resume(id)).toMatchObject({ preview_url: expect.any(String) });
+        expect(world.reported.at(-1)?.what).toContain('was not recorded');
+        broken = false;
+        expect((await world.row(id)).sandboxPaused).toBe(1);
+        expect((await world.builds.status(OWNER, id)).sandbox_paused).toBe(false);
+        expect((await world.row(id)).sandboxPaused).toBe(0);
+      },
+    );
 
-    onOneClock('works when it is awake already, and again and again (R45)', async () => {
+    itWithManualClock('works for a running preview, any number of times (R45)', async () => {
       const { id } = await ready({ paused: false });
       for (let i = 0; i < 3; i++) expect(await resume(id)).toMatchObject({ preview_url: expect.any(String) });
     });
@@ -295,7 +304,7 @@ describe.each(databaseKinds)('the preview of a build on %s', (kind) => {
 
     const faults: readonly (readonly [string, 'pause' | 'find', FakeFault])[] = [
       ['the pause fails', 'pause', throwing(new TorporError('unreachable', 'away'))],
-      ['the sandbox cannot be looked at', 'find', throwing(new TorporError('timeout', 'slow'))],
+      ['the sandbox cannot be read', 'find', throwing(new TorporError('timeout', 'slow'))],
       [
         'the runtime cannot pause',
         'pause',

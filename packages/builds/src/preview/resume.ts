@@ -50,14 +50,14 @@ interface PreviewTarget {
 export async function resumeBuild(
   ctx: BuildContext,
   job: BuildJob,
-  awake: PreviewTarget,
+  target: PreviewTarget,
   signal: AbortSignal,
 ): Promise<BuildResumed> {
   const { settings, clock } = ctx;
-  const { sandboxId, port } = awake;
+  const { sandboxId, port } = target;
   for (let attempt = 1; ; attempt++) {
     try {
-      await wake(ctx, job, awake, signal);
+      await resumePreview(ctx, job, target, signal);
       // The URL of the present host, not the one in the row (R40).
       const previewUrl = ctx.sandboxes.urlOf(sandboxId, port);
       await recordPreviewState(ctx, job, { sandboxPaused: 0, previewUrl }, 'The preview is running.');
@@ -75,7 +75,7 @@ export async function resumeBuild(
   }
 }
 
-async function wake(
+async function resumePreview(
   ctx: BuildContext,
   { org }: BuildJob,
   { sandboxId, port }: PreviewTarget,

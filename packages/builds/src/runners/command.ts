@@ -50,7 +50,9 @@ function placeholder(): GeneratedFile {
   return { path: PLACEHOLDER, content: new Uint8Array(), executable: false };
 }
 
-/** Runs the program on the server's machine. It is the operator's own program and has the rights of the server's user. */
+/**
+ * Runs the program on the server's machine. It is the operator's own program and has the rights of the server's user.
+ */
 export function hostCommandRunner(options: CommandOptions): Runner {
   return {
     async run(order, signal) {

@@ -84,7 +84,7 @@ describe('the openai runner', () => {
     'a\u0000b',
     'C:/x',
     '',
-  ])('refuses the hostile path %j and tells the model', async (path) => {
+  ])('refuses the hostile path %j with a message to the model', async (path) => {
     const files = await run([{ calls: [write(path, 'x'), write('ok.txt', 'ok')] }, DONE]);
     expect(Object.keys(files)).toEqual(['ok.txt']);
     expect(JSON.stringify(server.asked[1]?.messages)).toContain('Refused');
@@ -117,9 +117,9 @@ describe('the openai runner', () => {
   });
 
   it.each([
-    ['refuses for now', { status: 429 }, 'quota_exceeded'],
+    ['temporarily refuses', { status: 429 }, 'quota_exceeded'],
     ['is not let in', { status: 401 }, 'conflict'],
-    ['is told 404, which says nothing about a sandbox', { status: 404 }, 'conflict'],
+    ['answers 404, which says nothing about a sandbox', { status: 404 }, 'conflict'],
     ['gets something that is no stream', { raw: 'data: {"choices": [\n\ndata: nonsense\n\n' }, 'conflict'],
   ] as const)('fails by type when it %s', { timeout: 30_000 }, async (_, turn, code) => {
     await expect(run([turn])).rejects.toMatchObject({ code });

@@ -100,7 +100,7 @@ describe('the starter runner', () => {
     ['a landing page for otters', 'page'],
     ['a REST API for notes', 'api'],
     ['a live dashboard', 'dashboard'],
-    ['something nobody has thought of', 'page'],
+    ['something without a keyword', 'page'],
   ])('chooses for %j the starter %s', (goal, starter) => {
     expect(chooseStarter(goal)).toBe(starter);
   });
