@@ -2,7 +2,13 @@
 import { randomUUID } from 'node:crypto';
 import { type Clock, type Database, randomIds, systemClock } from '@torpor/engine';
 import { type DatabaseKind, type FreshDatabase, freshDatabase } from '@torpor/engine/testing';
-import type { BuildEvent, BuildState, JobId, RunnerName } from '@torpor/protocol';
+import {
+  type BuildEvent,
+  type BuildState,
+  buildEventSchema,
+  type JobId,
+  type RunnerName,
+} from '@torpor/protocol';
 import { Builds } from '../src/builds.ts';
 import type { BuildContext } from '../src/context.ts';
 import { type BuildJob, findJob } from '../src/jobs/job.ts';
@@ -95,7 +101,7 @@ export async function buildWorld(kind: DatabaseKind, options: BuildWorldOptions 
       'SELECT data FROM build_events WHERE job_id = $1 ORDER BY seq',
       [id],
     );
-    return rows.map(({ data }) => JSON.parse(data) as BuildEvent);
+    return rows.map(({ data }) => buildEventSchema.parse(JSON.parse(data)));
   };
   return {
     fresh,

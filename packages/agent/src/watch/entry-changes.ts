@@ -34,11 +34,15 @@ export function entryStateOf(found: BigIntStats): EntryState {
 
 /**
  * The changes of a name that did not exist before. A new file with content was also written, perhaps elsewhere and
- * then moved here. A file that the agent creates (`isOwn`) gets its owner before its content.
+ * then moved here. A file that the agent creates (`isAgentChange`) gets its owner before its content.
  */
-export function changesOfNewEntry(now: EntryState, hints: ReadonlySet<Hint>, isOwn: boolean): ChangeType[] {
+export function changesOfNewEntry(
+  now: EntryState,
+  hints: ReadonlySet<Hint>,
+  isAgentChange: boolean,
+): ChangeType[] {
   const isWritten = now.kind === 'file' && now.size > 0n;
-  if (isOwn) return isWritten ? ['create', 'chmod', 'write'] : ['create', 'chmod'];
+  if (isAgentChange) return isWritten ? ['create', 'chmod', 'write'] : ['create', 'chmod'];
   // A write changes both times to the same value. Without content, "change" cannot have meant a write.
   const isAdjusted = hints.has('change') && (!isWritten || now.changed !== now.modified);
   return ['create', ...(isWritten ? ['write' as const] : []), ...(isAdjusted ? ['chmod' as const] : [])];
@@ -49,13 +53,13 @@ export function changesOf(
   before: EntryState,
   now: EntryState,
   hints: ReadonlySet<Hint>,
-  isOwn: boolean,
+  isAgentChange: boolean,
 ): ChangeType[] {
-  if (now.kind !== before.kind) return ['remove', ...changesOfNewEntry(now, hints, isOwn)];
+  if (now.kind !== before.kind) return ['remove', ...changesOfNewEntry(now, hints, isAgentChange)];
   // Another file has taken the name. For a watcher of the name, that is a write.
   const isReplaced = now.inode !== before.inode || now.born !== before.born;
-  if (isReplaced && now.kind !== 'file') return changesOfNewEntry(now, hints, isOwn);
-  if (isReplaced) return isOwn ? ['chmod', 'write'] : ['write'];
+  if (isReplaced && now.kind !== 'file') return changesOfNewEntry(now, hints, isAgentChange);
+  if (isReplaced) return isAgentChange ? ['chmod', 'write'] : ['write'];
   if (!hints.has('change')) return [];
   const isSame = now.mode === before.mode && now.owner === before.owner && now.changed === before.changed;
   // The modification time of a directory changes with its entries, which have events of their own.

@@ -163,8 +163,8 @@ export class TreeWatcher {
   }
 
   async #changesFor(hints: ReadonlyMap<string, Hints>): Promise<Change[]> {
-    const gone: NamedState[] = [];
-    const arrived: NamedState[] = [];
+    const removed: NamedState[] = [];
+    const added: NamedState[] = [];
     const changed: Change[] = [];
     for (const [name, kinds] of hints) {
       const entries = this.#directories.get(directoryOf(name))?.entries;
@@ -173,39 +173,39 @@ export class TreeWatcher {
       const now = await readState(join(this.#top, name));
       if (now === undefined) {
         entries.delete(basename(name));
-        if (before !== undefined) gone.push({ name, now: before });
+        if (before !== undefined) removed.push({ name, now: before });
         continue;
       }
       entries.set(basename(name), now);
-      if (before === undefined) arrived.push({ name, now });
+      if (before === undefined) added.push({ name, now });
       else {
         const types = changesOf(before, now, kinds, this.#isAgentChange(name));
         changed.push(...types.map((type) => ({ name, type })));
       }
     }
     return [
-      ...this.#describeRemoved(gone, arrived),
-      ...(await this.#describeAdded(gone, arrived, hints)),
+      ...this.#describeRemoved(removed, added),
+      ...(await this.#describeAdded(removed, added, hints)),
       ...changed,
     ];
   }
 
-  #describeRemoved(gone: readonly NamedState[], arrived: readonly NamedState[]): Change[] {
-    for (const { name, now } of gone) if (now.kind === 'directory') this.#unwatch(name);
-    return gone.map((left) => ({ name: left.name, type: isAmong(arrived, left) ? 'rename' : 'remove' }));
+  #describeRemoved(removed: readonly NamedState[], added: readonly NamedState[]): Change[] {
+    for (const { name, now } of removed) if (now.kind === 'directory') this.#unwatch(name);
+    return removed.map((entry) => ({ name: entry.name, type: isAmong(added, entry) ? 'rename' : 'remove' }));
   }
 
   async #describeAdded(
-    gone: readonly NamedState[],
-    arrived: readonly NamedState[],
+    removed: readonly NamedState[],
+    added: readonly NamedState[],
     hints: ReadonlyMap<string, Hints>,
   ): Promise<Change[]> {
     const changes: Change[] = [];
-    for (const came of arrived) {
-      const { name, now } = came;
-      const isMoved = isAmong(gone, came);
+    for (const entry of added) {
+      const { name, now } = entry;
+      const isMoved = isAmong(removed, entry);
       if (isMoved) changes.push({ name, type: 'create' });
-      else changes.push(...this.#describeNew(came, hints.get(name) ?? NO_HINTS));
+      else changes.push(...this.#describeNew(entry, hints.get(name) ?? NO_HINTS));
       if (!this.#options.recursive || now.kind !== 'directory' || this.#directories.has(name)) continue;
       await this.#addBelow(name, isMoved ? undefined : changes);
     }

@@ -1,6 +1,6 @@
 /** The events of a build: written in the transaction of the change, and read so that no reader misses the last one. */
 import type { Notices, Queryable, Transaction } from '@torpor/engine';
-import { type BuildEvent, isBuildOver, type JobId, STAGE_LABELS } from '@torpor/protocol';
+import { type BuildEvent, buildEventSchema, isBuildOver, type JobId, STAGE_LABELS } from '@torpor/protocol';
 import type { BuildContext } from '../context.ts';
 import { type BuildJob, findJob } from './job.ts';
 
@@ -42,7 +42,7 @@ async function readEvents(db: Queryable, id: JobId, after: number): Promise<Numb
     'SELECT seq, data FROM build_events WHERE job_id = $1 AND seq > $2 ORDER BY seq LIMIT $3',
     [id, after, PAGE],
   );
-  return rows.map(({ seq, data }) => ({ seq, event: JSON.parse(data) as BuildEvent }));
+  return rows.map(({ seq, data }) => ({ seq, event: buildEventSchema.parse(JSON.parse(data)) }));
 }
 
 /** The latest stage event. Every job has one, because the first is written together with its row. */
@@ -53,7 +53,7 @@ export async function lastStage(db: Queryable, id: JobId): Promise<NumberedEvent
     [id],
   );
   if (row === undefined) throw new Error(`Job ${id} has no event.`);
-  return { seq: row.seq, event: JSON.parse(row.data) as BuildEvent };
+  return { seq: row.seq, event: buildEventSchema.parse(JSON.parse(row.data)) };
 }
 
 /**

@@ -54,6 +54,7 @@ function camel(name: string): string {
   return name.replace(/_([a-z])/g, (_, letter: string) => letter.toUpperCase());
 }
 
+/** The columns of `build_jobs` are the fields of `BuildJob`; constraints of the table guarantee their values. */
 export function toJob(row: Row): BuildJob {
   return Object.fromEntries(
     Object.entries(row).map(([name, value]) => [camel(name), value]),

@@ -1,7 +1,8 @@
 /** A runner with small built-in applications, which need no network, no key and no model. */
 import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { type GeneratedFile, textFile } from './generated-files.ts';
+import { z } from 'zod';
+import { type GeneratedFile, textFile, textOf } from './generated-files.ts';
 import type { Runner } from './runner.ts';
 
 const STARTERS_DIR = join(import.meta.dirname, '../../starters');
@@ -39,28 +40,29 @@ export const starterRunner: Runner = {
   },
 };
 
-interface Goals {
-  readonly starter?: unknown;
-  readonly goals?: unknown;
-}
+/** A runner of another kind may have changed the file, so every part may be missing. */
+const goalFileSchema = z.object({
+  starter: z.enum(STARTERS).optional().catch(undefined),
+  goals: z.array(z.unknown()).optional().catch(undefined),
+});
 
-function goalFile(files: readonly GeneratedFile[]): Goals {
+function readGoalFile(files: readonly GeneratedFile[]): z.infer<typeof goalFileSchema> {
   const file = files.find(({ path }) => path === GOAL_FILE);
   if (file === undefined) return {};
   try {
-    return JSON.parse(new TextDecoder().decode(file.content)) as Goals;
+    return goalFileSchema.parse(JSON.parse(textOf(file)));
   } catch {
     return {};
   }
 }
 
 function starterOf(previous: readonly GeneratedFile[]): Starter | undefined {
-  return STARTERS.find((name) => name === goalFile(previous).starter);
+  return readGoalFile(previous).starter;
 }
 
 function goalsOf(previous: readonly GeneratedFile[]): string[] {
-  const { goals } = goalFile(previous);
-  return Array.isArray(goals) ? goals.filter((goal) => typeof goal === 'string') : [];
+  const { goals = [] } = readGoalFile(previous);
+  return goals.filter((goal) => typeof goal === 'string');
 }
 
 async function readStarter(starter: Starter): Promise<GeneratedFile[]> {
