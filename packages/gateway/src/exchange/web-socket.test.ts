@@ -207,12 +207,12 @@ describe('a WebSocket, when its sandbox goes to sleep,', () => {
     const client = connect();
     await once(client, 'open');
     const closed = closeOf(client);
-    await world.gateway.gate.close(sandbox.id);
-    await world.gateway.gate.drain(sandbox.id, new AbortController().signal);
+    await world.gateway.gates.close(sandbox.id);
+    await world.gateway.gates.drain(sandbox.id, new AbortController().signal);
     expect(await closed).toEqual({ code: 1012, reason: 'sleeping, come back' });
     expect(await left).toBe(1001);
-    await world.gateway.gate.cut(sandbox.id);
-    await world.gateway.gate.open(sandbox.id);
+    await world.gateway.gates.cut(sandbox.id);
+    await world.gateway.gates.open(sandbox.id);
   });
 
   it('gets the frame that was under way whole before that', async () => {
@@ -230,13 +230,13 @@ describe('a WebSocket, when its sandbox goes to sleep,', () => {
     );
     // biome-ignore lint/suspicious/noControlCharactersInRegex: the bytes of a frame
     await client.until(/\x81\x05he$/);
-    await world.gateway.gate.close(sandbox.id);
-    const drained = world.gateway.gate.drain(sandbox.id, new AbortController().signal);
+    await world.gateway.gates.close(sandbox.id);
+    const drained = world.gateway.gates.drain(sandbox.id, new AbortController().signal);
     app?.write(Buffer.from([0x6c, 0x6c, 0x6f, 0x81, 0x01, 0x21]));
     await drained;
     const text = await client.closed();
     expect(text.split('\r\n\r\n')[1]).toBe('\x81\x05hello\x88\x15\x03\xf4sleeping, come back');
-    await world.gateway.gate.open(sandbox.id);
+    await world.gateway.gates.open(sandbox.id);
   });
 
   it('that stays in the middle of a frame is broken off', async () => {
@@ -252,11 +252,11 @@ describe('a WebSocket, when its sandbox goes to sleep,', () => {
     );
     // biome-ignore lint/suspicious/noControlCharactersInRegex: the bytes of a frame
     await client.until(/\x81\x05he$/);
-    await world.gateway.gate.close(sandbox.id);
-    await world.gateway.gate.drain(sandbox.id, AbortSignal.timeout(50));
-    await world.gateway.gate.cut(sandbox.id);
+    await world.gateway.gates.close(sandbox.id);
+    await world.gateway.gates.drain(sandbox.id, AbortSignal.timeout(50));
+    await world.gateway.gates.cut(sandbox.id);
     expect((await client.closed()).split('\r\n\r\n')[1]).toBe('\x81\x05he');
-    await world.gateway.gate.open(sandbox.id);
+    await world.gateway.gates.open(sandbox.id);
   });
 
   it('is told so also when it was only opening', async () => {
@@ -270,13 +270,13 @@ describe('a WebSocket, when its sandbox goes to sleep,', () => {
     });
     const closed = closeOf(connect());
     await inside.promise;
-    await world.gateway.gate.close(sandbox.id);
-    const drained = world.gateway.gate.drain(sandbox.id, new AbortController().signal);
+    await world.gateway.gates.close(sandbox.id);
+    const drained = world.gateway.gates.drain(sandbox.id, new AbortController().signal);
     answer.resolve();
     await drained;
     expect((await closed).code).toBe(1012);
-    await world.gateway.gate.cut(sandbox.id);
-    await world.gateway.gate.open(sandbox.id);
+    await world.gateway.gates.cut(sandbox.id);
+    await world.gateway.gates.open(sandbox.id);
   });
 
   it('is told so also when the sandbox resets its connections first', async () => {
@@ -288,11 +288,11 @@ describe('a WebSocket, when its sandbox goes to sleep,', () => {
     const client = connect();
     await once(client, 'open');
     const closed = closeOf(client);
-    await world.gateway.gate.close(sandbox.id);
+    await world.gateway.gates.close(sandbox.id);
     inside?.resetAndDestroy();
     expect((await closed).code).toBe(1012);
-    await world.gateway.gate.cut(sandbox.id);
-    await world.gateway.gate.open(sandbox.id);
+    await world.gateway.gates.cut(sandbox.id);
+    await world.gateway.gates.open(sandbox.id);
   });
 
   it('may come back at once, and is held until it wakes', async () => {
@@ -301,15 +301,15 @@ describe('a WebSocket, when its sandbox goes to sleep,', () => {
     const client = connect();
     await once(client, 'open');
     const closed = closeOf(client);
-    const { gate } = world.gateway;
-    await gate.close(sandbox.id);
-    await gate.drain(sandbox.id, new AbortController().signal);
+    const { gates } = world.gateway;
+    await gates.close(sandbox.id);
+    await gates.drain(sandbox.id, new AbortController().signal);
     await closed;
     const again = connect();
     again.on('open', () => again.send('back'));
-    await gate.cut(sandbox.id);
+    await gates.cut(sandbox.id);
     world.sandboxes.become(sandbox.id, { state: 'paused' });
-    await gate.open(sandbox.id);
+    await gates.open(sandbox.id);
     const [message] = (await once(again, 'message')) as [Buffer];
     expect(message.toString()).toBe('back');
     expect(sandbox.wakes).toHaveLength(1);

@@ -28,14 +28,14 @@ describe('a pause', () => {
       response.end('ok');
     });
     await get();
-    const { gate } = world.gateway;
-    await gate.close(sandbox.id);
+    const { gates } = world.gateway;
+    await gates.close(sandbox.id);
     const held = [get(), get({ method: 'POST', body: 'x' })];
     await untilHeld(2);
     expect(requests).toBe(1);
-    await gate.cut(sandbox.id);
+    await gates.cut(sandbox.id);
     world.sandboxes.become(sandbox.id, { state: 'paused' });
-    await gate.open(sandbox.id);
+    await gates.open(sandbox.id);
     for (const answer of held) expect(await answer).toMatchObject({ status: 200 });
     expect(sandbox.wakes).toHaveLength(1);
     expect(requests).toBe(3);
@@ -51,9 +51,9 @@ describe('a pause', () => {
     });
     const asked = get();
     await inside.promise;
-    await world.gateway.gate.close(sandbox.id);
+    await world.gateway.gates.close(sandbox.id);
     let isDrained = false;
-    const drained = world.gateway.gate.drain(sandbox.id, forever).then(() => {
+    const drained = world.gateway.gates.drain(sandbox.id, forever).then(() => {
       isDrained = true;
     });
     await delay(100);
@@ -61,7 +61,7 @@ describe('a pause', () => {
     answer.resolve();
     await drained;
     expect(await asked).toMatchObject({ status: 200, text: 'whole' });
-    await world.gateway.gate.open(sandbox.id);
+    await world.gateway.gates.open(sandbox.id);
   });
 
   it('does not wait for streams on which nothing moves', async () => {
@@ -69,13 +69,13 @@ describe('a pause', () => {
     const stream = await open(world.port, host);
     stream.on('error', () => {});
     await once(stream, 'data');
-    await world.gateway.gate.close(sandbox.id);
-    await world.gateway.gate.drain(sandbox.id, forever);
+    await world.gateway.gates.close(sandbox.id);
+    await world.gateway.gates.drain(sandbox.id, forever);
     const broken = new Promise((resolve) => stream.on('close', resolve));
-    await world.gateway.gate.cut(sandbox.id);
+    await world.gateway.gates.cut(sandbox.id);
     await broken;
     expect(stream.complete).toBe(false);
-    await world.gateway.gate.open(sandbox.id);
+    await world.gateway.gates.open(sandbox.id);
   });
 
   it('answers what it cuts off with the word that it was dispatched', async () => {
@@ -87,10 +87,10 @@ describe('a pause', () => {
     });
     const asked = get({ method: 'POST', body: 'x' });
     await inside.promise;
-    const { gate } = world.gateway;
-    await gate.close(sandbox.id);
-    await gate.drain(sandbox.id, AbortSignal.timeout(20));
-    await gate.cut(sandbox.id);
+    const { gates } = world.gateway;
+    await gates.close(sandbox.id);
+    await gates.drain(sandbox.id, AbortSignal.timeout(20));
+    await gates.cut(sandbox.id);
     const { status, headers, text } = await asked;
     expect(status).toBe(503);
     expect(headers['retry-after']).toBe('1');
@@ -98,7 +98,7 @@ describe('a pause', () => {
       error: { code: 'unreachable', retryable: false, sandboxId: sandbox.id, details: { dispatched: true } },
     });
     await reset.promise;
-    await gate.open(sandbox.id);
+    await gates.open(sandbox.id);
   });
 
   it('says the same when the sandbox resets its connections first', async () => {
@@ -106,12 +106,12 @@ describe('a pause', () => {
     await world.serve(sandbox, ({ socket }) => inside.resolve(socket));
     const asked = get({ method: 'POST', body: 'x' });
     const socket = await inside.promise;
-    await world.gateway.gate.close(sandbox.id);
+    await world.gateway.gates.close(sandbox.id);
     socket.resetAndDestroy();
     const answer = await asked;
     expect(answer.status).toBe(503);
     expect(answer.json()).toMatchObject({ error: { code: 'unreachable', details: { dispatched: true } } });
-    await world.gateway.gate.open(sandbox.id);
+    await world.gateway.gates.open(sandbox.id);
   });
 
   it('closes the connections that nobody uses as well', async () => {
@@ -121,18 +121,18 @@ describe('a pause', () => {
       response.end('ok');
     });
     await get();
-    await world.gateway.gate.close(sandbox.id);
-    await world.gateway.gate.cut(sandbox.id);
+    await world.gateway.gates.close(sandbox.id);
+    await world.gateway.gates.cut(sandbox.id);
     await closed.promise;
-    await world.gateway.gate.open(sandbox.id);
+    await world.gateway.gates.open(sandbox.id);
   });
 
   it('that fails lets those who were held go on, and wakes nobody', async () => {
     await world.serve(sandbox, (_, response) => response.end('ok'));
-    await world.gateway.gate.close(sandbox.id);
+    await world.gateway.gates.close(sandbox.id);
     const held = get();
     await untilHeld(1);
-    await world.gateway.gate.open(sandbox.id);
+    await world.gateway.gates.open(sandbox.id);
     expect(await held).toMatchObject({ status: 200 });
     expect(sandbox.wakes).toHaveLength(0);
   });
@@ -140,9 +140,9 @@ describe('a pause', () => {
   it('of one sandbox does not concern another', async () => {
     const other = world.sandboxes.make();
     await world.serve(other, (_, response) => response.end('other'));
-    await world.gateway.gate.close(sandbox.id);
+    await world.gateway.gates.close(sandbox.id);
     expect(await ask(world.port, world.hostOf(other))).toMatchObject({ status: 200, text: 'other' });
-    await world.gateway.gate.open(sandbox.id);
+    await world.gateway.gates.open(sandbox.id);
   });
 
   it('right after a wake lets those in who waited for it, and nobody who comes later', async () => {
@@ -164,17 +164,17 @@ describe('a pause', () => {
     const earlier = [get({ path: '/earlier' }), get({ path: '/earlier' })];
     await untilHeld(2);
     await asked.promise;
-    const { gate } = world.gateway;
-    await gate.close(sandbox.id);
-    const drained = gate.drain(sandbox.id, forever);
+    const { gates } = world.gateway;
+    await gates.close(sandbox.id);
+    const drained = gates.drain(sandbox.id, forever);
     const later = get({ path: '/later' });
     await untilHeld(3);
     way.resolve();
     await drained;
     for (const answer of earlier) expect(await answer).toMatchObject({ status: 200 });
     expect(seen).toEqual(['/earlier', '/earlier']);
-    await gate.cut(sandbox.id);
-    await gate.open(sandbox.id);
+    await gates.cut(sandbox.id);
+    await gates.open(sandbox.id);
     expect(await later).toMatchObject({ status: 200 });
   });
 
@@ -182,12 +182,12 @@ describe('a pause', () => {
     world.sandboxes.become(sandbox.id, { services: [{ name: 'web', port: 3000 }], startedAt: Date.now() });
     const asked = get();
     while (sandbox.dials < 3) await delay(5);
-    const { gate } = world.gateway;
-    await gate.close(sandbox.id);
-    await gate.drain(sandbox.id, forever);
+    const { gates } = world.gateway;
+    await gates.close(sandbox.id);
+    await gates.drain(sandbox.id, forever);
     await world.serve(sandbox, (_, response) => response.end('at last'));
-    await gate.cut(sandbox.id);
-    await gate.open(sandbox.id);
+    await gates.cut(sandbox.id);
+    await gates.open(sandbox.id);
     expect(await asked).toMatchObject({ status: 200, text: 'at last' });
   });
 
@@ -198,22 +198,22 @@ describe('a pause', () => {
     await world.serve(sandbox, (_, response) => response.end('ok'));
     const asked = get();
     await untilHeld(1);
-    await world.gateway.gate.close(sandbox.id);
+    await world.gateway.gates.close(sandbox.id);
     waking.resolve();
     await delay(20);
-    await world.gateway.gate.cut(sandbox.id);
+    await world.gateway.gates.cut(sandbox.id);
     world.sandboxes.become(sandbox.id, { state: 'paused' });
     sandbox.onWake = async () => {};
-    await world.gateway.gate.open(sandbox.id);
+    await world.gateway.gates.open(sandbox.id);
     expect(await asked).toMatchObject({ status: 200 });
   });
 
   it('with a kill at its end tells those who were held', async () => {
-    await world.gateway.gate.close(sandbox.id);
+    await world.gateway.gates.close(sandbox.id);
     const held = get();
     await untilHeld(1);
     world.sandboxes.become(sandbox.id, { state: 'killed' });
-    await world.gateway.gate.open(sandbox.id);
+    await world.gateway.gates.open(sandbox.id);
     expect(await held).toMatchObject({ status: 410 });
   });
 
@@ -239,16 +239,16 @@ describe('a pause', () => {
         return sent;
       }),
     );
-    const { gate } = world.gateway;
+    const { gates } = world.gateway;
     for (let i = 0; i < 30; i++) {
       // Each time somebody has come through, and others are on their way.
       const before = answered;
       while (answered === before) await delay(1);
-      await gate.close(sandbox.id);
-      await gate.drain(sandbox.id, forever);
-      await gate.cut(sandbox.id);
+      await gates.close(sandbox.id);
+      await gates.drain(sandbox.id, forever);
+      await gates.cut(sandbox.id);
       world.sandboxes.become(sandbox.id, { state: 'paused' });
-      await gate.open(sandbox.id);
+      await gates.open(sandbox.id);
     }
     isOver = true;
     const sent = (await traffic).reduce((sum, count) => sum + count, 0);
@@ -294,7 +294,7 @@ describe('a server that stops', () => {
 describe('the doors', () => {
   it('are forgotten when nobody goes to them, and are not made for sandboxes that do not exist', async () => {
     await using quick = await makeGatewayWorld({ settings: { quietMs: 10, idleConnectionMs: 10 } });
-    const doors = (quick.gateway as unknown as { doors: { size: number } }).doors;
+    const { gates } = quick.gateway;
     const one = quick.sandboxes.make();
     const asleep = quick.sandboxes.make({ state: 'paused', preview: 'private' });
     await quick.serveRaw(one, (socket) => {
@@ -303,6 +303,6 @@ describe('the doors', () => {
     expect((await ask(quick.port, quick.hostOf(one))).status).toBe(200);
     expect((await ask(quick.port, quick.hostOf(asleep))).status).toBe(403);
     expect((await ask(quick.port, '3000-zzzzzzzzzzzzzzzzzzzz.sbx.localhost')).status).toBe(404);
-    while (doors.size > 0) await delay(10);
+    while (gates.size > 0) await delay(10);
   });
 });

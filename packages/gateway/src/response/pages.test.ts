@@ -56,11 +56,11 @@ describe('a person at the door of a sandbox that sleeps', () => {
   it('gets its page also while the sandbox falls asleep, and it is woken after that', async () => {
     world.sandboxes.become(sandbox.id, { state: 'running' });
     await world.serve(sandbox, (_, response) => response.end('the app'));
-    await world.gateway.gate.close(sandbox.id);
+    await world.gateway.gates.close(sandbox.id);
     world.sandboxes.become(sandbox.id, { state: 'pausing' });
     expect((await visit()).text).toContain('Just a moment');
     world.sandboxes.become(sandbox.id, { state: 'paused' });
-    await world.gateway.gate.open(sandbox.id);
+    await world.gateway.gates.open(sandbox.id);
     while (!(await status()).ready) await delay(5);
     expect(sandbox.wakes).toHaveLength(1);
   });

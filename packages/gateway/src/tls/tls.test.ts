@@ -260,8 +260,8 @@ describe('over TLS', () => {
     const [message] = (await once(socket, 'message')) as [Buffer];
     expect(message.toString()).toBe('hello');
     const closed = once(socket, 'close');
-    await world.gateway.gate.close(sandbox.id);
-    await world.gateway.gate.drain(sandbox.id, new AbortController().signal);
+    await world.gateway.gates.close(sandbox.id);
+    await world.gateway.gates.drain(sandbox.id, new AbortController().signal);
     expect((await closed)[0]).toBe(1012);
   });
 });
