@@ -14,7 +14,7 @@ import {
   unhurried,
 } from '@torpor/engine/testing';
 import { openOverlayLayers } from '@torpor/layers';
-import { runProgram } from '@torpor/network';
+import { runSystemProgram } from '@torpor/network';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { chosenRunsc } from '../testing/chosen-runsc.ts';
 import { type GvisorWorld, makeGvisorWorld, whyNoGvisor } from '../testing/gvisor-world.ts';
@@ -118,7 +118,7 @@ describe.skipIf(why !== null)('an accident', { timeout: 120_000 }, () => {
     await rm(record(halved));
     const nameless: Instance = { sandboxId: `sbx_${'z'.repeat(20)}`, generation: 7 };
     const name = instanceName(serverTag(world.dataDir), nameless);
-    await runProgram('ip', ['netns', 'add', name]);
+    await runSystemProgram('ip', ['netns', 'add', name]);
     await world.reopen();
     const found = await listedInstances(world.runtime);
     expect(found).toHaveLength(3);
@@ -126,7 +126,7 @@ describe.skipIf(why !== null)('an accident', { timeout: 120_000 }, () => {
     for (const instance of [halved, nameless]) await world.runtime.destroy(instance, unhurried);
     expect(await listedInstances(world.runtime)).toEqual([whole]);
     expect(await output(whole, 'echo here')).toBe('here');
-    expect(await runProgram('ip', ['netns', 'list'])).not.toContain(name);
+    expect(await runSystemProgram('ip', ['netns', 'list'])).not.toContain(name);
   });
 
   it('before a start was written down leaves nothing of what it had taken (R112)', async () => {
@@ -136,9 +136,9 @@ describe.skipIf(why !== null)('an accident', { timeout: 120_000 }, () => {
     const berth = join(world.dataDir, 'gvisor', 'berths', 'abcdef012345');
     await mkdir(join(berth, 'root'), { recursive: true });
     const name = `${serverTag(world.dataDir)}-berth-abcdef012345`;
-    await runProgram('ip', ['netns', 'add', name]);
+    await runSystemProgram('ip', ['netns', 'add', name]);
     await world.reopen();
-    expect(await runProgram('ip', ['netns', 'list'])).not.toContain(name);
+    expect(await runSystemProgram('ip', ['netns', 'list'])).not.toContain(name);
     expect(await readdir(dirname(berth))).not.toContain('abcdef012345');
     expect(await output(whole, 'echo here')).toBe('here');
     await world.runtime.destroy(unwritten, unhurried);
@@ -147,7 +147,7 @@ describe.skipIf(why !== null)('an accident', { timeout: 120_000 }, () => {
   it('that leaves something of an instance after all is mended by the next destroy (R112)', async () => {
     const gone: Instance = { sandboxId: `sbx_${'y'.repeat(20)}`, generation: 1 };
     await world.runtime.destroy(gone, unhurried);
-    await runProgram('ip', ['netns', 'add', instanceName(serverTag(world.dataDir), gone)]);
+    await runSystemProgram('ip', ['netns', 'add', instanceName(serverTag(world.dataDir), gone)]);
     expect(await listedInstances(world.runtime)).toEqual([gone]);
     await world.runtime.destroy(gone, unhurried);
     expect(await listedInstances(world.runtime)).toEqual([]);

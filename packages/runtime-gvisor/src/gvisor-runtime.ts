@@ -23,7 +23,7 @@ import type {
   StartSpec,
   TemplateOrder,
 } from '@torpor/engine';
-import { hostMountPlace, isMissing, KeyedMutex, refuseMountsBelow } from '@torpor/host';
+import { hostMountNamespace, isMissing, KeyedMutex, refuseMountsBelow } from '@torpor/host';
 import { LAYERS_TO_MERGE_FROM } from '@torpor/layers';
 import { policyOf } from '@torpor/network';
 import {
@@ -389,7 +389,7 @@ export class GvisorRuntime implements Runtime {
     const unhurried = new AbortController().signal;
     await view.hideAll(unhurried);
     await mounts.end(unhurried);
-    refuseMountsBelow(hostMountPlace, runDir);
+    refuseMountsBelow(hostMountNamespace, runDir);
     await rm(runDir, { recursive: true, force: true });
   }
 

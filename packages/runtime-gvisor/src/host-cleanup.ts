@@ -1,7 +1,7 @@
 /** What a data directory's gVisor sandboxes have left on this machine: is any running, and takes the rest away. */
 import { realpath, rm } from 'node:fs/promises';
 import { join } from 'node:path';
-import { hostMountPlace, refuseMountsBelow } from '@torpor/host';
+import { hostMountNamespace, refuseMountsBelow } from '@torpor/host';
 import { namespaceNames, removeNamespaces } from '@torpor/network';
 import { Cgroups, findCgroups } from './container/cgroups.ts';
 import { runDirectory } from './container/run-directory.ts';
@@ -36,7 +36,7 @@ export async function cleanUpHost(dataDir: string, signal: AbortSignal): Promise
     await cgroups.close();
   }
   for (const directory of [memoryDirectory(tag), runDir]) {
-    refuseMountsBelow(hostMountPlace, directory);
+    refuseMountsBelow(hostMountNamespace, directory);
     await rm(directory, { recursive: true, force: true });
   }
 }

@@ -3,10 +3,10 @@ import { randomBytes } from 'node:crypto';
 import { mkdir, readdir, realpath } from 'node:fs/promises';
 import { join } from 'node:path';
 import { type Clock, type Runtime, systemClock } from '@torpor/engine';
-import { mountsBelow, writing } from '@torpor/host';
+import { mountsBelow } from '@torpor/host';
 import { openOverlayLayers } from '@torpor/layers';
 import { openSandboxNetwork, type SandboxNetworkOptions } from '@torpor/network';
-import { DEFAULT_RUNTIME_SETTINGS, type RuntimeSettings } from '@torpor/runtime-shared';
+import { DEFAULT_RUNTIME_SETTINGS, mapWriteErrors, type RuntimeSettings } from '@torpor/runtime-shared';
 import { RunscBinaries } from './binaries/runsc-binaries.ts';
 import { Cgroups, findCgroups } from './container/cgroups.ts';
 import { tearDownContainer } from './container/container-setup.ts';
@@ -56,7 +56,7 @@ export interface OpenedRuntime extends Runtime {
 export async function gvisorRuntime(options: GvisorRuntimeOptions): Promise<OpenedRuntime> {
   const { agentDir, clock = systemClock, node = process.execPath, report = () => {} } = options;
   const { settings = DEFAULT_RUNTIME_SETTINGS } = options;
-  await writing(options.dataDir, () => mkdir(options.dataDir, { recursive: true, mode: 0o700 }));
+  await mapWriteErrors(options.dataDir, () => mkdir(options.dataDir, { recursive: true, mode: 0o700 }));
   const dataDir = await realpath(options.dataDir);
   const place = join(dataDir, 'gvisor');
   const tag = serverTag(dataDir);
@@ -65,7 +65,7 @@ export async function gvisorRuntime(options: GvisorRuntimeOptions): Promise<Open
   const preparedDir = at('berths');
   const instances = at('instances');
   for (const path of [place, preparedDir, instances, at('layers')])
-    await writing(path, () => mkdir(path, { recursive: true, mode: 0o700 }));
+    await mapWriteErrors(path, () => mkdir(path, { recursive: true, mode: 0o700 }));
   const toolsDir = at('guest');
   const tools = await guestTools({ toolsDir, node, agentDir, tini: await findTini() });
   const runDir = runDirectory(tag);
@@ -226,7 +226,7 @@ async function letInAgain({ files, network }: RuntimeContext): Promise<void> {
 async function reportUnmounted({ files, mounts, report }: RuntimeContext): Promise<void> {
   for await (const instance of files.list()) {
     const record = files.read(instance);
-    if (record !== undefined && mountsBelow(mounts.table(), record.rootfs).length === 0)
+    if (record !== undefined && mountsBelow(mounts.mountinfo(), record.rootfs).length === 0)
       report('the root of a sandbox was unmounted; it runs on with its files', { ...instance });
   }
 }

@@ -10,7 +10,7 @@ import type { GuestTools } from './guest/guest-tools.ts';
 import type { ReadOnlyView } from './guest/read-only-view.ts';
 import type { Images } from './image/images.ts';
 import type { InstanceFiles } from './instance/instance-files.ts';
-import type { MountNamespace } from './mounts/mount-namespace.ts';
+import type { PinnedMountNamespace } from './mounts/mount-namespace.ts';
 import type { OwnedLayers } from './owned-layers.ts';
 import type { Runsc } from './runsc/runsc.ts';
 
@@ -21,7 +21,7 @@ export interface RuntimeContext {
   /** What is known of containers while the machine runs. */
   readonly runDir: string;
   /** Where roots and views of this machine are mounted: not in the host's own namespace. */
-  readonly mounts: MountNamespace;
+  readonly mounts: PinnedMountNamespace;
   readonly files: InstanceFiles;
   /** For containers that are nobody's yet. */
   readonly preparedDir: string;

@@ -14,7 +14,7 @@ import {
   RESOLVER_ADDRESS,
   RESOLVER_PORT,
   runInNamespace,
-  runProgram,
+  runSystemProgram,
   socketsInNamespace,
 } from '@torpor/network';
 import { lookUpIn, makeOutside } from '@torpor/network/testing';
@@ -204,7 +204,7 @@ describe.skipIf(why !== null)('from inside a sandbox', { timeout: SLOW }, () => 
     const namespace = await findMountNamespace(join('/run/torpor', serverTag(world.dataDir)), unhurried);
     if (namespace === undefined) throw new Error('There is no mount namespace.');
     try {
-      await work(namespace.reach(rootfs));
+      await work(namespace.hostPath(rootfs));
     } finally {
       namespace.leave();
     }
@@ -622,6 +622,6 @@ describe.skipIf(why !== null)('from inside a sandbox', { timeout: SLOW }, () => 
   it('leaves the others as they were', async () => {
     expect(await world.get(neighbour, 8_080)).toBe(bait.secret);
     expect((await world.runtime.observe(attacker, unhurried)).is).toBe('running');
-    await runProgram('ip', ['link', 'show']);
+    await runSystemProgram('ip', ['link', 'show']);
   });
 });

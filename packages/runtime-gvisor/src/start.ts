@@ -235,7 +235,7 @@ async function boot(
   credential: string,
   signal: AbortSignal,
 ) {
-  await leaveCredential(mounts.reach(rootfs), credential);
+  await leaveCredential(mounts.hostPath(rootfs), credential);
   await runsc.run(container, signal);
 }
 

@@ -11,7 +11,8 @@
  */
 import { copyFile, link, mkdir, open, readdir, readFile, rename, rm } from 'node:fs/promises';
 import { join } from 'node:path';
-import { writeWhole, writing } from '@torpor/host';
+import { writeFileDurably } from '@torpor/host';
+import { mapWriteErrors } from '@torpor/runtime-shared';
 import { runscBuild } from '../runsc/runsc-version.ts';
 import { MACHINE_WIDE } from './build.mjs';
 import { dayOf } from './releases.mjs';
@@ -41,7 +42,7 @@ export class RunscBinaries {
 
   /** Finds what earlier servers have kept, and makes this program the one for new sandboxes. */
   async open(current: { readonly program: string; readonly version: string }): Promise<void> {
-    await writing(this.#root, () => mkdir(this.#root, { recursive: true, mode: 0o700 }));
+    await mapWriteErrors(this.#root, () => mkdir(this.#root, { recursive: true, mode: 0o700 }));
     for (const digest of (await readdir(this.#root)).filter((name) => DIGEST.test(name))) {
       const version = await readFile(join(this.#root, digest, 'version'), 'utf8').catch(() => undefined);
       // A directory without a version was not finished.
@@ -93,7 +94,7 @@ export class RunscBinaries {
 
   async #keep(digest: string, program: string, version: string): Promise<RunscBinary> {
     const place = join(this.#root, digest);
-    await writing(place, async () => {
+    await mapWriteErrors(place, async () => {
       await mkdir(place, { recursive: true, mode: 0o700 });
       const arriving = join(place, 'arriving');
       await rm(arriving, { force: true });
@@ -101,7 +102,7 @@ export class RunscBinaries {
       await syncFile(arriving);
       await rename(arriving, join(place, 'runsc'));
       // Last: a version beside the program says that the program is whole, also after a loss of power.
-      await writeWhole(join(place, 'version'), version);
+      await writeFileDurably(join(place, 'version'), version);
     });
     return this.#remember(digest, version);
   }

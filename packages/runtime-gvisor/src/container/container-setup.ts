@@ -6,10 +6,11 @@
 import { randomBytes } from 'node:crypto';
 import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { refuseMountsBelow, removeTree, writing } from '@torpor/host';
+import { refuseMountsBelow, removeTree } from '@torpor/host';
 import type { LayerId } from '@torpor/layers';
 import type { Attachment, Bytes } from '@torpor/network';
 import type { Network, Resources } from '@torpor/protocol';
+import { mapWriteErrors } from '@torpor/runtime-shared';
 import { givesRawSockets, mistakesNetworkNamespaces, readsUntouchedMemory } from '../binaries/releases.mjs';
 import type { RunscBinary } from '../binaries/runsc-binaries.ts';
 import type { RootKind, StackedLayer } from '../checkpoint-needs.ts';
@@ -85,7 +86,7 @@ export async function setUpContainer(
 ): Promise<ContainerSetup> {
   const { source, upper, networkAndLimits } = order;
   const { rootfs } = order.hostResources ?? order.paths;
-  await writing(rootfs, () => mkdir(rootfs, { recursive: true, mode: 0o700 }));
+  await mapWriteErrors(rootfs, () => mkdir(rootfs, { recursive: true, mode: 0o700 }));
   const lower = source.lower.map(({ id }) => id);
   const prepareHost = async () => {
     const hostResources = order.hostResources ?? (await makeHostResources(ctx, order, signal));
@@ -128,7 +129,7 @@ export async function makeHostResources(
     filterRawSockets: givesRawSockets(source.binary.day),
   });
   const config = join(paths.bundle, 'config.json');
-  await writing(config, () => writeFile(config, JSON.stringify(spec)));
+  await mapWriteErrors(config, () => writeFile(config, JSON.stringify(spec)));
   const { bundle, logs, rootfs } = paths;
   const entering =
     cgroups === null ? {} : { entering: (command: readonly string[]) => cgroups.entering(name, command) };

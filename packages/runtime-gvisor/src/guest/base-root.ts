@@ -4,7 +4,7 @@
  */
 import { chmod, chown, mkdir, readFile, symlink, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
-import { writing } from '@torpor/host';
+import { mapWriteErrors } from '@torpor/runtime-shared';
 import { SHADOW_GID, systemAccounts, withGuestUser } from './accounts.ts';
 import { BASE_SETTINGS, HOME_SETTINGS } from './base-settings.ts';
 import { furnish } from './furnish.ts';
@@ -53,7 +53,7 @@ const PACKAGES = '/var/lib/dpkg/status';
 
 /** `into` is an empty directory. */
 export async function makeBaseRoot(into: string, system: SystemDirectories): Promise<void> {
-  await writing(into, async () => {
+  await mapWriteErrors(into, async () => {
     await chmod(into, 0o755);
     for (const path of DIRECTORIES) await mkdir(join(into, path), { recursive: true });
     for (const path of system.bound) await mkdir(join(into, path), { recursive: true });

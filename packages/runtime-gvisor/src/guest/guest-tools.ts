@@ -9,8 +9,9 @@ import { createHash, randomUUID } from 'node:crypto';
 import { constants, createReadStream, readFileSync } from 'node:fs';
 import { chmod, copyFile, mkdir, open, readdir, rename, utimes, writeFile } from 'node:fs/promises';
 import { basename, dirname, join, relative } from 'node:path';
-import { errnoOf, isMissing, removeTree, writing } from '@torpor/host';
+import { errnoOf, isMissing, removeTree } from '@torpor/host';
 import { TorporError } from '@torpor/protocol';
+import { mapWriteErrors } from '@torpor/runtime-shared';
 import { EMPTY_DIRECTORY, EMPTY_FILE, SUDO_DIR, SUDO_SCRIPT, TOOLS } from './layout.ts';
 import { type Libraries, librariesOf } from './shared-libraries.ts';
 
@@ -64,7 +65,7 @@ export async function guestTools(options: GuestToolsOptions): Promise<GuestTools
   const parts = await partsOf(options);
   const fingerprint = await fingerprintOf(parts);
   const isThere = (await listGuestTools(toolsDir)).includes(fingerprint);
-  if (!isThere) await writing(toolsDir, () => make(toolsDir, fingerprint, parts));
+  if (!isThere) await mapWriteErrors(toolsDir, () => make(toolsDir, fingerprint, parts));
   return openGuestTools(toolsDir, fingerprint);
 }
 

@@ -10,17 +10,17 @@ import { createHash } from 'node:crypto';
 import { mkdirSync, realpathSync } from 'node:fs';
 import { mkdir, readdir, rmdir } from 'node:fs/promises';
 import { basename, join } from 'node:path';
-import { hostMountPlace, isMissing, type MountPlace, runCommand } from '@torpor/host';
+import { hostMountNamespace, isMissing, type MountNamespace, parseMounts, programOutput } from '@torpor/host';
 import { TorporError } from '@torpor/protocol';
 
 const BOUND_MS = 10_000;
 
 export class ReadOnlyView {
   private readonly directory: string;
-  private readonly mounts: MountPlace;
+  private readonly mounts: MountNamespace;
 
   /** `directory` is for nothing else. */
-  constructor(directory: string, mounts: MountPlace = hostMountPlace) {
+  constructor(directory: string, mounts: MountNamespace = hostMountNamespace) {
     this.directory = directory;
     this.mounts = mounts;
   }
@@ -28,12 +28,12 @@ export class ReadOnlyView {
   /** Where to find `source`. May be asked again and again; what was mounted by an earlier server is used. */
   async show(source: string, signal: AbortSignal): Promise<string> {
     const place = join(this.place(), nameOf(source));
-    if (stateOf(this.mounts.table(), place) === 'read-only') return place;
+    if (stateOf(this.mounts.mountinfo(), place) === 'read-only') return place;
     await this.unmount(place, signal);
     await mkdir(place, { recursive: true, mode: 0o755 });
     await this.program('mount', ['-o', 'bind,ro,nosuid,nodev', '--', source, place], signal);
     // A mount that could be written would show nobody that it can.
-    if (stateOf(this.mounts.table(), place) === 'read-only') return place;
+    if (stateOf(this.mounts.mountinfo(), place) === 'read-only') return place;
     await this.unmount(place, signal);
     throw new TorporError('internal', `${source} cannot be mounted read-only.`, { details: { source } });
   }
@@ -61,15 +61,13 @@ export class ReadOnlyView {
   }
 
   private async unmount(place: string, signal: AbortSignal): Promise<void> {
-    while (stateOf(this.mounts.table(), place) !== 'none')
+    while (stateOf(this.mounts.mountinfo(), place) !== 'none')
       await this.program('umount', ['-l', '--', place], signal);
   }
 
   private async program(name: string, args: readonly string[], signal: AbortSignal): Promise<void> {
     const { launcher } = this.mounts;
-    const { status, stderr } = await runCommand(name, args, { signal, boundMs: BOUND_MS, launcher });
-    if (status === 0) return;
-    throw new TorporError('internal', `${name} failed: ${stderr.trim()}`, { details: { args } });
+    await programOutput(name, args, { signal, timeoutMs: BOUND_MS, launcher });
   }
 }
 
@@ -82,18 +80,10 @@ function nameOf(source: string): string {
 type MountState = 'none' | 'read-only' | 'other';
 
 /** Later mounts cover earlier ones. One whose source was deleted shows nothing any more. */
-function stateOf(table: string, place: string): MountState {
-  const lines = table.split('\n').map((line) => line.split(' '));
-  const [, , , root = '', , options = ''] =
-    lines.findLast((fields) => unescaped(fields[4] ?? '') === place) ?? [];
-  if (options === '') return 'none';
-  return options.split(',').includes('ro') && !root.endsWith('//deleted') ? 'read-only' : 'other';
-}
-
-function unescaped(path: string): string {
-  return path.replaceAll(/\\([0-7]{3})/g, (_, octal: string) =>
-    String.fromCharCode(Number.parseInt(octal, 8)),
-  );
+function stateOf(mountinfo: string, place: string): MountState {
+  const mount = parseMounts(mountinfo).findLast(({ at }) => at === place);
+  if (mount === undefined) return 'none';
+  return mount.flags.has('ro') && !mount.root.endsWith('//deleted') ? 'read-only' : 'other';
 }
 
 function ignoreMissing(thrown: unknown): undefined {

@@ -1,14 +1,11 @@
 /** A root from a directory of this machine or from an archive, as the bottom layer of a template. */
-import { spawn } from 'node:child_process';
-import { once } from 'node:events';
 import { createReadStream } from 'node:fs';
 import { chmod, open, stat } from 'node:fs/promises';
 import { pipeline, type Readable } from 'node:stream';
-import { text } from 'node:stream/consumers';
 import { createGunzip, createZstdDecompress } from 'node:zlib';
-import { errnoOf, isMissing, writing } from '@torpor/host';
-import { ByteReader } from '@torpor/layers';
+import { ByteReader, errnoOf, isMissing, ProgramFailure, streamProgram } from '@torpor/host';
 import { TorporError } from '@torpor/protocol';
+import { mapWriteErrors } from '@torpor/runtime-shared';
 import { furnish } from './furnish.ts';
 import { type UnpackLimits, unpackRoot } from './unpack-root.ts';
 
@@ -23,7 +20,7 @@ export async function makeRoot(
   signal: AbortSignal,
   limits: UnpackLimits = ROOT_LIMITS,
 ): Promise<void> {
-  await writing(into, async () => {
+  await mapWriteErrors(into, async () => {
     await chmod(into, 0o755);
     if ('archive' in source) await unpackArchive(source.archive, into, limits, signal);
     else await copyDirectory(source.directory, into, limits, signal);
@@ -64,23 +61,24 @@ async function copyDirectory(
 ): Promise<void> {
   const found = await stat(directory).catch(unreadable(directory));
   if (!found.isDirectory()) throw noGood(directory, 'it is not a directory');
-  const args = ['--create', '--format=pax', '--one-file-system', '--numeric-owner'];
-  const tar = spawn('tar', [...args, '--directory', directory, '.'], {
-    stdio: ['ignore', 'pipe', 'pipe'],
-    env: { PATH: process.env['PATH'], LC_ALL: 'C' },
-  });
-  const ended = once(tar, 'close') as Promise<[number | null]>;
-  const said = text(tar.stderr);
+  const args = [
+    '--create',
+    '--format=pax',
+    '--one-file-system',
+    '--numeric-owner',
+    '--directory',
+    directory,
+    '.',
+  ];
+  const archive = new ByteReader(streamProgram('tar', args, { signal }));
   try {
-    const archive = new ByteReader(tar.stdout);
     await unpackRoot(archive, into, limits, signal);
-    // To its very end: one that is left early ends by a signal, and would not say what was wrong.
+    // Reads to the end of the stream, where a failure of `tar` is reported.
     await archive.finish();
-    const [status] = await ended;
-    if (status !== 0) throw noGood(directory, (await said).trim().slice(0, 500));
+  } catch (thrown) {
+    throw thrown instanceof ProgramFailure ? noGood(directory, thrown.stderr, thrown) : thrown;
   } finally {
-    tar.kill('SIGKILL');
-    await ended;
+    await archive.close();
   }
 }
 

@@ -19,8 +19,7 @@ import {
   unlink,
   utimes,
 } from 'node:fs/promises';
-import { isMissing } from '@torpor/host';
-import type { ByteReader } from '@torpor/layers';
+import { type ByteReader, isMissing } from '@torpor/host';
 import { TorporError } from '@torpor/protocol';
 import { type ArchiveEntry, archiveEntries } from './archive-entries.ts';
 

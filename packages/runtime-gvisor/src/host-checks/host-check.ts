@@ -1,7 +1,7 @@
 /** One thing that the gVisor runtime needs from a machine, and whether it is there. */
 import { stat } from 'node:fs/promises';
 import { dirname } from 'node:path';
-import { runCommand } from '@torpor/host';
+import { runProgram } from '@torpor/host';
 import { TorporError } from '@torpor/protocol';
 import type { RunscPlaces } from '../runsc/find-runsc.ts';
 
@@ -35,7 +35,7 @@ export async function trial(
   cwd = '/',
 ): Promise<string | null> {
   try {
-    const { status, stderr } = await runCommand(program, args, { signal, boundMs: BOUND_MS, cwd });
+    const { status, stderr } = await runProgram(program, args, { signal, timeoutMs: BOUND_MS, cwd });
     if (status === 0) return null;
     return stderr.trim().split('\n').at(-1) || `${program} ended with ${status}`;
   } catch (thrown) {

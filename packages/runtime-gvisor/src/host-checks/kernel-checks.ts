@@ -60,7 +60,7 @@ export async function checkNftables(host: CheckedHost): Promise<HostCheck> {
   return bad(name, `no table with a redirecting rule: ${said}`, fix);
 }
 
-/** A sandbox runs without it too, only slower: see `programs/launcher.mjs`. */
+/** A sandbox runs without it too, only slower: see `programs/launcher-process.mjs`. */
 export async function checkScheduling(host: CheckedHost): Promise<HostCheck> {
   const name = 'batch scheduling';
   const said = await trial(['chrt', '--batch', '0', 'true'], host);

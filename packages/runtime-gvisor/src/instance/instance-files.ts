@@ -12,9 +12,10 @@
 import { mkdir, readdir, rmdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Instance } from '@torpor/engine';
-import { errnoOf, isMissing, removeTree, writeWhole, writing } from '@torpor/host';
+import { errnoOf, isMissing, removeTree, writeFileDurably } from '@torpor/host';
 import type { LayerId } from '@torpor/layers';
 import { type CheckpointId, isId, type Network, type Resources } from '@torpor/protocol';
+import { mapWriteErrors } from '@torpor/runtime-shared';
 import type { RootKind, StackedLayer } from '../checkpoint-needs.ts';
 import { readTextSync } from '../read-text-sync.ts';
 import type { Container } from '../runsc/runsc.ts';
@@ -74,7 +75,7 @@ export class InstanceFiles {
   }
 
   async open(): Promise<void> {
-    await writing(this.root, () => mkdir(this.root, { recursive: true, mode: 0o700 }));
+    await mapWriteErrors(this.root, () => mkdir(this.root, { recursive: true, mode: 0o700 }));
   }
 
   paths({ sandboxId, generation }: Instance): InstancePaths {
@@ -84,7 +85,7 @@ export class InstanceFiles {
   /** Its directory, for the record. */
   async make(instance: Instance): Promise<void> {
     const { directory } = this.paths(instance);
-    await writing(directory, () => mkdir(directory, { recursive: true, mode: 0o700 }));
+    await mapWriteErrors(directory, () => mkdir(directory, { recursive: true, mode: 0o700 }));
   }
 
   /** Undefined when there is none that can be understood. */
@@ -127,14 +128,14 @@ export class InstanceFiles {
 }
 
 export async function makeDirectories({ rootfs, bundle, logs }: InstancePaths): Promise<void> {
-  await writing(rootfs, async () => {
+  await mapWriteErrors(rootfs, async () => {
     for (const path of [rootfs, bundle, logs]) await mkdir(path, { recursive: true, mode: 0o700 });
   });
 }
 
 /** It survives a loss of power: without it nobody could find the files that the instance had written. */
 async function writeRecord(path: string, record: InstanceRecord): Promise<void> {
-  await writing(path, () => writeWhole(path, JSON.stringify(record)));
+  await mapWriteErrors(path, () => writeFileDurably(path, JSON.stringify(record)));
 }
 
 function readRecord(path: string): InstanceRecord | undefined {

@@ -100,9 +100,9 @@ export class LimitWatcher {
     const { container, rootfs } = watched.record;
     const { mounts, runsc } = this.#ctx;
     // Somebody may have unmounted it. The sandbox runs on, but its device is unknown.
-    if (mountsBelow(mounts.table(), rootfs).length === 0) return named;
+    if (mountsBelow(mounts.mountinfo(), rootfs).length === 0) return named;
     watched.pids ??= await runsc.processes(container);
-    const held = await heldUsage(watched.pids, (await stat(mounts.reach(rootfs))).dev, signal);
+    const held = await heldUsage(watched.pids, (await stat(mounts.hostPath(rootfs))).dev, signal);
     return { bytes: named.bytes + held.bytes, entries: named.entries + held.entries };
   }
 

@@ -14,12 +14,13 @@ import { closeSync, openSync, readSync } from 'node:fs';
 import { mkdir, realpath, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import {
-  hostMountPlace,
+  hostMountNamespace,
   Launcher,
-  type MountPlace,
+  type MountNamespace,
   mountsBelow,
   parseMounts,
-  runCommand,
+  programOutput,
+  runProgram,
 } from '@torpor/host';
 import { topmostAt } from '@torpor/layers';
 import { TorporError } from '@torpor/protocol';
@@ -46,7 +47,7 @@ export function namespaceFile(runDir: string): string {
 export async function openMountNamespace(
   places: NamespacePlaces,
   signal: AbortSignal,
-): Promise<MountNamespace> {
+): Promise<PinnedMountNamespace> {
   const file = namespaceFile(places.runDir);
   if (!isPinned(file)) await pin(file, signal);
   const namespace = await enterNamespace(file, signal);
@@ -64,14 +65,14 @@ export async function openMountNamespace(
 export async function findMountNamespace(
   runDir: string,
   signal: AbortSignal,
-): Promise<MountNamespace | undefined> {
+): Promise<PinnedMountNamespace | undefined> {
   const file = namespaceFile(runDir);
   return isPinned(file) ? enterNamespace(file, signal) : undefined;
 }
 
-export class MountNamespace implements MountPlace {
+export class PinnedMountNamespace implements MountNamespace {
   readonly file: string;
-  readonly entry: readonly string[];
+  readonly enterCommand: readonly string[];
   readonly launcher: Launcher;
   readonly #root: number;
   readonly #table: number;
@@ -79,13 +80,13 @@ export class MountNamespace implements MountPlace {
   /** `pid` is a process in the namespace. It may end once this returns: the open files keep the namespace. */
   constructor(file: string, entry: readonly string[], launcher: Launcher, pid: number) {
     this.file = file;
-    this.entry = entry;
+    this.enterCommand = entry;
     this.launcher = launcher;
     this.#root = openSync(`/proc/${pid}/root`, 'r');
     this.#table = openSync(`/proc/${pid}/mountinfo`, 'r');
   }
 
-  table(): string {
+  mountinfo(): string {
     const chunks: Buffer[] = [];
     for (let at = 0; ; ) {
       const chunk = Buffer.allocUnsafe(CHUNK);
@@ -96,7 +97,7 @@ export class MountNamespace implements MountPlace {
     }
   }
 
-  reach(path: string): string {
+  hostPath(path: string): string {
     return `/proc/self/fd/${this.#root}${path}`;
   }
 
@@ -113,20 +114,20 @@ export class MountNamespace implements MountPlace {
   }
 }
 
-async function enterNamespace(file: string, signal: AbortSignal): Promise<MountNamespace> {
+async function enterNamespace(file: string, signal: AbortSignal): Promise<PinnedMountNamespace> {
   const entry = ['nsenter', `--mount=${file}`, '--'];
   const launcher = new Launcher(entry);
   // The launcher is the parent of what it starts, and in the namespace by the time it starts anything.
-  const { status, stdout, stderr } = await runCommand('sh', ['-c', 'echo $PPID'], {
+  const { status, stdout, stderr } = await runProgram('sh', ['-c', 'echo $PPID'], {
     signal,
-    boundMs: BOUND_MS,
+    timeoutMs: BOUND_MS,
     launcher,
   }).catch((cause: unknown) => {
     throw unusable(file, '', cause);
   });
   if (status !== 0) throw unusable(file, stderr);
   try {
-    return new MountNamespace(file, entry, launcher, Number(stdout));
+    return new PinnedMountNamespace(file, entry, launcher, Number(stdout));
   } catch (cause) {
     launcher.close();
     throw unusable(file, '', cause);
@@ -146,14 +147,14 @@ function unusable(file: string, said: string, cause?: unknown): TorporError {
 }
 
 function isPinned(file: string): boolean {
-  return topmostAt(file, parseMounts(hostMountPlace.table()))?.type === 'nsfs';
+  return topmostAt(file, parseMounts(hostMountNamespace.mountinfo()))?.type === 'nsfs';
 }
 
 /** The directory is a private mount: the kernel refuses to show a namespace to itself, as a shared mount would. */
 async function pin(file: string, signal: AbortSignal): Promise<void> {
   const directory = join(file, '..');
   await mkdir(directory, { recursive: true, mode: 0o700 });
-  if (topmostAt(directory, parseMounts(hostMountPlace.table())) === undefined)
+  if (topmostAt(directory, parseMounts(hostMountNamespace.mountinfo())) === undefined)
     await program('mount', ['--bind', directory, directory], signal);
   await program('mount', ['--make-private', directory], signal);
   await writeFile(file, '', { mode: 0o600 });
@@ -176,7 +177,7 @@ async function unpin(file: string, signal: AbortSignal): Promise<void> {
   const directory = join(file, '..');
   // Lazily: somebody may be about to enter it. The namespace ends with its last process.
   if (isPinned(file)) await program('umount', ['-l', file], signal);
-  while (topmostAt(directory, parseMounts(hostMountPlace.table())) !== undefined)
+  while (topmostAt(directory, parseMounts(hostMountNamespace.mountinfo())) !== undefined)
     await program('umount', ['-l', directory], signal);
   await rm(directory, { recursive: true, force: true });
 }
@@ -194,13 +195,13 @@ mount --move "$aside" "$top"`;
  * A new namespace begins with copies of them, which are made independent of the host before the host's are unmounted.
  */
 async function takeOverHostMounts(
-  namespace: MountNamespace,
+  namespace: PinnedMountNamespace,
   { runDir, mounted }: NamespacePlaces,
   signal: AbortSignal,
 ): Promise<void> {
   const onHost = mountsOnHost(mounted);
   if (onHost.length === 0) return;
-  const copies = mountsBelow(namespace.table(), mounted).map(({ at }) => at);
+  const copies = mountsBelow(namespace.mountinfo(), mounted).map(({ at }) => at);
   if (copies.length > 0 && copies.length >= onHost.length) {
     const aside = await realpath(await made(join(runDir, 'aside')));
     await program('sh', ['-c', MOVE_MOUNTS, 'sh', mounted, aside, ...copies.toReversed()], signal, namespace);
@@ -215,7 +216,7 @@ export async function unmountOnHost(path: string, signal: AbortSignal): Promise<
 
 /** The places at this path and below it where something is mounted in the host's namespace, topmost last. */
 export function mountsOnHost(path: string): string[] {
-  return mountsBelow(hostMountPlace.table(), path).map(({ at }) => at);
+  return mountsBelow(hostMountNamespace.mountinfo(), path).map(({ at }) => at);
 }
 
 async function made(directory: string): Promise<string> {
@@ -227,9 +228,7 @@ async function program(
   name: string,
   args: readonly string[],
   signal: AbortSignal,
-  { launcher }: Pick<MountPlace, 'launcher'> = hostMountPlace,
+  { launcher }: Pick<MountNamespace, 'launcher'> = hostMountNamespace,
 ): Promise<void> {
-  const { status, stderr } = await runCommand(name, args, { signal, boundMs: BOUND_MS, launcher });
-  if (status === 0) return;
-  throw new TorporError('internal', `${name} failed: ${stderr.trim()}`, { details: { args } });
+  await programOutput(name, args, { signal, timeoutMs: BOUND_MS, launcher });
 }

@@ -7,7 +7,7 @@ import { promisify } from 'node:util';
 import { unhurried } from '@torpor/engine/testing';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { makeRunscWorld, usableRunsc } from '../../testing/runsc-world.ts';
-import { parseMountPoints, shareMounts, unshareMounts } from './mount-sharing.ts';
+import { shareMounts, unshareMounts } from './mount-sharing.ts';
 
 const run = promisify(execFile);
 const program = await usableRunsc();
@@ -96,20 +96,5 @@ describe.skipIf(process.getuid?.() !== 0)('mounts that are shared', () => {
     } finally {
       await world.dispose();
     }
-  });
-});
-
-describe('the table of mounts', () => {
-  it('is read with what is shared and with names as they are', () => {
-    const table = [
-      '22 27 0:21 / /proc rw,relatime - proc proc rw',
-      '30 27 0:5 / /a\\040b rw shared:7 master:2 - ext4 /dev/sda rw',
-      '',
-    ].join('\n');
-
-    expect(parseMountPoints(table)).toEqual([
-      { path: '/proc', isShared: false },
-      { path: '/a b', isShared: true },
-    ]);
   });
 });

@@ -6,7 +6,7 @@
  * the errno codes, and the only text that is ever searched here.
  */
 import { readFile } from 'node:fs/promises';
-import type { ProgramEnd } from '@torpor/host';
+import type { ProgramResult } from '@torpor/host';
 import { type ErrorCode, TorporError } from '@torpor/protocol';
 import type { ContainerState } from './runsc.ts';
 
@@ -40,7 +40,7 @@ const STORAGE: readonly (readonly [words: string, code: ErrorCode])[] = [
 export interface FailedCommand {
   readonly verb: Verb;
   readonly container: string;
-  readonly status: ProgramEnd['status'];
+  readonly status: ProgramResult['status'];
   /** What runsc said, all of it. */
   readonly said: string;
 }

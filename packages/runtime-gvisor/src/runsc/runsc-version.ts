@@ -2,7 +2,7 @@
 import { createHash } from 'node:crypto';
 import { createReadStream } from 'node:fs';
 import { pipeline } from 'node:stream/promises';
-import { runCommand } from '@torpor/host';
+import { runProgram } from '@torpor/host';
 import { TorporError } from '@torpor/protocol';
 import { dayOf } from '../binaries/releases.mjs';
 
@@ -16,7 +16,7 @@ export interface RunscVersion {
 const BOUND_MS = 10_000;
 
 export async function readRunscVersion(program: string, signal: AbortSignal): Promise<RunscVersion> {
-  const { status, stdout } = await runCommand(program, ['--version'], { signal, boundMs: BOUND_MS });
+  const { status, stdout } = await runProgram(program, ['--version'], { signal, timeoutMs: BOUND_MS });
   const version = status === 0 ? parseRunscVersion(stdout) : undefined;
   if (version !== undefined) return version;
   throw new TorporError('capability_unsupported', `${program} does not say which runsc it is.`, {

@@ -9,15 +9,15 @@
 import { mkdir, stat, symlink } from 'node:fs/promises';
 import { join } from 'node:path';
 import { type Clock, systemClock } from '@torpor/engine';
-import type { Launcher, ProgramEnd, Running } from '@torpor/host';
+import type { Launcher, ProgramResult, RunningProgram } from '@torpor/host';
 import {
-  type CommandOptions,
-  hostMountPlace,
-  hung,
+  hostMountNamespace,
   isMissing,
-  type MountPlace,
-  plainEnvironment,
-  runCommand,
+  type MountNamespace,
+  minimalEnvironment,
+  type ProgramOptions,
+  programTimedOut,
+  runProgram,
 } from '@torpor/host';
 import { TorporError } from '@torpor/protocol';
 import { DEFAULT_RUNTIME_SETTINGS, type RuntimeSettings } from '@torpor/runtime-shared';
@@ -47,7 +47,7 @@ export interface RunscOptions {
   /** Has each process write down what it does, in files of its own. */
   readonly debug?: boolean;
   /** Where the roots of containers are mounted; in the mount namespace of this process unless said. */
-  readonly mounts?: MountPlace;
+  readonly mounts?: MountNamespace;
   readonly clock?: Clock;
   readonly settings?: RuntimeSettings;
   /** How long each command may take; for tests. */
@@ -136,15 +136,15 @@ export class Runsc {
   readonly #settings: RuntimeSettings;
   readonly #root: StateDirectory;
   readonly #sentries: KnownSentries;
-  readonly #mounts: MountPlace;
+  readonly #mounts: MountNamespace;
   readonly #hiddenSysctlsLauncher: Launcher;
   /** By the container. */
-  readonly #preparedRestore = new Map<string, Running>();
+  readonly #preparedRestore = new Map<string, RunningProgram>();
 
   constructor(options: RunscOptions) {
     this.#options = options;
-    this.#mounts = options.mounts ?? hostMountPlace;
-    this.#hiddenSysctlsLauncher = withHiddenNetSysctls(this.#mounts.entry);
+    this.#mounts = options.mounts ?? hostMountNamespace;
+    this.#hiddenSysctlsLauncher = withHiddenNetSysctls(this.#mounts.enterCommand);
     this.#clock = options.clock ?? systemClock;
     this.#settings = options.settings ?? DEFAULT_RUNTIME_SETTINGS;
     this.#root = new StateDirectory(options.root, this.#clock);
@@ -215,9 +215,9 @@ export class Runsc {
     const running = this.#launcherOf(container).start({
       program,
       args,
-      env: plainEnvironment(),
-      output: this.#outputOf(container),
-      waits: true,
+      env: minimalEnvironment(),
+      outputFile: this.#outputOf(container),
+      waitsForLine: true,
     });
     const preparedRestore = this.#preparedRestore;
     preparedRestore.set(id, running);
@@ -236,13 +236,13 @@ export class Runsc {
         const kill = () => running.kill();
         bound.addEventListener('abort', kill);
         if (bound.aborted) kill();
-        else running.tell();
+        else running.sendLine();
         const { status } = await ended.finally(() => bound.removeEventListener('abort', kill));
         signal.throwIfAborted();
         if (status === 0) return;
         // One that hangs says nothing against the image.
         if (status === null && bound.aborted)
-          throw hung(this.#programOf(container), boundMs, { container: id });
+          throw programTimedOut(this.#programOf(container), boundMs, { container: id });
         throw runscFailure(
           { verb: 'restore', container: id, status, said: await lastLogged(log, before) },
           null,
@@ -416,11 +416,11 @@ export class Runsc {
     verb: Verb,
     [program, ...args]: readonly [string, ...string[]],
     signal: AbortSignal,
-    options: Pick<CommandOptions, 'output' | 'launcher'> = {},
-  ): Promise<ProgramEnd> {
-    return runCommand(program, args, {
+    options: Pick<ProgramOptions, 'outputFile' | 'launcher'> = {},
+  ): Promise<ProgramResult> {
+    return runProgram(program, args, {
       signal,
-      boundMs: this.#boundOf(verb),
+      timeoutMs: this.#boundOf(verb),
       launcher: this.#mounts.launcher,
       ...options,
     });
@@ -432,7 +432,7 @@ export class Runsc {
     container: NamedContainer,
     args: readonly string[],
     signal: AbortSignal,
-    { already, ...place }: { already?: ContainerState['is'] } & Pick<CommandOptions, 'launcher'> = {},
+    { already, ...place }: { already?: ContainerState['is'] } & Pick<ProgramOptions, 'launcher'> = {},
   ): Promise<void> {
     const { status, stderr } = await this.#run(verb, this.#command(container, args), signal, place);
     if (status === 0) return;
@@ -459,7 +459,7 @@ export class Runsc {
     const isNew = verb !== 'restore' || !(await this.#root.has(id));
     const wrapped = (isNew ? container.entering?.(command) : undefined) ?? command;
     const launcher = verb === 'create' ? this.#mounts.launcher : this.#launcherOf(container);
-    const { status } = await this.#run(verb, wrapped, signal, { output, launcher });
+    const { status } = await this.#run(verb, wrapped, signal, { outputFile: output, launcher });
     if (status === 0) return;
     const said = await lastLogged(log, before);
     throw runscFailure({ verb, container: id, status, said }, null);

@@ -133,7 +133,7 @@ async function boot(
   credential: string,
   signal: AbortSignal,
 ): Promise<void> {
-  await leaveCredential(mounts.reach(rootfs), credential);
+  await leaveCredential(mounts.hostPath(rootfs), credential);
   await runsc.run(container, signal);
   const { agent } = await setUpAgent(
     {
