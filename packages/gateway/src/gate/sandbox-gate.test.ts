@@ -21,7 +21,7 @@ const untilHeld = async (count: number) => {
 };
 
 describe('a pause', () => {
-  it('holds new requests from the moment the door is closed, also on connections that are open', async () => {
+  it('holds new requests as soon as the gate is closed, also on open connections', async () => {
     let requests = 0;
     await world.serve(sandbox, (_, response) => {
       requests++;
@@ -41,7 +41,7 @@ describe('a pause', () => {
     expect(requests).toBe(3);
   });
 
-  it('waits for requests that are inside', async () => {
+  it('waits for requests that the app has not answered', async () => {
     const answer = Promise.withResolvers<void>();
     const inside = Promise.withResolvers<void>();
     await world.serve(sandbox, async (_, response) => {
@@ -64,7 +64,7 @@ describe('a pause', () => {
     await world.gateway.gates.open(sandbox.id);
   });
 
-  it('does not wait for streams on which nothing moves', async () => {
+  it('does not wait for quiet streams', async () => {
     await world.serve(sandbox, (_, response) => void response.write('data: 1\n\n'));
     const stream = await open(world.port, host);
     stream.on('error', () => {});
@@ -78,7 +78,7 @@ describe('a pause', () => {
     await world.gateway.gates.open(sandbox.id);
   });
 
-  it('answers what it cuts off with the word that it was dispatched', async () => {
+  it('answers the requests that it cuts off with dispatched: true', async () => {
     const inside = Promise.withResolvers<void>();
     const reset = Promise.withResolvers<void>();
     await world.serve(sandbox, (request) => {
@@ -101,7 +101,7 @@ describe('a pause', () => {
     await gates.open(sandbox.id);
   });
 
-  it('says the same when the sandbox resets its connections first', async () => {
+  it('answers with dispatched: true also when the sandbox resets its connections first', async () => {
     const inside = Promise.withResolvers<Socket>();
     await world.serve(sandbox, ({ socket }) => inside.resolve(socket));
     const asked = get({ method: 'POST', body: 'x' });
@@ -114,7 +114,7 @@ describe('a pause', () => {
     await world.gateway.gates.open(sandbox.id);
   });
 
-  it('closes the connections that nobody uses as well', async () => {
+  it('closes idle connections too', async () => {
     const closed = Promise.withResolvers<void>();
     await world.serve(sandbox, (request, response) => {
       request.socket.on('close', () => closed.resolve());
@@ -127,7 +127,7 @@ describe('a pause', () => {
     await world.gateway.gates.open(sandbox.id);
   });
 
-  it('that fails lets those who were held go on, and wakes nobody', async () => {
+  it('that fails lets held requests pass, without a wake', async () => {
     await world.serve(sandbox, (_, response) => response.end('ok'));
     await world.gateway.gates.close(sandbox.id);
     const held = get();
@@ -137,7 +137,7 @@ describe('a pause', () => {
     expect(sandbox.wakes).toHaveLength(0);
   });
 
-  it('of one sandbox does not concern another', async () => {
+  it('of one sandbox does not affect another', async () => {
     const other = world.sandboxes.make();
     await world.serve(other, (_, response) => response.end('other'));
     await world.gateway.gates.close(sandbox.id);
@@ -145,14 +145,14 @@ describe('a pause', () => {
     await world.gateway.gates.open(sandbox.id);
   });
 
-  it('right after a wake lets those in who waited for it, and nobody who comes later', async () => {
+  it('right after a wake lets the requests pass that waited for it, and holds later ones', async () => {
     world.sandboxes.become(sandbox.id, { state: 'paused' });
     const seen: string[] = [];
     await world.serve(sandbox, (request, response) => {
       seen.push(request.url ?? '');
       response.end('ok');
     });
-    // How to get there is known only after the door was closed again.
+    // The address is known only after the gate was closed again.
     const way = Promise.withResolvers<void>();
     const asked = Promise.withResolvers<void>();
     const { dial } = world.sandboxes;
@@ -178,7 +178,7 @@ describe('a pause', () => {
     expect(await later).toMatchObject({ status: 200 });
   });
 
-  it('does not wait for those at a port that is closed', async () => {
+  it('does not wait for requests at a closed port', async () => {
     world.sandboxes.become(sandbox.id, { services: [{ name: 'web', port: 3000 }], startedAt: Date.now() });
     const asked = get();
     while (sandbox.dials < 3) await delay(5);
@@ -191,7 +191,7 @@ describe('a pause', () => {
     expect(await asked).toMatchObject({ status: 200, text: 'at last' });
   });
 
-  it('in the middle of a wake: those who wait are served in the end', async () => {
+  it('in the middle of a wake: the waiting requests are answered in the end', async () => {
     world.sandboxes.become(sandbox.id, { state: 'paused' });
     const waking = Promise.withResolvers<void>();
     sandbox.onWake = () => waking.promise;
@@ -208,7 +208,7 @@ describe('a pause', () => {
     expect(await asked).toMatchObject({ status: 200 });
   });
 
-  it('with a kill at its end tells those who were held', async () => {
+  it('that ends with a kill answers held requests with 410', async () => {
     await world.gateway.gates.close(sandbox.id);
     const held = get();
     await untilHeld(1);
@@ -217,7 +217,7 @@ describe('a pause', () => {
     expect(await held).toMatchObject({ status: 410 });
   });
 
-  it('again and again, under steady traffic: every request is answered, and run once', async () => {
+  it('thirty times under steady traffic: every request is answered, and runs once', async () => {
     const runs = new Map<string, number>();
     await world.serve(sandbox, async (request, response) => {
       const name = request.url ?? '';
@@ -241,7 +241,7 @@ describe('a pause', () => {
     );
     const { gates } = world.gateway;
     for (let i = 0; i < 30; i++) {
-      // Each time somebody has come through, and others are on their way.
+      // Before each pause at least one request was answered, and others are under way.
       const before = answered;
       while (answered === before) await delay(1);
       await gates.close(sandbox.id);
@@ -259,7 +259,7 @@ describe('a pause', () => {
 });
 
 describe('a server that stops', () => {
-  it('refuses who waits, lets finish who is inside, and cuts off who does not', async () => {
+  it('refuses waiting requests, waits for active ones, and cuts off those that do not end', async () => {
     world.sandboxes.become(sandbox.id, { state: 'paused' });
     const other = world.sandboxes.make();
     const waking = Promise.withResolvers<void>();
@@ -291,8 +291,8 @@ describe('a server that stops', () => {
   });
 });
 
-describe('the doors', () => {
-  it('are forgotten when nobody goes to them, and are not made for sandboxes that do not exist', async () => {
+describe('gates', () => {
+  it('are removed without traffic, and are not created for sandboxes that do not exist', async () => {
     await using quick = await makeGatewayWorld({ settings: { quietMs: 10, idleConnectionMs: 10 } });
     const { gates } = quick.gateway;
     const one = quick.sandboxes.make();
