@@ -1,6 +1,6 @@
 /**
- * What of this machine no sandbox may reach: servers such as ours, a database, sockets, files with a secret in
- * them. It says who did.
+ * Decoys on the host that no sandbox may reach: HTTP servers, a database, sockets, files with a secret in them.
+ * They record every access.
  */
 import { randomBytes } from 'node:crypto';
 import { createSocket } from 'node:dgram';
@@ -11,34 +11,34 @@ import { type AddressInfo, createServer, type Server } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 
-export interface Bait {
-  /** In every file and answer of it. */
+export interface HostDecoys {
+  /** Part of every file and every answer. */
   readonly secret: string;
-  /** A directory of this machine, with a file `victim` in it. */
+  /** A directory of the host, with a file `victim` in it. */
   readonly directory: string;
-  /** Files of this machine, in places that sandboxes have too. */
+  /** Files of the host, in directories that sandboxes have too. */
   readonly files: readonly string[];
   readonly ports: { readonly everywhere: number; readonly loopback: number; readonly database: number };
   readonly udpPort: number;
   readonly socketPath: string;
   readonly abstractSocket: string;
-  /** A socket of this machine at a path that a sandbox can see. */
+  /** Adds a socket of the host at a path that a sandbox can see. */
   plant(path: string): Promise<void>;
-  /** Who came, by which way. */
+  /** The recorded accesses. */
   reached(): readonly string[];
-  /** Throws when the directory is not as it was. */
+  /** Throws when the directory has changed. */
   expectUntouched(): Promise<void>;
   remove(): Promise<void>;
 }
 
 const PLACES = ['/root', '/home', '/etc', '/opt', '/srv', '/var/lib', '/var/tmp', '/run'];
 
-export async function layBait(dataDir: string): Promise<Bait> {
+export async function placeDecoys(dataDir: string): Promise<HostDecoys> {
   const secret = randomBytes(16).toString('hex');
-  const directory = await mkdtemp(join(tmpdir(), 'torpor-bait-'));
+  const directory = await mkdtemp(join(tmpdir(), 'torpor-decoy-'));
   const victim = join(directory, 'victim');
   await writeFile(victim, secret);
-  const files = [...PLACES, dataDir].map((place) => join(place, `torpor-bait-${secret.slice(0, 8)}`));
+  const files = [...PLACES, dataDir].map((place) => join(place, `torpor-decoy-${secret.slice(0, 8)}`));
   for (const file of files) await writeFile(file, secret, { mode: 0o644 });
 
   const reached: string[] = [];
@@ -87,7 +87,9 @@ export async function layBait(dataDir: string): Promise<Bait> {
       const isWhole = (await readFile(victim, 'utf8')) === secret;
       const mounts = await readFile('/proc/self/mountinfo', 'utf8');
       if (found === 'torpor.sock victim' && isWhole && !mounts.includes(directory)) return;
-      throw new Error(`The bait was touched: ${found}, the victim ${isWhole ? 'is whole' : 'has changed'}.`);
+      throw new Error(
+        `The decoys were touched: ${found}, the victim ${isWhole ? 'is unchanged' : 'has changed'}.`,
+      );
     },
     remove: async () => {
       udp.close();
