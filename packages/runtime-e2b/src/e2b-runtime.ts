@@ -33,13 +33,13 @@ import {
 import type { RuntimeSettings } from '@torpor/runtime-shared';
 import { declaredPort, refuseRestrictions } from '@torpor/runtime-shared';
 import { corrupt, type Kept, keptAs, locationOf, missing, needsOf } from './checkpoint-needs.ts';
-import { Doors } from './doors.ts';
-import { Instances, notAlive } from './instances.ts';
-import { listeningPorts } from './listening-ports.ts';
-import type { Provider, Reached } from './provider.ts';
-import type { InstanceRecord, Records } from './records.ts';
-import { endLingering, startWhatIsMissing } from './services.ts';
-import { Snapshots } from './snapshots.ts';
+import { Doors } from './instance/relays.ts';
+import { Instances, notAlive } from './instance/instances.ts';
+import { listeningPorts } from './instance/listening-ports.ts';
+import type { Provider, Reached } from './provider/provider.ts';
+import type { InstanceRecord, Records } from './instance/instance-records.ts';
+import { endLingering, startWhatIsMissing } from './instance/ensure-services.ts';
+import { Snapshots } from './provider/snapshots.ts';
 
 export interface E2bRuntimeParts {
   readonly provider: Provider;

@@ -10,11 +10,11 @@ import { isMissing, writeFileDurably } from '@torpor/host';
 import { type Capabilities, capabilitiesSchema } from '@torpor/protocol';
 import { DEFAULT_RUNTIME_SETTINGS, type RuntimeSettings } from '@torpor/runtime-shared';
 import { E2bRuntime } from './e2b-runtime.ts';
-import { listeningPorts } from './listening-ports.ts';
-import { type ProbeInside, probeProvider } from './probe.ts';
-import { Provider, type ProviderOptions, type Reached } from './provider.ts';
-import { Records } from './records.ts';
-import { openRelay } from './relay.ts';
+import { listeningPorts } from './instance/listening-ports.ts';
+import { type ProbeInside, probeProvider } from './provider/probe.ts';
+import { Provider, type ProviderOptions, type Reached } from './provider/provider.ts';
+import { Records } from './instance/instance-records.ts';
+import { openRelay } from './instance/relay.ts';
 
 export interface E2bRuntimeOptions extends Partial<Omit<ProviderOptions, 'apiKey'>> {
   readonly apiKey: string;
