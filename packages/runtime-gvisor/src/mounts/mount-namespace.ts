@@ -1,14 +1,14 @@
 /**
- * The mount namespace in which the gVisor runtime mounts the roots of its sandboxes and its read-only views of this
- * machine's system. The host's own namespace has none of these mounts, so a program of the host that walks through the
- * data directory, such as `rm -rf`, never meets a file of the system or of a sandbox through a mount.
+ * The mount namespace in which the gVisor runtime mounts the roots of sandboxes and read-only views of the host's
+ * system. The host's own namespace has none of these mounts, so a host program that walks through the data directory,
+ * such as `rm -rf`, never reaches a file of the system or of a sandbox through a mount.
  *
- * The namespace is pinned as `ip netns` pins network namespaces: its file is bind-mounted below /run. So it outlives
- * the server, and the next server finds the mounts of the sandboxes that still run. It goes when the server closes and
- * no sandbox is left, or when the machine restarts.
+ * The namespace is pinned as `ip netns` pins network namespaces: its file is bind-mounted below /run. So the namespace
+ * outlives the server, and the next server finds the mounts of the sandboxes that still run. The namespace ends when the
+ * server closes and no sandbox is left, or when the host reboots.
  *
- * Mounts of the host appear in it (it is a slave), because runsc joins network namespaces that are mounted below
- * /run/netns. Nothing that is mounted in it appears on the host.
+ * The namespace is a slave: mounts of the host appear in it, because runsc joins network namespaces that are mounted
+ * below /run/netns. Mounts in the namespace do not appear on the host.
  */
 import { closeSync, openSync, readSync } from 'node:fs';
 import { mkdir, realpath, rm, writeFile } from 'node:fs/promises';
@@ -43,7 +43,7 @@ export function namespaceFile(runDir: string): string {
   return join(runDir, 'namespace', 'mnt');
 }
 
-/** Finds the namespace of an earlier server, or makes one. Repairs what was unmounted in it meanwhile. */
+/** Enters the namespace of an earlier server, or makes one. Shares its directory of mounts again if that was undone. */
 export async function openMountNamespace(
   places: NamespacePlaces,
   signal: AbortSignal,
@@ -101,13 +101,13 @@ export class PinnedMountNamespace implements MountNamespace {
     return `/proc/self/fd/${this.#root}${path}`;
   }
 
-  /** The namespace and its mounts stay for the next server. */
+  /** Closes this process's handles. The namespace and its mounts stay for the next server. */
   leave(): void {
     this.launcher.close();
     for (const descriptor of [this.#root, this.#table]) closeSync(descriptor);
   }
 
-  /** Ends the namespace with everything that is mounted in it. Nothing may run in it any more. */
+  /** Ends the namespace with all its mounts. No process may run in it any more. */
   async end(signal: AbortSignal): Promise<void> {
     this.leave();
     await unpin(this.file, signal);
@@ -117,7 +117,7 @@ export class PinnedMountNamespace implements MountNamespace {
 async function enterNamespace(file: string, signal: AbortSignal): Promise<PinnedMountNamespace> {
   const entry = ['nsenter', `--mount=${file}`, '--'];
   const launcher = new Launcher(entry);
-  // The launcher is the parent of what it starts, and in the namespace by the time it starts anything.
+  // The launcher is the parent of this shell, and has entered the namespace before it starts the shell.
   const { status, stdout, stderr } = await runProgram('sh', ['-c', 'echo $PPID'], {
     signal,
     timeoutMs: BOUND_MS,
@@ -139,7 +139,7 @@ function unusable(file: string, said: string, cause?: unknown): TorporError {
     'internal',
     `The mount namespace of the sandboxes cannot be entered. ${said.trim()}`,
     {
-      hint: `Look with \`nsenter --mount=${file} true\`. Without running sandboxes, \`umount ${file}\` has it made anew.`,
+      hint: `Try \`nsenter --mount=${file} true\`. When no sandbox runs, \`umount ${file}\` makes the next start create a new one.`,
       details: { file },
       cause,
     },
@@ -150,7 +150,7 @@ function isPinned(file: string): boolean {
   return topmostAt(file, parseMounts(hostMountNamespace.mountinfo()))?.type === 'nsfs';
 }
 
-/** The directory is a private mount: the kernel refuses to show a namespace to itself, as a shared mount would. */
+/** The directory must be a private mount: the kernel refuses a bind mount of a namespace that is visible in itself. */
 async function pin(file: string, signal: AbortSignal): Promise<void> {
   const directory = join(file, '..');
   await mkdir(directory, { recursive: true, mode: 0o700 });
@@ -161,7 +161,7 @@ async function pin(file: string, signal: AbortSignal): Promise<void> {
   await program('unshare', [`--mount=${file}`, '--propagation', 'slave', 'true'], signal);
 }
 
-/** Ends the namespace that an earlier server has left. Nothing may run in it; absent is fine. */
+/** Ends the namespace that an earlier server has left. No process may run in it. An absent namespace is fine. */
 export function removeMountNamespace(runDir: string, signal: AbortSignal): Promise<void> {
   return unpin(namespaceFile(runDir), signal);
 }
@@ -175,14 +175,14 @@ export async function mountNamespaceOf(dataDir: string): Promise<string | undefi
 
 async function unpin(file: string, signal: AbortSignal): Promise<void> {
   const directory = join(file, '..');
-  // Lazily: somebody may be about to enter it. The namespace ends with its last process.
+  // Lazily, because a process may be entering the namespace. It ends with its last process.
   if (isPinned(file)) await program('umount', ['-l', file], signal);
   while (topmostAt(directory, parseMounts(hostMountNamespace.mountinfo())) !== undefined)
     await program('umount', ['-l', directory], signal);
   await rm(directory, { recursive: true, force: true });
 }
 
-/** What is said to the shell is fixed; paths come as its arguments. */
+/** The script is constant; paths are passed as arguments. */
 const MOVE_MOUNTS = `set -e
 top=$1 aside=$2; shift 2
 mount --rbind "$top" "$aside"
@@ -191,8 +191,8 @@ for at do umount -l "$at"; done
 mount --move "$aside" "$top"`;
 
 /**
- * Servers of earlier versions mounted everything in the host's namespace. Running sandboxes may stand on these mounts.
- * A new namespace begins with copies of them, which are made independent of the host before the host's are unmounted.
+ * Servers of earlier versions mounted everything in the host's namespace, and running sandboxes may use these mounts. A
+ * new namespace begins with copies of them. The copies are made independent before the host's mounts are unmounted.
  */
 async function takeOverHostMounts(
   namespace: PinnedMountNamespace,
@@ -203,7 +203,7 @@ async function takeOverHostMounts(
   if (onHost.length === 0) return;
   const copies = mountsBelow(namespace.mountinfo(), mounted).map(({ at }) => at);
   if (copies.length > 0 && copies.length >= onHost.length) {
-    const aside = await realpath(await made(join(runDir, 'aside')));
+    const aside = await realpath(await makeDirectory(join(runDir, 'aside')));
     await program('sh', ['-c', MOVE_MOUNTS, 'sh', mounted, aside, ...copies.toReversed()], signal, namespace);
   }
   await unmountOnHost(mounted, signal);
@@ -214,12 +214,12 @@ export async function unmountOnHost(path: string, signal: AbortSignal): Promise<
   for (const at of mountsOnHost(path).toReversed()) await program('umount', ['-l', at], signal);
 }
 
-/** The places at this path and below it where something is mounted in the host's namespace, topmost last. */
+/** The mount points at this path and below it in the host's namespace, topmost last. */
 export function mountsOnHost(path: string): string[] {
   return mountsBelow(hostMountNamespace.mountinfo(), path).map(({ at }) => at);
 }
 
-async function made(directory: string): Promise<string> {
+async function makeDirectory(directory: string): Promise<string> {
   await mkdir(directory, { recursive: true, mode: 0o700 });
   return directory;
 }

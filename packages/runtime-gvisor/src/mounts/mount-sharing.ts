@@ -1,10 +1,9 @@
 /**
- * Mounts that come and go in one directory, for every mount namespace that was copied meanwhile.
+ * Makes a directory a shared mount, so that mounts below it are unmounted in all copies of the mount namespace at once.
  *
- * A new mount namespace begins as a copy, and a file system is not let go before its last copy is
- * unmounted. Where the machine's mounts are private (as under some first processes; systemd shares them), a
- * copy made while one sandbox starts keeps the unmounted root of another for as long as it lives. Mounts below a
- * shared mount are unmounted in all copies at once.
+ * A new mount namespace begins with copies of all mounts, and a file system stays in use until its last copy is
+ * unmounted. Where the host's mounts are private (systemd shares them, some other init systems do not), a namespace that
+ * is made while one sandbox starts keeps the unmounted root of another sandbox in use for as long as it lives.
  */
 import { realpath } from 'node:fs/promises';
 import { dirname } from 'node:path';
@@ -18,7 +17,7 @@ import {
 
 const BOUND_MS = 10_000;
 
-/** Makes a directory such a place; nothing to do where it is in one already. May be repeated. */
+/** Does nothing when the directory lies on a shared mount already. May be repeated. */
 export async function shareMounts(
   directory: string,
   signal: AbortSignal,
@@ -31,7 +30,7 @@ export async function shareMounts(
   await mount(['--make-shared', at], signal, place);
 }
 
-/** Undoes `shareMounts`. What is still mounted below must be unmounted first. */
+/** Undoes `shareMounts`. Mounts below the directory must be unmounted first. */
 export async function unshareMounts(directory: string, signal: AbortSignal): Promise<void> {
   const at = await realpath(directory);
   if (holdingMount(parseMounts(hostMountNamespace.mountinfo()), at)?.at !== at) return;
@@ -46,7 +45,7 @@ async function mount(
   await programOutput('mount', args, { signal, timeoutMs: BOUND_MS, launcher });
 }
 
-/** Later mounts cover earlier ones at the same place, so the last that fits is the one that is seen. */
+/** The mount that a path lies on. Of several mounts at one place the last is visible. */
 function holdingMount(mounts: readonly Mount[], path: string): Mount | undefined {
   for (let directory = path; ; directory = dirname(directory)) {
     const found = mounts.findLast(({ at }) => at === directory);
