@@ -1,11 +1,14 @@
-/** Services of a sandbox at a provider: those that came back with the memory are kept, the others are started. */
+/** Starts the declared services that do not run yet. Services that were restored with the memory keep running. */
 import type { AgentClient } from '@torpor/envd';
 import { Signal, serviceTag } from '@torpor/envd';
 import type { Service } from '@torpor/protocol';
 import { type ServiceContext, startServices } from '@torpor/runtime-shared';
 
-/** What lingers would hold the ports that the services need. That it cannot be ended is no reason not to try (R30). */
-export async function endLingering(agent: AgentClient, signal: AbortSignal): Promise<void> {
+/**
+ * Kills the remaining processes, which would hold the ports that the services need. A failure is ignored: the services may
+ * start all the same (R30).
+ */
+export async function killProcesses(agent: AgentClient, signal: AbortSignal): Promise<void> {
   try {
     const { processes } = await agent.process.list({}, { signal });
     for (const { pid } of processes) {
@@ -19,16 +22,16 @@ export async function endLingering(agent: AgentClient, signal: AbortSignal): Pro
   }
 }
 
-export async function startWhatIsMissing(
-  ground: ServiceContext,
+export async function ensureServices(
+  ctx: ServiceContext,
   services: readonly Service[],
   signal: AbortSignal,
 ): Promise<void> {
-  const { processes } = await ground.agent.process.list({}, { signal });
+  const { processes } = await ctx.agent.process.list({}, { signal });
   const tags = new Set(processes.map(({ tag }) => tag));
   for (const service of services) {
     const { name, port } = service;
-    const runs = port === undefined ? tags.has(serviceTag(name)) : (await ground.dial(port)) !== null;
-    if (!runs) await startServices(ground, [service], signal);
+    const isRunning = port === undefined ? tags.has(serviceTag(name)) : (await ctx.dial(port)) !== null;
+    if (!isRunning) await startServices(ctx, [service], signal);
   }
 }

@@ -1,6 +1,6 @@
 /**
- * A door on this machine to one port of a sandbox at a provider: plain HTTP on a unix socket here, the provider's
- * host and headers there. What the rest of Torpor speaks to is the same as for a sandbox next door.
+ * Relays HTTP from a Unix socket on this machine to one port of a sandbox at the provider, with the provider's host name and
+ * headers. The rest of Torpor reaches the sandbox in the same way as a local one.
  */
 import { once } from 'node:events';
 import { mkdir, rm } from 'node:fs/promises';
@@ -10,14 +10,14 @@ import { dirname } from 'node:path';
 import type { Duplex } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { ACCESS_TOKEN_HEADER, sameSecret } from '@torpor/envd';
-import type { Reached } from '../provider/provider.ts';
+import type { Connection } from '../provider/provider.ts';
 
 export interface RelayOptions {
   readonly socketPath: string;
-  readonly reached: Reached;
+  readonly connection: Connection;
   readonly port: number;
   readonly sandboxUrl?: string | undefined;
-  /** What callers here prove themselves with, where they must; there it becomes the provider's own token. */
+  /** The token that callers must send, if any. The relay replaces it by the provider's token. */
   readonly token?: string | undefined;
 }
 
@@ -66,20 +66,20 @@ export async function openRelay(options: RelayOptions): Promise<Relay> {
 }
 
 function send(options: RelayOptions, incoming: IncomingMessage) {
-  const { reached, port, sandboxUrl, token } = options;
-  const base = sandboxUrl ?? `https://${port}-${reached.providerId}.${reached.domain}`;
+  const { connection, port, sandboxUrl, token } = options;
+  const base = sandboxUrl ?? `https://${port}-${connection.providerId}.${connection.domain}`;
   const url = new URL(incoming.url ?? '/', base);
   const { [ACCESS_TOKEN_HEADER]: given, host: _, ...rest } = incoming.headers;
   const headers = {
     ...rest,
     host: url.host,
-    'e2b-sandbox-id': reached.providerId,
+    'e2b-sandbox-id': connection.providerId,
     'e2b-sandbox-port': String(port),
-    ...(reached.trafficToken === null ? {} : { 'e2b-traffic-access-token': reached.trafficToken }),
-    ...accessHeader(token === undefined ? given : reached.token),
+    ...(connection.trafficToken === null ? {} : { 'e2b-traffic-access-token': connection.trafficToken }),
+    ...accessHeader(token === undefined ? given : connection.token),
   };
-  const ask = url.protocol === 'https:' ? httpsRequest : httpRequest;
-  return ask(url, { method: incoming.method, headers });
+  const request = url.protocol === 'https:' ? httpsRequest : httpRequest;
+  return request(url, { method: incoming.method, headers });
 }
 
 function accessHeader(value: string | string[] | null | undefined): Record<string, string> {

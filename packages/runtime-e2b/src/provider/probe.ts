@@ -1,44 +1,44 @@
-/** What a provider can do, found out by doing it once with a sandbox that is thrown away. */
+/** Finds out the capabilities of a provider by using them once with a temporary sandbox. */
 import type { Clock } from '@torpor/engine';
 import type { Capabilities } from '@torpor/protocol';
-import type { Provider, Reached } from './provider.ts';
+import type { Connection, Provider } from './provider.ts';
 
-/** The inside of a sandbox that is being tried. */
-export interface ProbeInside {
-  /** Starts something that lives in memory only, and writes something that does not. */
-  begin(): Promise<void>;
-  lives(): Promise<boolean>;
-  isWritten(): Promise<boolean>;
-  /** Whether somebody listens on the port in the network that it is in. */
-  isHeard(port: number): Promise<boolean>;
+/** What the probe does in the temporary sandbox. */
+export interface ProbedSandbox {
+  /** Starts a process, and writes a file. */
+  prepare(): Promise<void>;
+  hasProcess(): Promise<boolean>;
+  hasFile(): Promise<boolean>;
+  /** Whether any process in the network of the sandbox listens on the port. */
+  isListening(port: number): Promise<boolean>;
 }
 
 export interface Probe {
   readonly provider: Provider;
   readonly template: string;
   readonly clock: Clock;
-  inside(reached: Reached): Promise<ProbeInside>;
+  open(connection: Connection): Promise<ProbedSandbox>;
   readonly signal: AbortSignal;
 }
 
-const MARK = { 'torpor-probe': '1' };
-const LOOK_EVERY_MS = 250;
-const LOOKS = 40;
+const METADATA = { 'torpor-probe': '1' };
+const POLL_MS = 250;
+const MAX_POLLS = 40;
 
 export async function probeProvider(probe: Probe): Promise<Capabilities> {
   const { provider, template, signal } = probe;
-  const reached = await provider.create(template, MARK, {}, signal);
-  const { providerId } = reached;
+  const connection = await provider.create(template, METADATA, {}, signal);
+  const { providerId } = connection;
   try {
-    const before = await probe.inside(reached);
-    await before.begin();
-    // One in whose network the provider's own door is open is not kept away from anything there.
-    const isolated = !(await before.isHeard(provider.apiPort()));
+    const before = await probe.open(connection);
+    await before.prepare();
+    // A sandbox in whose network the provider's own port listens is not isolated from the provider.
+    const isolated = !(await before.isListening(provider.apiPort()));
     const pause = await tryPause(probe, providerId);
     const snapshots = pause !== 'none' && (await trySnapshot(probe, providerId, pause));
     return {
       pause,
-      // A sandbox that sleeps is its own and only checkpoint.
+      // The next start uses a paused sandbox up.
       replayable: false,
       fork: snapshots,
       snapshotWhileRunning: snapshots,
@@ -51,40 +51,41 @@ export async function probeProvider(probe: Probe): Promise<Capabilities> {
   }
 }
 
-/** A provider that refuses, or that says yes and does nothing, cannot pause. */
+/** A provider that refuses, or that accepts and does nothing, cannot pause. */
 async function tryPause(
-  { provider, clock, inside, signal }: Probe,
+  { provider, clock, open, signal }: Probe,
   providerId: string,
 ): Promise<Capabilities['pause']> {
   try {
     await provider.pause(providerId, signal);
-    for (let looks = 0; (await provider.stateOf(providerId, signal)) !== 'paused'; looks++) {
-      if (looks === LOOKS) return 'none';
-      await clock.sleep(LOOK_EVERY_MS, signal);
+    for (let polls = 0; (await provider.stateOf(providerId, signal)) !== 'paused'; polls++) {
+      if (polls === MAX_POLLS) return 'none';
+      await clock.sleep(POLL_MS, signal);
     }
-    const awake = await provider.connect(providerId, 'restore', signal);
-    return (await (await inside(awake)).lives()) ? 'memory' : 'files';
+    const resumed = await provider.connect(providerId, 'restore', signal);
+    return (await (await open(resumed)).hasProcess()) ? 'memory' : 'files';
   } catch {
     signal.throwIfAborted();
     return 'none';
   }
 }
 
-/** A snapshot counts when it can be found again, keeps what a pause keeps, and leaves its sandbox as it was. */
+/** A snapshot is usable when it can be found again, keeps what a pause keeps, and does not change its sandbox. */
 async function trySnapshot(probe: Probe, providerId: string, keeps: 'memory' | 'files'): Promise<boolean> {
-  const { provider, inside, signal } = probe;
-  // Of its own, so that two who try at once do not take each other's.
+  const { provider, open, signal } = probe;
+  // Unique, so that two probes at the same time do not use each other's snapshots.
   const name = `torpor-probe-${providerId}`;
-  let copy: Reached | undefined;
+  let copy: Connection | undefined;
   try {
-    const beforehand = await inside(await provider.connect(providerId, 'restore', signal));
-    if (keeps === 'files') await beforehand.begin();
+    const original = await open(await provider.connect(providerId, 'restore', signal));
+    if (keeps === 'files') await original.prepare();
     const snapshotId = await provider.snapshot(providerId, name, signal);
     if (!(await provider.snapshotsNamed(name, signal)).includes(snapshotId)) return false;
-    if (!(await (await inside(await provider.connect(providerId, 'restore', signal))).lives())) return false;
-    copy = await provider.create(snapshotId, MARK, {}, signal);
-    const there = await inside(copy);
-    return (await there.isWritten()) && (keeps === 'files' || (await there.lives()));
+    if (!(await (await open(await provider.connect(providerId, 'restore', signal))).hasProcess()))
+      return false;
+    copy = await provider.create(snapshotId, METADATA, {}, signal);
+    const copied = await open(copy);
+    return (await copied.hasFile()) && (keeps === 'files' || (await copied.hasProcess()));
   } catch {
     signal.throwIfAborted();
     return false;

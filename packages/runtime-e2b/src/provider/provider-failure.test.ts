@@ -20,12 +20,12 @@ const commandFailed = new CommandExitError({
   stderr: 'bash: serve: command not found',
 });
 
-describe('a failure of a provider', () => {
+describe('an error of the e2b package', () => {
   it.each<[string, unknown]>([
-    ['said by the provider', gone],
+    ['reported by the provider', gone],
     ['wrapped in another error', new Error('The request failed', { cause: gone })],
     ['wrapped twice', new Error('a', { cause: new SandboxError('b') && new Error('c', { cause: gone }) })],
-  ])('is that the sandbox is gone when it is %s (R34)', (_, thrown) => {
+  ])('means that the sandbox is gone when it is %s (R34)', (_, thrown) => {
     expect(isGone(thrown)).toBe(true);
     expect(providerFailure(thrown, 'Looking').code).toBe('expired');
   });
@@ -36,14 +36,14 @@ describe('a failure of a provider', () => {
     ['an id has 404 in it', new SandboxError('502: sandbox i404404 did not answer')],
     ['an application answers 404', new NotFoundError('404: Not Found')],
     ['a text says so', new Error('Sandbox not found')],
-    ['a program inside failed, and somebody wrapped that', new Error('x', { cause: commandFailed })],
+    ['another error wraps the failure of a program in the sandbox', new Error('x', { cause: commandFailed })],
     ['nothing is known', 'not found'],
-  ])('is never that the sandbox is gone when %s (R35)', (_, thrown) => {
+  ])('never means that the sandbox is gone when %s (R35)', (_, thrown) => {
     expect(isGone(thrown)).toBe(false);
     expect(providerFailure(thrown, 'Looking').code).not.toBe('expired');
   });
 
-  it('is told by its type, and may pass where it may', () => {
+  it('is converted by its type, and is retryable where it may pass', () => {
     expect(providerFailure(new TimeoutError('x'), 'Looking')).toMatchObject({
       code: 'timeout',
       retryable: true,

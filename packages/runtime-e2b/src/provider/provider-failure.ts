@@ -1,6 +1,6 @@
 /**
- * What a provider's failures mean, told by the type of the error and never by its text: an application may say
- * "not found" too, and an id may have 404 in it.
+ * Converts errors of the `e2b` package by their type, never by their text: an application may say "not found" too, and an
+ * id may contain 404.
  */
 import { type ErrorCode, TorporError } from '@torpor/protocol';
 import {
@@ -15,13 +15,13 @@ import {
   TimeoutError,
 } from 'e2b';
 
-/** Errors are wrapped, but not for ever. */
-const DEEPEST = 5;
+/** The number of nested causes that are examined. */
+const MAX_DEPTH = 5;
 
-/** Whether the provider itself says that there is no such sandbox, in its own words or wrapped in others. */
+/** Whether the provider itself reports that the sandbox does not exist, also when other errors wrap that error. */
 export function isGone(thrown: unknown): boolean {
-  for (let error = thrown, depth = 0; error instanceof Error && depth < DEEPEST; depth++) {
-    // What a program inside or its files are missing says nothing about the sandbox.
+  for (let error = thrown, depth = 0; error instanceof Error && depth < MAX_DEPTH; depth++) {
+    // A missing program or file in the sandbox says nothing about the sandbox itself.
     if (error instanceof CommandExitError || error instanceof FileNotFoundError) return false;
     if (error instanceof SandboxNotFoundError) return true;
     error = error.cause;
@@ -41,22 +41,22 @@ const BY_TYPE: readonly (readonly [new (...args: never[]) => Error, ErrorCode])[
   [InvalidArgumentError, 'invalid_request'],
 ];
 
-/** Everything that is not known for something better is that the provider could not be asked. */
+/** An unknown error means that the provider could not be reached. `what` names the failed action. */
 export function providerFailure(thrown: unknown, what: string): TorporError {
   if (thrown instanceof TorporError) return thrown;
   const code = isGone(thrown)
     ? 'expired'
     : (BY_TYPE.find(([type]) => thrown instanceof type)?.[1] ?? 'unreachable');
-  return new TorporError(code, `${what}: ${WORDS[code] ?? 'the provider could not be asked.'}`, {
+  return new TorporError(code, `${what}: ${MESSAGES[code] ?? 'the provider does not answer as expected.'}`, {
     cause: thrown,
   });
 }
 
-const WORDS: Partial<Readonly<Record<ErrorCode, string>>> = {
+const MESSAGES: Partial<Readonly<Record<ErrorCode, string>>> = {
   expired: 'the provider has no such sandbox.',
   timeout: 'the provider did not answer in time.',
   capacity: 'the provider is too busy.',
   forbidden: 'the provider refuses the key.',
   storage_full: 'the provider has no space left.',
-  invalid_request: 'the provider does not take the request.',
+  invalid_request: 'the provider rejects the request.',
 };

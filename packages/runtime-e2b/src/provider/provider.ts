@@ -1,27 +1,29 @@
-/** A provider as the runtime needs it, through the `e2b` package. Every call is one attempt: retries are the callers'. */
+/** The provider's API through the `e2b` package. Every call is one attempt; callers decide about retries. */
 import { E2B, type Sandbox as E2BSandbox, type SandboxInfo } from 'e2b';
+import { z } from 'zod';
 import { isGone, providerFailure } from './provider-failure.ts';
 
 export interface ProviderOptions {
   readonly apiKey: string;
-  /** Where its API is; without, the package's own default or `domain`. */
+  /** The URL of the API. Without it, the package's default or `api.<domain>`. */
   readonly apiUrl?: string | undefined;
-  /** Where its sandboxes are reached, told apart by headers; without, each has a host of its own below `domain`. */
+  /** The URL of all sandboxes, which headers tell apart. Without it, each sandbox has its own host below `domain`. */
   readonly sandboxUrl?: string | undefined;
   readonly domain?: string | undefined;
-  /** For one request. */
+  /** Timeout of one request. */
   readonly requestMs: number;
-  /** How long a sandbox lives at the provider when nobody renews it. */
+  /** How long a sandbox runs at the provider without a renewal. */
   readonly lifetimeMs: number;
 }
 
-/** How a sandbox of the provider is reached. */
-export interface Reached {
-  readonly providerId: string;
-  readonly domain: string;
-  readonly token: string | null;
-  readonly trafficToken: string | null;
-}
+/** How to reach a sandbox of the provider. Instance records contain it. */
+export const connectionSchema = z.object({
+  providerId: z.string(),
+  domain: z.string(),
+  token: z.string().nullable(),
+  trafficToken: z.string().nullable(),
+});
+export type Connection = Readonly<z.infer<typeof connectionSchema>>;
 
 export type ProviderState = SandboxInfo['state'] | 'gone';
 
@@ -32,12 +34,12 @@ export interface Listed {
 
 export class Provider {
   readonly options: ProviderOptions;
-  private readonly api: E2B;
+  readonly #api: E2B;
 
   constructor(options: ProviderOptions) {
     this.options = options;
     const { apiKey, apiUrl, sandboxUrl, domain, requestMs } = options;
-    this.api = new E2B({
+    this.#api = new E2B({
       apiKey,
       validateApiKey: false,
       requestTimeoutMs: requestMs,
@@ -48,58 +50,60 @@ export class Provider {
     });
   }
 
-  /** Where its API listens. */
+  /** The port of the API. */
   apiPort(): number {
     const { apiUrl, domain } = this.options;
     const { port, protocol } = new URL(apiUrl ?? `https://api.${domain ?? 'e2b.app'}`);
     return Number(port) || (protocol === 'http:' ? 80 : 443);
   }
 
-  /** One that goes to sleep, and not away, when nobody renews its lifetime. */
+  /** Creates a sandbox that the provider pauses, and does not delete, at the end of its lifetime. */
   create(
     template: string,
     metadata: Record<string, string>,
     envs: Record<string, string>,
     signal: AbortSignal,
-  ): Promise<Reached> {
+  ): Promise<Connection> {
     const { lifetimeMs: timeoutMs } = this.options;
     const lifecycle = { onTimeout: 'pause', autoResume: false } as const;
-    return this.ask('Creating', async () =>
-      reached(await this.api.Sandbox.create(template, { timeoutMs, metadata, envs, lifecycle, signal })),
+    return this.#call('Creating', async () =>
+      connectionTo(
+        await this.#api.Sandbox.create(template, { timeoutMs, metadata, envs, lifecycle, signal }),
+      ),
     );
   }
 
   /**
-   * Wakes it if it sleeps. A connect may set the lifetime to the provider's own default, so it is set again. One that
-   * hangs must leave time for a look at what it did.
+   * Resumes the sandbox if it is paused. A connect may reset the lifetime to the provider's default, so the lifetime is set
+   * again. The timeout is half of the usual one, so that after a hanging connect there is time to ask for the state.
    */
-  connect(providerId: string, onResume: 'restore' | 'reboot', signal: AbortSignal): Promise<Reached> {
+  connect(providerId: string, onResume: 'restore' | 'reboot', signal: AbortSignal): Promise<Connection> {
     const { lifetimeMs: timeoutMs, requestMs } = this.options;
-    return this.ask('Connecting', async () => {
-      const asking = { timeoutMs, onResume, signal, requestTimeoutMs: requestMs / 2 };
-      const sandbox = await this.api.Sandbox.connect(providerId, asking);
+    return this.#call('Connecting', async () => {
+      const options = { timeoutMs, onResume, signal, requestTimeoutMs: requestMs / 2 };
+      const sandbox = await this.#api.Sandbox.connect(providerId, options);
       await this.renew(providerId, signal);
-      return reached(sandbox);
+      return connectionTo(sandbox);
     });
   }
 
   renew(providerId: string, signal: AbortSignal): Promise<void> {
     const { lifetimeMs } = this.options;
-    return this.ask('Setting the lifetime', () =>
-      this.api.Sandbox.setTimeout(providerId, lifetimeMs, { signal }),
+    return this.#call('Setting the lifetime', () =>
+      this.#api.Sandbox.setTimeout(providerId, lifetimeMs, { signal }),
     );
   }
 
-  /** What it answers is not believed: `stateOf` is. */
+  /** The answer proves nothing; the caller asks `stateOf`. */
   async pause(providerId: string, signal: AbortSignal): Promise<void> {
-    await this.ask('Pausing', () => this.api.Sandbox.betaPause(providerId, { signal }));
+    await this.#call('Pausing', () => this.#api.Sandbox.betaPause(providerId, { signal }));
   }
 
-  /** `gone` only when the provider says so itself. */
+  /** `gone` only when the provider itself reports that the sandbox does not exist. */
   stateOf(providerId: string, signal: AbortSignal): Promise<ProviderState> {
-    return this.ask('Looking', async () => {
+    return this.#call('Looking', async () => {
       try {
-        return (await this.api.Sandbox.getInfo(providerId, { signal })).state;
+        return (await this.#api.Sandbox.getInfo(providerId, { signal })).state;
       } catch (thrown) {
         if (isGone(thrown)) return 'gone';
         throw thrown;
@@ -107,36 +111,36 @@ export class Provider {
     });
   }
 
-  /** The sandbox runs on. The same name again is the same snapshot, newer. */
+  /** The sandbox continues. A snapshot with the same name is replaced. */
   snapshot(providerId: string, name: string, signal: AbortSignal): Promise<string> {
-    return this.ask('Snapshotting', async () => {
-      const { snapshotId } = await this.api.Sandbox.createSnapshot(providerId, { name, signal });
+    return this.#call('Snapshotting', async () => {
+      const { snapshotId } = await this.#api.Sandbox.createSnapshot(providerId, { name, signal });
       return snapshotId;
     });
   }
 
   async snapshotsNamed(name: string, signal: AbortSignal): Promise<string[]> {
     const found: string[] = [];
-    const pages = this.api.Sandbox.listSnapshots({ name });
+    const pages = this.#api.Sandbox.listSnapshots({ name });
     while (pages.hasNext) {
-      for (const { snapshotId, names } of await this.ask('Listing', () => pages.nextItems({ signal }))) {
-        // A provider that does not know the filter shows all it has.
+      for (const { snapshotId, names } of await this.#call('Listing', () => pages.nextItems({ signal }))) {
+        // A provider that does not know the filter lists all snapshots.
         if ([snapshotId, ...names].some((one) => bareName(one) === name)) found.push(snapshotId);
       }
     }
     return found;
   }
 
-  /** One that is not there is deleted already. */
+  /** A missing snapshot counts as deleted. */
   async deleteSnapshot(snapshotId: string, signal: AbortSignal): Promise<void> {
-    await this.ask('Deleting', () => this.api.Sandbox.deleteSnapshot(snapshotId, { signal }));
+    await this.#call('Deleting', () => this.#api.Sandbox.deleteSnapshot(snapshotId, { signal }));
   }
 
-  /** One that is not there is killed already. */
+  /** A missing sandbox counts as killed. */
   async kill(providerId: string, signal: AbortSignal): Promise<void> {
-    await this.ask('Ending', async () => {
+    await this.#call('Ending', async () => {
       try {
-        await this.api.Sandbox.kill(providerId, { signal });
+        await this.#api.Sandbox.kill(providerId, { signal });
       } catch (thrown) {
         if (!isGone(thrown)) throw thrown;
       }
@@ -144,15 +148,15 @@ export class Provider {
   }
 
   async *list(metadata: Record<string, string>, signal: AbortSignal): AsyncGenerator<Listed> {
-    const pages = this.api.Sandbox.list({ query: { metadata } });
+    const pages = this.#api.Sandbox.list({ query: { metadata } });
     while (pages.hasNext) {
       signal.throwIfAborted();
-      const items = await this.ask('Listing', () => pages.nextItems({ signal }));
+      const items = await this.#call('Listing', () => pages.nextItems({ signal }));
       for (const { sandboxId, metadata: given } of items) yield { providerId: sandboxId, metadata: given };
     }
   }
 
-  private async ask<T>(what: string, work: () => Promise<T>): Promise<T> {
+  async #call<T>(what: string, work: () => Promise<T>): Promise<T> {
     try {
       return await work();
     } catch (thrown) {
@@ -161,14 +165,16 @@ export class Provider {
   }
 }
 
-/** Of `team/name:tag`. */
+/** The name in `team/name:tag`. */
 function bareName(text: string): string {
   return text.replace(/^[^/]*\//, '').replace(/:[^:]*$/, '');
 }
 
-function reached(sandbox: E2BSandbox): Reached {
-  // The package keeps it for itself; whoever speaks to the agent beside it needs it too.
-  const { envdAccessToken = null } = sandbox as unknown as { readonly envdAccessToken?: string };
+function connectionTo(sandbox: E2BSandbox): Connection {
+  // The token is not part of the package's public types, but the relay to the agent needs it.
+  const { envdAccessToken = null } = tokenSchema.parse(sandbox);
   const { sandboxId: providerId, sandboxDomain: domain, trafficAccessToken = null } = sandbox;
   return { providerId, domain, token: envdAccessToken, trafficToken: trafficAccessToken };
 }
+
+const tokenSchema = z.object({ envdAccessToken: z.string().optional() });

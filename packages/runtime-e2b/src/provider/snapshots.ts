@@ -1,36 +1,36 @@
 /**
- * Snapshots at the provider: checkpoints that are not used up by a start. Each is named for its checkpoint, so that
- * one whose making was not seen to end is found again.
+ * Snapshots at the provider: checkpoints that a start does not use up. The name of a snapshot contains the id of its
+ * checkpoint, so that a snapshot is found again if the provider's answer was lost.
  */
 import type { CheckpointId } from '@torpor/protocol';
+import type { InstanceRecords } from '../instance/instance-records.ts';
 import type { Provider } from './provider.ts';
-import type { Records } from '../instance/instance-records.ts';
 
 export class Snapshots {
-  private readonly provider: Provider;
-  private readonly records: Records;
+  readonly #provider: Provider;
+  readonly #records: InstanceRecords;
 
-  constructor(provider: Provider, records: Records) {
-    this.provider = provider;
-    this.records = records;
+  constructor(provider: Provider, records: InstanceRecords) {
+    this.#provider = provider;
+    this.#records = records;
   }
 
-  /** Of a sandbox that runs, and goes on. */
+  /** Takes a snapshot of a running sandbox, which continues. */
   async take(id: CheckpointId, providerId: string, signal: AbortSignal): Promise<string> {
-    await this.records.keep(id, { snapshotOf: providerId });
-    return this.provider.snapshot(providerId, nameOf(id), signal);
+    await this.#records.writeCheckpoint(id, { snapshotOf: providerId });
+    return this.#provider.snapshot(providerId, nameOf(id), signal);
   }
 
-  async isThere(id: CheckpointId, snapshotId: string, signal: AbortSignal): Promise<boolean> {
-    return (await this.provider.snapshotsNamed(nameOf(id), signal)).includes(snapshotId);
+  async exists(id: CheckpointId, snapshotId: string, signal: AbortSignal): Promise<boolean> {
+    return (await this.#provider.snapshotsNamed(nameOf(id), signal)).includes(snapshotId);
   }
 
-  /** With whatever has its name; that is nothing when it was never made. */
+  /** Deletes all snapshots with the checkpoint's name. There is none if the snapshot was never taken. */
   async discard(id: CheckpointId, signal: AbortSignal): Promise<void> {
-    for (const snapshotId of await this.provider.snapshotsNamed(nameOf(id), signal)) {
-      await this.provider.deleteSnapshot(snapshotId, signal);
+    for (const snapshotId of await this.#provider.snapshotsNamed(nameOf(id), signal)) {
+      await this.#provider.deleteSnapshot(snapshotId, signal);
     }
-    await this.records.letGo(id);
+    await this.#records.removeCheckpoint(id);
   }
 }
 
