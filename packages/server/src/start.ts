@@ -19,6 +19,7 @@ import type { ServerConfig } from './config.ts';
 import { HostNames } from './http/host-names.ts';
 import { ensureFirstKey, type FirstKey } from './keys/first-key.ts';
 import { ensureSecret } from './keys/server-secret.ts';
+import { ALL_MIGRATIONS } from './migrations.ts';
 import { watchLedger } from './observe/ledger-watch.ts';
 import type { Log } from './observe/log.ts';
 import { Metrics } from './observe/metrics.ts';
@@ -63,7 +64,7 @@ export async function startServer(config: ServerConfig, options: StartOptions): 
   begun.defer(() => directory.release());
   const db = await openDatabase(config, reserve);
   begun.defer(() => db.close());
-  await migrate(db);
+  await migrate(db, ALL_MIGRATIONS);
   const store = await openDirectoryStore({ root: join(dataDir, 'checkpoints') });
   const metrics = new Metrics();
   const report = reportTo(options.log, metrics);

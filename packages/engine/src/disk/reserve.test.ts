@@ -2,6 +2,7 @@ import { mkdtemp, open, rm, stat, statfs } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { migrate, openSqlite } from '@torpor/database';
+import { ALL_MIGRATIONS } from '@torpor/server/migrations';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { canMount, withSmallDisk } from '../../testing/mounts.ts';
 import { DiskReserve } from './reserve.ts';
@@ -76,7 +77,7 @@ describe.skipIf(!canMount())('the reserve', () => {
       await reserve.refill();
       const makeRoom = () => reserve.giveUp();
       const first = await openSqlite({ path, makeRoom });
-      await migrate(first);
+      await migrate(first, ALL_MIGRATIONS);
       await first.close();
       await fillUp();
       await expect(openSqlite({ path })).rejects.toMatchObject({ code: 'storage_full' });
