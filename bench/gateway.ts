@@ -11,7 +11,7 @@
  */
 import { loadavg } from 'node:os';
 import { bareSandboxId } from '@torpor/protocol';
-import { findRunsc } from '../packages/runtime-gvisor/src/find-runsc.ts';
+import { findRunsc } from '../packages/runtime-gvisor/src/runsc/find-runsc.ts';
 import { makeDataDir, startTorpor } from '../tests/crash/torpor-process.ts';
 import { crowdMemory } from '../tests/gateway/crowd.ts';
 import { guestService } from '../tests/wake/guest-app.ts';

@@ -14,10 +14,10 @@ import { dirname, join } from 'node:path';
 import { promisify } from 'node:util';
 import type { SandboxId, SandboxView } from '@torpor/protocol';
 import type { Torpor } from '@torpor/sdk';
-import { findRunsc } from '../packages/runtime-gvisor/src/find-runsc.ts';
 import { makeGuestWorld } from '../packages/runtime-gvisor/src/guest/testing/guest-world.ts';
-import { type Container, Runsc } from '../packages/runtime-gvisor/src/runsc.ts';
-import { writeTinyBundle } from '../packages/runtime-gvisor/src/tiny-bundle.ts';
+import { writeTinyBundle } from '../packages/runtime-gvisor/src/host-checks/tiny-bundle.ts';
+import { findRunsc } from '../packages/runtime-gvisor/src/runsc/find-runsc.ts';
+import { type Container, Runsc } from '../packages/runtime-gvisor/src/runsc/runsc.ts';
 import { makeDataDir, startTorpor } from '../tests/crash/torpor-process.ts';
 import { row, type Times, time } from './measure.ts';
 

@@ -2,7 +2,7 @@ import { chmodSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:f
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { findRunsc as findAsServer } from '../../packages/runtime-gvisor/src/find-runsc.ts';
+import { findRunsc as findAsServer } from '../../packages/runtime-gvisor/src/runsc/find-runsc.ts';
 import { hasUsableRunsc, mirrorAmong } from './runsc.mjs';
 
 let top: string;

@@ -18,7 +18,7 @@ import { runProgram } from '@torpor/network';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { chosenRunsc } from '../testing/chosen-runsc.ts';
 import { type GvisorWorld, makeGvisorWorld, whyNoGvisor } from '../testing/gvisor-world.ts';
-import { instanceName, serverTag } from './instance-names.ts';
+import { instanceName, serverTag } from './instance/instance-names.ts';
 
 const why = await whyNoGvisor();
 const PORT = 8_000;
@@ -37,7 +37,7 @@ describe.skipIf(why !== null)('an accident', { timeout: 120_000 }, () => {
     await writeFile(program, failingRunsc(real, faults));
     await chmod(program, 0o755);
     // None made ahead, so that every restore is one of ours.
-    const nothingAhead = { ahead: 0, moorings: 0 };
+    const nothingAhead = { warmPoolSize: 0, hostResourcePoolSize: 0 };
     world = await makeGvisorWorld({
       runsc: { program, version: found?.version.name ?? '' },
       ...nothingAhead,

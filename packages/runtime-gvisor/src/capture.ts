@@ -12,22 +12,22 @@ import {
   type StackedLayer,
   writeSecrets,
 } from './checkpoint-needs.ts';
-import type { Ground } from './ground.ts';
-import type { InstanceRecord } from './instance-files.ts';
+import type { InstanceRecord } from './instance/instance-files.ts';
+import type { RuntimeContext } from './runtime-context.ts';
 
 /** The instance is frozen, and stays so whatever happens here. */
 export async function captureInstance(
-  ground: Ground,
+  ctx: RuntimeContext,
   instance: Instance,
   record: InstanceRecord,
   mode: 'memory' | 'files',
   staging: Staging,
   signal: AbortSignal,
 ): Promise<Captured> {
-  const sealFiles = () => sealUpper(ground, instance, record, staging, signal);
+  const sealFiles = () => sealUpper(ctx, instance, record, staging, signal);
   const layers =
-    mode === 'memory' ? await writeImage(ground, record, staging, sealFiles, signal) : await sealFiles();
-  return captured(ground, record, layers, staging.checkpointId, mode === 'memory');
+    mode === 'memory' ? await writeImage(ctx, record, staging, sealFiles, signal) : await sealFiles();
+  return captured(ctx, record, layers, staging.checkpointId, mode === 'memory');
 }
 
 /** How often what is still open is reset again, and how long that may take to arrive. */
@@ -41,14 +41,14 @@ const RESET_ARRIVES_MS = 20;
  * The sandbox itself writes it, into memory that counts as its own, so that its limits do not hold until it is thawed.
  */
 export async function writeImage<T>(
-  ground: Ground,
+  ctx: RuntimeContext,
   { container, credential }: Pick<InstanceRecord, 'container' | 'credential'>,
   { checkpointId, path }: Staging,
   meanwhile: () => Promise<T>,
   signal: AbortSignal,
 ): Promise<T> {
-  const { images, runsc, cgroups } = ground;
-  await disconnect(ground, container.id, signal);
+  const { images, runsc, cgroups } = ctx;
+  await disconnect(ctx, container.id, signal);
   await writeSecrets(path, { credential });
   await cgroups?.limit(container.id, {});
   const bytes = await runsc.memoryBytes(container.id);
@@ -56,7 +56,11 @@ export async function writeImage<T>(
   return images.write({ id: checkpointId, packed: join(path, MEMORY), bytes }, write, meanwhile, signal);
 }
 
-async function disconnect({ network, clock }: Ground, name: string, signal: AbortSignal): Promise<void> {
+async function disconnect(
+  { network, clock }: RuntimeContext,
+  name: string,
+  signal: AbortSignal,
+): Promise<void> {
   for (let tries = 1; ; tries++) {
     const open = await network.reset(name);
     if (open.length === 0) return;
@@ -71,7 +75,7 @@ async function disconnect({ network, clock }: Ground, name: string, signal: Abor
 
 /** Sealed in place: the record says for whom, until it is known whether that checkpoint came to be. */
 async function sealUpper(
-  { files, layers, owned }: Ground,
+  { files, layers, owned }: RuntimeContext,
   instance: Instance,
   record: InstanceRecord,
   { checkpointId: checkpoint, path }: Staging,
@@ -95,20 +99,20 @@ async function sealUpper(
 
 /** For what is dead: its upper as it is, without memory. */
 export async function salvageInstance(
-  ground: Ground,
+  ctx: RuntimeContext,
   instance: Instance,
   record: InstanceRecord,
   staging: Staging,
   signal: AbortSignal,
 ): Promise<Captured> {
-  await ground.runsc.end(record.container, signal);
-  await ground.layers.unmount(record.rootfs);
-  const layers = await sealUpper(ground, instance, record, staging, signal);
-  return captured(ground, record, layers, staging.checkpointId, false);
+  await ctx.runsc.end(record.container, signal);
+  await ctx.layers.unmount(record.rootfs);
+  const layers = await sealUpper(ctx, instance, record, staging, signal);
+  return captured(ctx, record, layers, staging.checkpointId, false);
 }
 
 export function captured(
-  { processor }: Ground,
+  { processor }: RuntimeContext,
   { root, tools, system, runsc }: Pick<InstanceRecord, 'root' | 'tools' | 'system' | 'runsc'>,
   layers: readonly StackedLayer[],
   checkpoint: CheckpointId,

@@ -33,22 +33,22 @@ import {
   type SandboxId,
   TorporError,
 } from '@torpor/protocol';
-import { agentAt } from './agent-door.ts';
-import { AGENT_PORT, clearBerth } from './berth.ts';
-import type { Expected } from './berths.ts';
 import { captureInstance, salvageInstance } from './capture.ts';
 import { MEMORY_ENTRIES, needsOf } from './checkpoint-needs.ts';
-import { withDefaults } from './default-limits.ts';
-import { endReason } from './end-reason.ts';
-import type { Ground } from './ground.ts';
+import { AGENT_PORT, tearDownContainer } from './container/container-setup.ts';
+import type { Expected } from './container/warm-pool.ts';
 import { openGuestTools } from './guest/guest-tools.ts';
-import type { InstanceRecord } from './instance-files.ts';
-import { instanceName, instanceOfName } from './instance-names.ts';
+import { agentAt } from './instance/agent-setup.ts';
+import type { InstanceRecord } from './instance/instance-files.ts';
+import { instanceName, instanceOfName } from './instance/instance-names.ts';
 import { LayerMerging } from './layer-merging.ts';
-import { LimitsWatch } from './limits-watch.ts';
-import type { ContainerState } from './runsc.ts';
-import { type Ahead, noSuchInstance, startInstance } from './start.ts';
-import { prepareTemplate } from './template.ts';
+import { withDefaults } from './limits/default-limits.ts';
+import { endReason } from './limits/end-reason.ts';
+import { LimitWatcher } from './limits/limit-watcher.ts';
+import type { ContainerState } from './runsc/runsc.ts';
+import type { RuntimeContext } from './runtime-context.ts';
+import { noSuchInstance, type Pools, startInstance } from './start.ts';
+import { prepareTemplate } from './template/prepare-template.ts';
 
 const CAPABILITIES: Capabilities = {
   pause: 'memory',
@@ -68,9 +68,9 @@ export class GvisorRuntime implements Runtime {
   readonly name = 'gvisor';
   readonly memoryEntries = MEMORY_ENTRIES;
   readonly usualMemoryMb = withDefaults({}).memoryMb ?? 0;
-  readonly #ground: Ground;
-  readonly #ahead: Ahead;
-  readonly #limits: LimitsWatch;
+  readonly #ctx: RuntimeContext;
+  readonly #pools: Pools;
+  readonly #limits: LimitWatcher;
   readonly #merging: LayerMerging;
   readonly #turns = new KeyedMutex<SandboxId>();
   /** Whose a container is: one that was made ahead is not named after its instance. */
@@ -86,17 +86,17 @@ export class GvisorRuntime implements Runtime {
 
   #tellEnded: (instance: Instance) => void = () => {};
 
-  constructor(ground: Ground, ahead: Ahead) {
-    this.#ground = ground;
-    this.#ahead = ahead;
-    this.#limits = new LimitsWatch(ground, (instance) => this.#tellEnded(instance));
-    this.#merging = new LayerMerging(ground, (instance, work) => this.#turns.run(instance.sandboxId, work));
+  constructor(ctx: RuntimeContext, pools: Pools) {
+    this.#ctx = ctx;
+    this.#pools = pools;
+    this.#limits = new LimitWatcher(ctx, (instance) => this.#tellEnded(instance));
+    this.#merging = new LayerMerging(ctx, (instance, work) => this.#turns.run(instance.sandboxId, work));
   }
 
   /** Looks after what an earlier server had started. */
   async open(): Promise<void> {
-    for await (const instance of this.#ground.files.list()) {
-      const record = this.#ground.files.read(instance);
+    for await (const instance of this.#ctx.files.list()) {
+      const record = this.#ctx.files.read(instance);
       if (record !== undefined) this.#lookAfter(instance, record);
     }
   }
@@ -106,11 +106,11 @@ export class GvisorRuntime implements Runtime {
   }
 
   prepareTemplate(order: TemplateOrder, staging: Staging, signal: AbortSignal): Promise<Captured> {
-    return prepareTemplate(this.#ground, order, staging, signal);
+    return prepareTemplate(this.#ctx, order, staging, signal);
   }
 
   async isOutdated(template: SealedCheckpoint): Promise<boolean> {
-    const { binaries, tools, base } = this.#ground;
+    const { binaries, tools, base } = this.#ctx;
     const needs = needsOf(template);
     if (needs.runsc !== binaries.current.digest || needs.tools !== tools.fingerprint) return true;
     return needs.root === 'base' && needs.system !== (await base.current()).fingerprint;
@@ -118,8 +118,8 @@ export class GvisorRuntime implements Runtime {
 
   /** New sandboxes use this runsc from here on; those that exist stay with theirs until they start from files. */
   async adoptRunsc(runsc: { readonly program: string; readonly version: string }): Promise<void> {
-    await this.#ground.binaries.adopt(runsc);
-    this.#ahead.moorings.refill();
+    await this.#ctx.binaries.adopt(runsc);
+    this.#pools.hostResourcePool.refill();
   }
 
   start(
@@ -133,29 +133,29 @@ export class GvisorRuntime implements Runtime {
       const dial = (port: number) => this.dial(instance, port, signal);
       const order = { instance, from, use, spec, dial };
       if (this.#isCleared(instance)) this.#cleared.delete(instance.sandboxId);
-      const { started, record } = await startInstance(this.#ground, this.#ahead, order, signal);
+      const { started, record } = await startInstance(this.#ctx, this.#pools, order, signal);
       this.#lookAfter(instance, record);
-      this.#ahead.moorings.refill();
+      this.#pools.hostResourcePool.refill();
       // Whoever starts from a template once does it again.
-      if (needsOf(from).template !== null) this.#ahead.berths.expect(from, 2);
+      if (needsOf(from).template !== null) this.#pools.warmPool.expect(from, 2);
       return started;
     });
   }
 
   async observe(instance: Instance): Promise<Observation> {
-    const { files, runsc } = this.#ground;
+    const { files, runsc } = this.#ctx;
     try {
       const record = files.read(instance);
       if (record === undefined) {
-        const found = await runsc.glance(instanceName(this.#ground.tag, instance));
+        const found = await runsc.recordedState(instanceName(this.#ctx.tag, instance));
         if (isAlive(found))
           return { is: 'unknown', why: 'its record is damaged, and its processes are running' };
         return { is: 'gone', files: false, why: 'there is no such instance' };
       }
-      const state = await runsc.glance(record.container.id);
+      const state = await runsc.recordedState(record.container.id);
       if (state.is === 'running') return { is: 'running' };
       if (state.is === 'paused') return { is: 'frozen' };
-      const why = await endReason(this.#ground, instance, record);
+      const why = await endReason(this.#ctx, instance, record);
       return { is: 'gone', files: await this.#hasFiles(record), why };
     } catch (thrown) {
       if (!(thrown instanceof Error && 'code' in thrown)) throw thrown;
@@ -174,8 +174,8 @@ export class GvisorRuntime implements Runtime {
   }
 
   async dial(instance: Instance, port: number, signal: AbortSignal): Promise<Address | null> {
-    const record = this.#ground.files.read(instance);
-    if (record === undefined || (await this.#ground.runsc.glance(record.container.id)).is !== 'running')
+    const record = this.#ctx.files.read(instance);
+    if (record === undefined || (await this.#ctx.runsc.recordedState(record.container.id)).is !== 'running')
       return null;
     const agent = agentAt(record.guestAddress, record.token);
     try {
@@ -193,25 +193,25 @@ export class GvisorRuntime implements Runtime {
   setNetwork(instance: Instance, network: Network, signal: AbortSignal): Promise<void> {
     return this.#turn(instance, signal, async () => {
       const { record } = await this.#live(instance);
-      await this.#ground.files.write(instance, { ...record, network });
-      this.#ground.network.setPolicy(record.container.id, network);
+      await this.#ctx.files.write(instance, { ...record, network });
+      this.#ctx.network.setPolicy(record.container.id, network);
     });
   }
 
   onRefusal(listener: (instance: Instance, refusal: Refusal) => void): void {
-    this.#ground.refused.tell = ({ instance: container, at: _, ...refusal }) => {
+    this.#ctx.refused.tell = ({ instance: container, at: _, ...refusal }) => {
       this.#ownerOf(container)
         .then((instance) => {
           if (instance !== undefined) listener(instance, refusal);
         })
-        .catch((error: unknown) => this.#ground.report('a refusal could not be told', { error }));
+        .catch((error: unknown) => this.#ctx.report('a refusal could not be told', { error }));
     };
   }
 
   takeEgress(): readonly Egress[] {
     const taken = this.#lastBytes.splice(0);
     for (const [container, instance] of this.#owners) {
-      const bytes = this.#ground.network.takeBytes(container);
+      const bytes = this.#ctx.network.takeBytes(container);
       if (bytes !== undefined) taken.push({ instance, ...bytes });
     }
     return taken;
@@ -222,15 +222,15 @@ export class GvisorRuntime implements Runtime {
   }
 
   async presync(instance: Instance, signal: AbortSignal): Promise<void> {
-    const record = this.#ground.files.read(instance);
+    const record = this.#ctx.files.read(instance);
     if (record === undefined) return;
-    await this.#ground.layers.presync(record.upper, signal);
+    await this.#ctx.layers.presync(record.upper, signal);
   }
 
   freeze(instance: Instance, signal: AbortSignal, purpose?: FreezePurpose): Promise<void> {
     return this.#turn(instance, signal, async () => {
       const { record } = await this.#live(instance);
-      const { network, runsc } = this.#ground;
+      const { network, runsc } = this.#ctx;
       const { id } = record.container;
       if (purpose === 'snapshot') this.#goingOn.add(id);
       else this.#goingOn.delete(id);
@@ -254,11 +254,11 @@ export class GvisorRuntime implements Runtime {
     return this.#turn(instance, signal, async () => {
       const { record, state } = await this.#live(instance);
       if (state !== 'paused') throw new TorporError('conflict', 'Only a frozen instance can be captured.');
-      const captured = await captureInstance(this.#ground, instance, record, mode, staging, signal);
+      const captured = await captureInstance(this.#ctx, instance, record, mode, staging, signal);
       const expected = { id: staging.checkpointId, ...captured };
       this.#captured.set(record.container.id, expected);
       // What it goes on in is made while the rest is written down.
-      if (this.#goingOn.has(record.container.id)) this.#ahead.berths.expect(expected);
+      if (this.#goingOn.has(record.container.id)) this.#pools.warmPool.expect(expected);
       return captured;
     });
   }
@@ -269,13 +269,13 @@ export class GvisorRuntime implements Runtime {
       if (sealed !== null && record.sealedFor === sealed) {
         throw new TorporError('conflict', 'Its files are sealed: it can only go on from the checkpoint.');
       }
-      const { network, runsc, images, cgroups, report } = this.#ground;
+      const { network, runsc, images, cgroups, report } = this.#ctx;
       const { id } = record.container;
       const captured = this.#captured.get(id);
       this.#captured.delete(id);
       if (captured !== undefined) {
         // It would stand on files that are written to again.
-        await this.#ahead.berths.forget(captured.id);
+        await this.#pools.warmPool.forget(captured.id);
         // Its image counts as memory of the sandbox.
         await images.forget(captured.id);
       }
@@ -293,16 +293,16 @@ export class GvisorRuntime implements Runtime {
 
   salvage(instance: Instance, staging: Staging, signal: AbortSignal): Promise<Captured> {
     return this.#turn(instance, signal, async () => {
-      const record = this.#ground.files.read(instance);
+      const record = this.#ctx.files.read(instance);
       if (record === undefined || !(await this.#hasFiles(record))) {
         throw new TorporError('checkpoint_missing', 'Nothing of its files is left.', {
           sandboxId: instance.sandboxId,
         });
       }
-      if (isAlive(await this.#ground.runsc.glance(record.container.id))) {
+      if (isAlive(await this.#ctx.runsc.recordedState(record.container.id))) {
         throw new TorporError('conflict', 'Only what is dead can be salvaged.');
       }
-      return salvageInstance(this.#ground, instance, record, staging, signal);
+      return salvageInstance(this.#ctx, instance, record, staging, signal);
     });
   }
 
@@ -311,7 +311,7 @@ export class GvisorRuntime implements Runtime {
       if (this.#isCleared(upTo)) return;
       const { sandboxId } = upTo;
       // Its own too, of which there may be something that was never written down.
-      const generations = new Set([...(await this.#ground.files.generations(sandboxId)), upTo.generation]);
+      const generations = new Set([...(await this.#ctx.files.generations(sandboxId)), upTo.generation]);
       for (const generation of generations) {
         if (generation <= upTo.generation) await this.#destroy({ sandboxId, generation }, signal);
       }
@@ -329,7 +329,7 @@ export class GvisorRuntime implements Runtime {
   }
 
   async inspect(checkpoint: SealedCheckpoint): Promise<MemoryVerdict> {
-    const { layers, binaries, processor, base, shelf } = this.#ground;
+    const { layers, binaries, processor, base, toolsDir } = this.#ctx;
     const needs = needsOf(checkpoint);
     // Looked at meanwhile.
     const system = needs.root === 'base' ? base.current() : null;
@@ -345,7 +345,7 @@ export class GvisorRuntime implements Runtime {
     if (system !== null && (await system).fingerprint !== needs.system) {
       return { usable: false, why: 'the system of this machine has changed since it was made' };
     }
-    const tools = await openGuestTools(shelf, needs.tools).catch(() => undefined);
+    const tools = await openGuestTools(toolsDir, needs.tools).catch(() => undefined);
     if (tools === undefined) return { usable: false, why: 'the tools that ran in it are no longer kept' };
     return { usable: true };
   }
@@ -353,13 +353,13 @@ export class GvisorRuntime implements Runtime {
   async verify(checkpoint: SealedCheckpoint, signal: AbortSignal): Promise<void> {
     for (const { id, owner } of needsOf(checkpoint).layers) {
       // The others are verified with the checkpoints that they belong to.
-      if (owner === checkpoint.id) await this.#ground.layers.verify(id, signal);
+      if (owner === checkpoint.id) await this.#ctx.layers.verify(id, signal);
     }
   }
 
   async discard({ id }: SealedCheckpoint): Promise<void> {
-    const { owned, layers, images } = this.#ground;
-    await this.#ahead.berths.forget(id);
+    const { owned, layers, images } = this.#ctx;
+    await this.#pools.warmPool.forget(id);
     await images.forget(id);
     for (const layer of await owned.of(id)) {
       // What an instance has, for which this checkpoint did not come to be, goes on or goes with the instance.
@@ -371,9 +371,14 @@ export class GvisorRuntime implements Runtime {
 
   /** Lets running sandboxes run, and forgets about them; everything that was made ahead is taken away. */
   async close(): Promise<void> {
-    const { network, cgroups, files, images, base, view, mounts, runDir, runsc } = this.#ground;
-    const { berths, moorings } = this.#ahead;
-    await Promise.all([this.#limits.close(), this.#merging.close(), berths.close(), moorings.close()]);
+    const { network, cgroups, files, images, base, view, mounts, runDir, runsc } = this.#ctx;
+    const { warmPool, hostResourcePool } = this.#pools;
+    await Promise.all([
+      this.#limits.close(),
+      this.#merging.close(),
+      warmPool.close(),
+      hostResourcePool.close(),
+    ]);
     await network.close();
     await cgroups?.close();
     await images.close();
@@ -395,21 +400,21 @@ export class GvisorRuntime implements Runtime {
   }
 
   async #destroy(instance: Instance, signal: AbortSignal): Promise<void> {
-    const { files, owned, layers, tag } = this.#ground;
+    const { files, owned, layers, tag } = this.#ctx;
     const record = files.read(instance);
     if (record !== undefined) this.#limits.remove(record);
     const paths = files.paths(instance);
     const name = record?.container.id ?? instanceName(tag, instance);
     const bundle = record?.container.bundle ?? paths.bundle;
     const remains = { name, bundle, rootfs: record?.rootfs ?? paths.rootfs, directory: dirname(bundle) };
-    const bytes = await clearBerth(this.#ground, remains, signal);
+    const bytes = await tearDownContainer(this.#ctx, remains, signal);
     if (bytes.sent + bytes.received > 0) this.#lastBytes.push({ instance, ...bytes });
     if (record !== undefined) {
       const kept = record.sealedFor === null ? [] : await owned.of(record.sealedFor);
       for (const layer of [record.upper, record.merged]) {
         if (layer !== null && !kept.includes(layer)) await layers.remove(layer);
       }
-      if (kept.length > 0) this.#expectWake(name);
+      if (kept.length > 0) this.#prepareWake(name);
     }
     this.#captured.delete(name);
     this.#goingOn.delete(name);
@@ -421,14 +426,14 @@ export class GvisorRuntime implements Runtime {
     return (this.#cleared.get(sandboxId) ?? 0) >= generation;
   }
 
-  #expectWake(name: string): void {
+  #prepareWake(name: string): void {
     const captured = this.#captured.get(name);
-    if (captured !== undefined) this.#ahead.berths.expect(captured);
+    if (captured !== undefined) this.#pools.warmPool.expect(captured);
   }
 
   /** Takes back the seal of a checkpoint that did not come to be. */
   async #reopen(instance: Instance, record: InstanceRecord): Promise<void> {
-    const { files, owned, layers } = this.#ground;
+    const { files, owned, layers } = this.#ctx;
     if (record.sealedFor === null) return;
     await layers.reopen(record.upper);
     await owned.forget(record.sealedFor);
@@ -436,9 +441,9 @@ export class GvisorRuntime implements Runtime {
   }
 
   async #live(instance: Instance): Promise<{ record: InstanceRecord; state: 'running' | 'paused' }> {
-    const record = this.#ground.files.read(instance);
+    const record = this.#ctx.files.read(instance);
     if (record === undefined) throw noSuchInstance(instance);
-    const { is } = await this.#ground.runsc.glance(record.container.id);
+    const { is } = await this.#ctx.runsc.recordedState(record.container.id);
     if (is !== 'running' && is !== 'paused') throw noSuchInstance(instance);
     return { record, state: is };
   }
@@ -447,14 +452,14 @@ export class GvisorRuntime implements Runtime {
     const known = this.#owners.get(container);
     if (known !== undefined) return known;
     // One that is just starting.
-    for await (const instance of this.#ground.files.list()) {
-      if (this.#ground.files.read(instance)?.container.id === container) return instance;
+    for await (const instance of this.#ctx.files.list()) {
+      if (this.#ctx.files.read(instance)?.container.id === container) return instance;
     }
     return undefined;
   }
 
   async #hasFiles({ upper }: InstanceRecord): Promise<boolean> {
-    return access(this.#ground.layers.path(upper)).then(
+    return access(this.#ctx.layers.path(upper)).then(
       () => true,
       (thrown: unknown) => {
         if (isMissing(thrown)) return false;
@@ -464,8 +469,8 @@ export class GvisorRuntime implements Runtime {
   }
 
   async #isInUse(layer: InstanceRecord['upper']): Promise<boolean> {
-    for await (const instance of this.#ground.files.list()) {
-      const record = this.#ground.files.read(instance);
+    for await (const instance of this.#ctx.files.list()) {
+      const record = this.#ctx.files.read(instance);
       if (record?.upper === layer || record?.merged === layer) return true;
     }
     return false;
@@ -473,17 +478,16 @@ export class GvisorRuntime implements Runtime {
 
   async *#found(): AsyncGenerator<Instance> {
     const seen = new Set<string>();
-    for await (const instance of this.#ground.files.list()) {
-      seen.add(instanceName(this.#ground.tag, instance));
+    for await (const instance of this.#ctx.files.list()) {
+      seen.add(instanceName(this.#ctx.tag, instance));
       yield instance;
     }
-    for await (const stray of this.#strays())
-      if (!seen.has(instanceName(this.#ground.tag, stray))) yield stray;
+    for await (const stray of this.#strays()) if (!seen.has(instanceName(this.#ctx.tag, stray))) yield stray;
   }
 
   /** Instances of which there is something on the machine, whatever is written down about them. */
   async *#strays(): AsyncGenerator<Instance> {
-    const { runsc, network, cgroups, tag } = this.#ground;
+    const { runsc, network, cgroups, tag } = this.#ctx;
     const names = [await runsc.list(), await network.list(), (await cgroups?.list()) ?? []].flat();
     for (const name of new Set(names)) {
       const instance = instanceOfName(tag, name);

@@ -3,20 +3,20 @@
  * for the instance itself: its next checkpoint stands on the one layer instead of the many.
  */
 import type { Instance } from '@torpor/engine';
-import type { Ground } from './ground.ts';
-import type { InstanceRecord } from './instance-files.ts';
+import type { InstanceRecord } from './instance/instance-files.ts';
+import type { RuntimeContext } from './runtime-context.ts';
 
 type InTurn = (instance: Instance, work: () => Promise<void>) => Promise<void>;
 
 export class LayerMerging {
-  readonly #ground: Ground;
+  readonly #ctx: RuntimeContext;
   readonly #inTurn: InTurn;
   readonly #closing = new AbortController();
   /** One at a time: it is for later, and must not take the disk from those who work now. */
   #last: Promise<void> = Promise.resolve();
 
-  constructor(ground: Ground, inTurn: InTurn) {
-    this.#ground = ground;
+  constructor(ctx: RuntimeContext, inTurn: InTurn) {
+    this.#ctx = ctx;
     this.#inTurn = inTurn;
   }
 
@@ -26,7 +26,7 @@ export class LayerMerging {
       .then(() => this.#merge(instance))
       .catch((error: unknown) => {
         if (!this.#closing.signal.aborted)
-          this.#ground.report('layers could not be merged', { ...instance, error });
+          this.#ctx.report('layers could not be merged', { ...instance, error });
       });
   }
 
@@ -36,7 +36,7 @@ export class LayerMerging {
   }
 
   async #merge(instance: Instance): Promise<void> {
-    const { files, layers } = this.#ground;
+    const { files, layers } = this.#ctx;
     const record = files.read(instance);
     if (record === undefined || this.#closing.signal.aborted) return;
     // The last is the template's, which everybody stands on.

@@ -7,25 +7,25 @@ import { mountsBelow, writing } from '@torpor/host';
 import { openOverlayLayers } from '@torpor/layers';
 import { openSandboxNetwork, type SandboxNetworkOptions } from '@torpor/network';
 import { DEFAULT_RUNTIME_SETTINGS, type RuntimeSettings } from '@torpor/runtime-shared';
-import { clearBerth } from './berth.ts';
-import { Berths } from './berths.ts';
 import { RunscBinaries } from './binaries/runsc-binaries.ts';
-import { Cgroups, findCgroups } from './cgroups.ts';
-import type { Ground } from './ground.ts';
+import { Cgroups, findCgroups } from './container/cgroups.ts';
+import { tearDownContainer } from './container/container-setup.ts';
+import { HostResourcePool } from './container/host-resource-pool.ts';
+import { runDirectory } from './container/run-directory.ts';
+import { WarmPool } from './container/warm-pool.ts';
 import { BaseSystems } from './guest/base-system.ts';
 import { findTini, guestTools } from './guest/guest-tools.ts';
 import { ReadOnlyView } from './guest/read-only-view.ts';
 import { GvisorRuntime } from './gvisor-runtime.ts';
+import { machineIdentity } from './host-checks/machine-identity.ts';
 import { memoryForImages } from './image/image-memory.ts';
 import { Images } from './image/images.ts';
-import { InstanceFiles, pathsIn } from './instance-files.ts';
-import { serverTag } from './instance-names.ts';
-import { machineIdentity } from './machine-identity.ts';
-import { Moorings } from './moorings.ts';
-import { openMountNamespace } from './mount-namespace.ts';
+import { InstanceFiles, pathsIn } from './instance/instance-files.ts';
+import { serverTag } from './instance/instance-names.ts';
+import { openMountNamespace } from './mounts/mount-namespace.ts';
 import { OwnedLayers } from './owned-layers.ts';
-import { runDirectory } from './run-directory.ts';
-import { Runsc } from './runsc.ts';
+import { Runsc } from './runsc/runsc.ts';
+import type { RuntimeContext } from './runtime-context.ts';
 
 export interface GvisorRuntimeOptions {
   readonly dataDir: string;
@@ -39,11 +39,11 @@ export interface GvisorRuntimeOptions {
   readonly settings?: RuntimeSettings;
   readonly node?: string;
   /** How many containers may wait for somebody to need them. */
-  readonly ahead?: number | undefined;
+  readonly warmPoolSize?: number | undefined;
   /** How many moorings may. */
-  readonly moorings?: number;
+  readonly hostResourcePoolSize?: number;
   readonly network?: Partial<Omit<SandboxNetworkOptions, 'owner'>>;
-  readonly report?: Ground['report'];
+  readonly report?: RuntimeContext['report'];
 }
 
 /** A runtime that can be closed: sandboxes go on running, what was only made ahead is taken away. */
@@ -62,16 +62,16 @@ export async function gvisorRuntime(options: GvisorRuntimeOptions): Promise<Open
   const tag = serverTag(dataDir);
   const signal = new AbortController().signal;
   const at = (name: string) => join(place, name);
-  const berthsDir = at('berths');
+  const preparedDir = at('berths');
   const instances = at('instances');
-  for (const path of [place, berthsDir, instances, at('layers')])
+  for (const path of [place, preparedDir, instances, at('layers')])
     await writing(path, () => mkdir(path, { recursive: true, mode: 0o700 }));
-  const shelf = at('guest');
-  const tools = await guestTools({ shelf, node, agentDir, tini: await findTini() });
+  const toolsDir = at('guest');
+  const tools = await guestTools({ toolsDir, node, agentDir, tini: await findTini() });
   const runDir = runDirectory(tag);
   const root = join(runDir, 'runsc');
   await mkdir(root, { recursive: true, mode: 0o700 });
-  const refused: Ground['refused'] = {
+  const refused: RuntimeContext['refused'] = {
     tell: (refusal) => report('a connection was refused', { ...refusal }),
   };
   const network = await openSandboxNetwork({
@@ -86,13 +86,13 @@ export async function gvisorRuntime(options: GvisorRuntimeOptions): Promise<Open
     signal,
   );
   const view = new ReadOnlyView(at('view'), mounts);
-  const ground: Ground = {
+  const ctx: RuntimeContext = {
     refused,
     tag,
     place,
     runDir,
     files: new InstanceFiles(instances),
-    berthsDir,
+    preparedDir,
     layers: await openOverlayLayers({ root: at('layers'), clock, randomBytes, mounts }),
     images: new Images({ memory: await memoryForImages(tag), disk: at('images') }),
     owned: new OwnedLayers(at('owned')),
@@ -112,25 +112,25 @@ export async function gvisorRuntime(options: GvisorRuntimeOptions): Promise<Open
     view,
     base: new BaseSystems({ view, tools, clock }),
     tools,
-    shelf,
+    toolsDir,
     binaries: new RunscBinaries(at('runsc'), options.oldestRunsc),
     processor: (await machineIdentity()).processor,
     clock,
     settings,
     report,
   };
-  await ground.binaries.open(options.runsc);
-  await ground.files.open();
-  await ground.owned.open();
-  await ground.images.open();
-  await clearLeftovers(ground, signal);
-  await letInAgain(ground);
-  await reportUnmounted(ground);
-  const ahead = {
-    berths: new Berths(ground, options.ahead),
-    moorings: new Moorings(ground, options.moorings),
+  await ctx.binaries.open(options.runsc);
+  await ctx.files.open();
+  await ctx.owned.open();
+  await ctx.images.open();
+  await clearLeftovers(ctx, signal);
+  await letInAgain(ctx);
+  await reportUnmounted(ctx);
+  const pools = {
+    warmPool: new WarmPool(ctx, options.warmPoolSize),
+    hostResourcePool: new HostResourcePool(ctx, options.hostResourcePoolSize),
   };
-  const runtime = new GvisorRuntime(ground, ahead);
+  const runtime = new GvisorRuntime(ctx, pools);
   await runtime.open();
   return runtime;
 }
@@ -150,8 +150,8 @@ async function openCgroups(tag: string): Promise<Cgroups | null> {
  * layers that no instance and no checkpoint speaks of. Unless there is one of which nothing can be read: then
  * any layer may be its own, and so may any container that runs, and they stay until that is settled.
  */
-async function clearLeftovers(ground: Ground, signal: AbortSignal): Promise<void> {
-  const { files, layers, owned, binaries } = ground;
+async function clearLeftovers(ctx: RuntimeContext, signal: AbortSignal): Promise<void> {
+  const { files, layers, owned, binaries } = ctx;
   const running = new Set<string>();
   const used = new Set<string>();
   const spokenOf = new Set<string>();
@@ -166,8 +166,8 @@ async function clearLeftovers(ground: Ground, signal: AbortSignal): Promise<void
     for (const layer of [upper, merged, ...lower.map(({ id }) => id)])
       if (layer !== null) spokenOf.add(layer);
   }
-  const isSomebodys = async (name: string) => used.has(name) || (!isAllKnown && (await mayRun(ground, name)));
-  await clearBerths(ground, isSomebodys, signal);
+  const isSomebodys = async (name: string) => used.has(name) || (!isAllKnown && (await mayRun(ctx, name)));
+  await clearPrepared(ctx, isSomebodys, signal);
   const ownedByAll = await owned.all();
   const ownedLayers = ownedByAll && new Set(ownedByAll.flatMap(({ layers: own }) => own));
   for await (const { id, state } of layers.list()) {
@@ -181,36 +181,37 @@ async function clearLeftovers(ground: Ground, signal: AbortSignal): Promise<void
   }
 }
 
-async function mayRun({ runsc }: Ground, name: string): Promise<boolean> {
-  return runsc.glance(name).then(
+async function mayRun({ runsc }: RuntimeContext, name: string): Promise<boolean> {
+  return runsc.recordedState(name).then(
     ({ is }) => is === 'running' || is === 'paused',
     () => true,
   );
 }
 
-async function clearBerths(
-  ground: Ground,
+async function clearPrepared(
+  ctx: RuntimeContext,
   isSomebodys: (name: string) => Promise<boolean>,
   signal: AbortSignal,
 ): Promise<void> {
-  const { berthsDir, tag, network, runsc, cgroups } = ground;
+  const { preparedDir, tag, network, runsc, cgroups } = ctx;
   const made = new RegExp(`^${tag}-(berth|template)-([0-9a-z]+)$`);
   const names = [await runsc.list(), await network.list(), (await cgroups?.list()) ?? []].flat();
-  const numbers = [...names.flatMap((name) => made.exec(name)?.[2] ?? []), ...(await readdir(berthsDir))];
+  const numbers = [...names.flatMap((name) => made.exec(name)?.[2] ?? []), ...(await readdir(preparedDir))];
   for (const number of new Set(numbers)) {
     // The directory of an instance that came out of a berth goes with the instance.
     if (await isSomebodys(`${tag}-berth-${number}`)) continue;
-    const directory = join(berthsDir, number);
+    const directory = join(preparedDir, number);
     const { bundle, rootfs } = pathsIn(directory);
     for (const kind of ['berth', 'template']) {
       const name = `${tag}-${kind}-${number}`;
-      if (!(await isSomebodys(name))) await clearBerth(ground, { name, directory, bundle, rootfs }, signal);
+      if (!(await isSomebodys(name)))
+        await tearDownContainer(ctx, { name, directory, bundle, rootfs }, signal);
     }
   }
 }
 
 /** Sandboxes that went on running while nobody served them get their way to the outside back. */
-async function letInAgain({ files, network }: Ground): Promise<void> {
+async function letInAgain({ files, network }: RuntimeContext): Promise<void> {
   for await (const instance of files.list()) {
     const record = files.read(instance);
     if (record !== undefined) await network.reopen(record.container.id, record.network);
@@ -222,7 +223,7 @@ async function letInAgain({ files, network }: Ground): Promise<void> {
  * so the sandbox runs on with all its files, and pauses and wakes as any other. The root is not mounted again: two
  * mounts with the same upper layer would write into each other's files.
  */
-async function reportUnmounted({ files, mounts, report }: Ground): Promise<void> {
+async function reportUnmounted({ files, mounts, report }: RuntimeContext): Promise<void> {
   for await (const instance of files.list()) {
     const record = files.read(instance);
     if (record !== undefined && mountsBelow(mounts.table(), record.rootfs).length === 0)

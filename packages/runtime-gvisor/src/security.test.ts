@@ -21,10 +21,10 @@ import { lookUpIn, makeOutside } from '@torpor/network/testing';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { type Bait, layBait } from '../testing/bait.ts';
 import { type GvisorWorld, makeGvisorWorld, whyNoGvisor } from '../testing/gvisor-world.ts';
-import { AGENT_PORT } from './berth.ts';
-import type { InstanceRecord } from './instance-files.ts';
-import { serverTag } from './instance-names.ts';
-import { findMountNamespace } from './mount-namespace.ts';
+import { AGENT_PORT } from './container/container-setup.ts';
+import type { InstanceRecord } from './instance/instance-files.ts';
+import { serverTag } from './instance/instance-names.ts';
+import { findMountNamespace } from './mounts/mount-namespace.ts';
 
 const why = await whyNoGvisor();
 const SLOW = 180_000;

@@ -1,30 +1,30 @@
-/** Starting an instance from a checkpoint: a berth, its memory or a boot, its agent, its services. */
+/** Starting an instance from a checkpoint: a setup, its memory or a boot, its agent, its services. */
 import { randomBytes } from 'node:crypto';
 import { dirname, join } from 'node:path';
 import type { Address, Instance, SealedCheckpoint, Started, StartSpec } from '@torpor/engine';
 import { bareSandboxId, TorporError } from '@torpor/protocol';
-import { setUpAgent } from './agent-door.ts';
-import {
-  type Berth,
-  clearBerth,
-  containerProgram,
-  type Mooring,
-  makeBerth,
-  type Stack,
-  settle,
-} from './berth.ts';
-import type { Berths } from './berths.ts';
 import type { RunscBinary } from './binaries/runsc-binaries.ts';
-import { bringUpServices, knockAtServices } from './bring-up-services.ts';
 import { type GvisorNeeds, MEMORY, needsOf, readSecrets } from './checkpoint-needs.ts';
-import { withDefaults } from './default-limits.ts';
-import type { Ground } from './ground.ts';
+import {
+  applyNetworkAndLimits,
+  type ContainerSetup,
+  type ContainerSource,
+  containerProgram,
+  type HostResources,
+  setUpContainer,
+  tearDownContainer,
+} from './container/container-setup.ts';
+import type { HostResourcePool } from './container/host-resource-pool.ts';
+import type { WarmPool } from './container/warm-pool.ts';
 import { leaveCredential } from './guest/boot-credential.ts';
 import { openGuestTools } from './guest/guest-tools.ts';
-import type { InstanceRecord } from './instance-files.ts';
-import { instanceName } from './instance-names.ts';
-import type { Moorings } from './moorings.ts';
-import type { PoisedRestore } from './runsc.ts';
+import { setUpAgent } from './instance/agent-setup.ts';
+import { ensureServices, probeServices } from './instance/ensure-services.ts';
+import type { InstanceRecord } from './instance/instance-files.ts';
+import { instanceName } from './instance/instance-names.ts';
+import { withDefaults } from './limits/default-limits.ts';
+import type { PreparedRestore } from './runsc/runsc.ts';
+import type { RuntimeContext } from './runtime-context.ts';
 
 export interface StartOrder {
   readonly instance: Instance;
@@ -36,34 +36,34 @@ export interface StartOrder {
 }
 
 /** What was made before anybody asked. */
-export interface Ahead {
-  readonly berths: Berths;
-  readonly moorings: Moorings;
+export interface Pools {
+  readonly warmPool: WarmPool;
+  readonly hostResourcePool: HostResourcePool;
 }
 
 export async function startInstance(
-  ground: Ground,
-  { berths, moorings }: Ahead,
+  ctx: RuntimeContext,
+  { warmPool, hostResourcePool }: Pools,
   order: StartOrder,
   signal: AbortSignal,
 ): Promise<{ readonly started: Started; readonly record: InstanceRecord }> {
   const { instance, from, use, spec } = order;
   const needs = needsOf(from);
-  const [stack, { credential }] = await Promise.all([
-    stackFor(ground, needs, use),
+  const [source, { credential }] = await Promise.all([
+    containerSourceFor(ctx, needs, use),
     use === 'memory' ? readSecrets(from) : { credential: secret() },
   ]);
-  await ground.files.make(instance);
-  const ahead = use === 'memory' ? await berths.take(from.id, stack) : undefined;
-  const upper = ahead?.upper ?? (await ground.layers.create());
-  const mooring = ahead ?? (use === 'memory' ? moorings.take(stack) : undefined);
-  const planned = recordOf(ground, order, stack, upper, mooring);
-  const plan = { stack, ahead, mooring, planned };
-  const { berth, record } = await berthFor(ground, order, plan, signal);
-  const { attachment } = berth;
+  await ctx.files.make(instance);
+  const precreated = use === 'memory' ? await warmPool.take(from.id, source) : undefined;
+  const upper = precreated?.upper ?? (await ctx.layers.create());
+  const hostResources = precreated ?? (use === 'memory' ? hostResourcePool.take(source) : undefined);
+  const planned = recordOf(ctx, order, source, upper, hostResources);
+  const plan = { source, precreated, hostResources, planned };
+  const { setup, record } = await setUpFor(ctx, order, plan, signal);
+  const { attachment } = setup;
   signal.throwIfAborted();
-  if (use === 'memory') await restore(ground, berth, from, signal);
-  else await boot(ground, berth, credential, signal);
+  if (use === 'memory') await restore(ctx, setup, from, signal);
+  else await boot(ctx, setup, credential, signal);
 
   const settingUp = setUpAgent(
     {
@@ -75,18 +75,18 @@ export async function startInstance(
       hostname: bareSandboxId(instance.sandboxId),
       env: spec.env,
       processes: withDefaults(spec.resources).processes,
-      isBack: use === 'memory',
-      isAlive: async () => (await ground.runsc.glance(record.container.id)).is !== 'gone',
+      isRestored: use === 'memory',
+      isAlive: async () => (await ctx.runsc.recordedState(record.container.id)).is !== 'gone',
     },
-    ground.clock,
+    ctx.clock,
     signal,
   );
-  const knocks = use === 'memory' ? knockAtServices(attachment.guestAddress, spec, signal) : [];
+  const probes = use === 'memory' ? probeServices(attachment.guestAddress, spec, signal) : [];
   // Its sentry is recognised meanwhile, so that nobody has to wait for that afterwards.
-  void ground.runsc.glance(record.container.id).catch(() => {});
+  void ctx.runsc.recordedState(record.container.id).catch(() => {});
   const { agent, tagged } = await settingUp;
   try {
-    await bringUpServices(ground, order, { agent, tagged, knocks }, signal);
+    await ensureServices(ctx, order, { agent, tagged, probes }, signal);
   } finally {
     agent.close();
   }
@@ -97,78 +97,82 @@ export async function startInstance(
 }
 
 interface Plan {
-  readonly stack: Stack;
-  readonly ahead: Berth | undefined;
-  readonly mooring: Mooring | undefined;
+  readonly source: ContainerSource;
+  readonly precreated: ContainerSetup | undefined;
+  readonly hostResources: HostResources | undefined;
   readonly planned: InstanceRecord;
 }
 
-/** Gives the instance its berth, settled, and writes it down: before anything comes to life there. */
-async function berthFor(
-  ground: Ground,
+/** Gives the instance its setup, settled, and writes it down: before anything comes to life there. */
+async function setUpFor(
+  ctx: RuntimeContext,
   { instance, spec }: StartOrder,
-  { stack, ahead, mooring, planned }: Plan,
+  { source, precreated, hostResources, planned }: Plan,
   signal: AbortSignal,
-): Promise<{ readonly berth: Berth; readonly record: InstanceRecord }> {
+): Promise<{ readonly setup: ContainerSetup; readonly record: InstanceRecord }> {
   const name = planned.container.id;
-  const paths = ground.files.paths(instance);
+  const paths = ctx.files.paths(instance);
   const hostname = bareSandboxId(instance.sandboxId);
-  const terms = { network: spec.network, resources: withDefaults(spec.resources) };
-  const order = { name, paths, stack, upper: planned.upper, hostname, mooring, terms };
-  const settled = async (berth: Berth) => {
-    await settle(ground, berth, terms);
-    return berth;
+  const networkAndLimits = { network: spec.network, resources: withDefaults(spec.resources) };
+  const order = { name, paths, source, upper: planned.upper, hostname, hostResources, networkAndLimits };
+  const settled = async (setup: ContainerSetup) => {
+    await applyNetworkAndLimits(ctx, setup, networkAndLimits);
+    return setup;
   };
   const tasks = [
-    ahead === undefined ? makeBerth(ground, order, signal) : settled(ahead),
+    precreated === undefined ? setUpContainer(ctx, order, signal) : settled(precreated),
     // From here on the instance is found by whoever looks for what is left over.
-    ground.files.write(instance, planned),
+    ctx.files.write(instance, planned),
   ] as const;
   const [, written] = await Promise.allSettled(tasks);
-  if (written.status === 'rejected') await giveUp(ground, planned);
-  const [berth] = await Promise.all(tasks);
-  const { container, attachment } = berth;
+  if (written.status === 'rejected') await giveUp(ctx, planned);
+  const [setup] = await Promise.all(tasks);
+  const { container, attachment } = setup;
   const record = { ...planned, container, guestAddress: attachment.guestAddress };
-  if (mooring === undefined) await ground.files.write(instance, record);
-  return { berth, record };
+  if (hostResources === undefined) await ctx.files.write(instance, record);
+  return { setup, record };
 }
 
 /** What a memory image needs must be what it had; a boot takes what there is now. */
-export async function stackFor(ground: Ground, needs: GvisorNeeds, use: 'memory' | 'files'): Promise<Stack> {
-  const tools = use === 'memory' ? await openGuestTools(ground.shelf, needs.tools) : ground.tools;
-  const system = needs.root === 'base' ? await ground.base.current() : null;
-  const binary = use === 'memory' ? keptBinary(ground, needs.runsc) : ground.binaries.current;
+export async function containerSourceFor(
+  ctx: RuntimeContext,
+  needs: GvisorNeeds,
+  use: 'memory' | 'files',
+): Promise<ContainerSource> {
+  const tools = use === 'memory' ? await openGuestTools(ctx.toolsDir, needs.tools) : ctx.tools;
+  const system = needs.root === 'base' ? await ctx.base.current() : null;
+  const binary = use === 'memory' ? keptBinary(ctx, needs.runsc) : ctx.binaries.current;
   return { root: needs.root, lower: needs.layers, tools, system, binary };
 }
 
-function keptBinary({ binaries }: Ground, digest: string): RunscBinary {
+function keptBinary({ binaries }: RuntimeContext, digest: string): RunscBinary {
   const kept = binaries.find(digest);
   if (kept !== undefined) return kept;
   throw new TorporError('checkpoint_incompatible', 'The runsc that wrote the memory is no longer kept.');
 }
 
 function recordOf(
-  ground: Ground,
+  ctx: RuntimeContext,
   { instance, spec }: StartOrder,
-  stack: Stack,
+  source: ContainerSource,
   upper: InstanceRecord['upper'],
-  mooring: Mooring | undefined,
+  hostResources: HostResources | undefined,
 ): InstanceRecord {
-  const { bundle, logs, rootfs } = ground.files.paths(instance);
-  const runsc = containerProgram(stack.binary);
-  const own = { id: instanceName(ground.tag, instance), bundle, logs, netns: null, runsc };
+  const { bundle, logs, rootfs } = ctx.files.paths(instance);
+  const runsc = containerProgram(source.binary);
+  const own = { id: instanceName(ctx.tag, instance), bundle, logs, netns: null, runsc };
   return {
     version: 1,
-    container: mooring?.container ?? own,
-    rootfs: mooring?.rootfs ?? rootfs,
-    root: stack.root,
+    container: hostResources?.container ?? own,
+    rootfs: hostResources?.rootfs ?? rootfs,
+    root: source.root,
     upper,
-    lower: stack.lower,
+    lower: source.lower,
     merged: null,
-    tools: stack.tools.fingerprint,
-    system: stack.system?.fingerprint ?? null,
-    runsc: stack.binary.digest,
-    guestAddress: mooring?.attachment.guestAddress ?? '',
+    tools: source.tools.fingerprint,
+    system: source.system?.fingerprint ?? null,
+    runsc: source.binary.digest,
+    guestAddress: hostResources?.attachment.guestAddress ?? '',
     token: secret(),
     credential: secret(),
     network: spec.network,
@@ -178,11 +182,11 @@ function recordOf(
 }
 
 /** Of an instance that could not be written down nobody would know what it has taken. */
-async function giveUp(ground: Ground, { container, rootfs, upper }: InstanceRecord): Promise<void> {
+async function giveUp(ctx: RuntimeContext, { container, rootfs, upper }: InstanceRecord): Promise<void> {
   const { id: name, bundle } = container;
   const unhurried = new AbortController().signal;
-  await clearBerth(ground, { name, bundle, rootfs, directory: dirname(bundle) }, unhurried);
-  await ground.layers.remove(upper);
+  await tearDownContainer(ctx, { name, bundle, rootfs, directory: dirname(bundle) }, unhurried);
+  await ctx.layers.remove(upper);
 }
 
 /**
@@ -190,17 +194,17 @@ async function giveUp(ground: Ground, { container, rootfs, upper }: InstanceReco
  * the machine's fault, and what would be lost for it are all processes.
  */
 async function restore(
-  { runsc, images, report }: Ground,
-  { container, poised }: Berth,
+  { runsc, images, report }: RuntimeContext,
+  { container, preparedRestore }: ContainerSetup,
   from: SealedCheckpoint,
   signal: AbortSignal,
 ): Promise<void> {
   const packed = join(from.path ?? '', MEMORY);
-  const restoreIt = (into: Pick<PoisedRestore, 'restore'>) =>
+  const restoreIt = (into: Pick<PreparedRestore, 'restore'>) =>
     images.use(from.id, packed, (image) => into.restore(image, signal));
   const anew = { restore: (image: string) => runsc.restore(container, image, signal) };
   try {
-    await restoreIt(poised ?? anew);
+    await restoreIt(preparedRestore ?? anew);
   } catch (thrown) {
     signal.throwIfAborted();
     if (!isRefusal(thrown)) throw thrown;
@@ -226,8 +230,8 @@ function incompatible({ id }: SealedCheckpoint, cause: TorporError): TorporError
 }
 
 async function boot(
-  { runsc, mounts }: Ground,
-  { container, rootfs }: Berth,
+  { runsc, mounts }: RuntimeContext,
+  { container, rootfs }: ContainerSetup,
   credential: string,
   signal: AbortSignal,
 ) {

@@ -5,7 +5,7 @@
 import { execFile } from 'node:child_process';
 import { setTimeout as delay } from 'node:timers/promises';
 import { promisify } from 'node:util';
-import { Cgroups, findCgroups } from '../src/cgroups.ts';
+import { Cgroups, findCgroups } from '../src/container/cgroups.ts';
 
 const run = promisify(execFile);
 

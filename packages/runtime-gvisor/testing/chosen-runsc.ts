@@ -1,5 +1,5 @@
 /** The runsc that tests run on: the one that a server would take, or the one that `TORPOR_RUNSC` names. */
-import { findRunsc, type RunscSearch } from '../src/find-runsc.ts';
+import { findRunsc, type RunscSearch } from '../src/runsc/find-runsc.ts';
 
 export async function chosenRunsc(): Promise<RunscSearch['found']> {
   const runsc = process.env['TORPOR_RUNSC'] || undefined;

@@ -23,10 +23,10 @@ import {
 import { type AgentClient, asUser } from '@torpor/envd';
 import { linuxProcesses } from '@torpor/host';
 import { agentBundle } from '@torpor/runtime-shared/testing';
-import { agentAt } from '../src/agent-door.ts';
 import { MEMORY, needsOf } from '../src/checkpoint-needs.ts';
-import { serverTag } from '../src/instance-names.ts';
-import { namespaceFile } from '../src/mount-namespace.ts';
+import { agentAt } from '../src/instance/agent-setup.ts';
+import { serverTag } from '../src/instance/instance-names.ts';
+import { namespaceFile } from '../src/mounts/mount-namespace.ts';
 import { type GvisorRuntimeOptions, gvisorRuntime, type OpenedRuntime } from '../src/open-gvisor-runtime.ts';
 import { chosenRunsc } from './chosen-runsc.ts';
 

@@ -3,9 +3,9 @@ import { randomBytes } from 'node:crypto';
 import { mkdir, mkdtemp, readdir, readlink, realpath, rm, watch } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
-import { type Container, Runsc, type RunscOptions } from '../src/runsc.ts';
-import { runscProcesses } from '../src/sentries.ts';
-import { type TinyBundle, writeTinyBundle } from '../src/tiny-bundle.ts';
+import { type TinyBundle, writeTinyBundle } from '../src/host-checks/tiny-bundle.ts';
+import { type Container, Runsc, type RunscOptions } from '../src/runsc/runsc.ts';
+import { runscProcesses } from '../src/runsc/sentries.ts';
 import { chosenRunsc } from './chosen-runsc.ts';
 
 /** Not the one of the engine's tests: benchmarks run this too, without those. */

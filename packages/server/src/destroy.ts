@@ -6,7 +6,7 @@ import { promisify } from 'node:util';
 import { claimDataDirectory, openPostgres, openSqlite } from '@torpor/database';
 import type { Queryable } from '@torpor/engine';
 import { TorporError } from '@torpor/protocol';
-import { clearMachine, mountsOnHost, runningContainers } from '@torpor/runtime-gvisor';
+import { cleanUpHost, mountsOnHost, runningContainers } from '@torpor/runtime-gvisor';
 
 const run = promisify(execFile);
 
@@ -24,7 +24,7 @@ export async function destroyDataDirectory(dataDir: string, options: DestroyOpti
   const directory = await claimDataDirectory(place);
   try {
     await refuseWhileRunning(place, options);
-    if (process.getuid?.() === 0) await clearMachine(place, options.signal);
+    if (process.getuid?.() === 0) await cleanUpHost(place, options.signal);
     refuseMounts(place);
     // These prove what the directory is, so that a destroy that was broken off can be repeated.
     const proofs = ['home', 'lock.db', 'lock.json'];

@@ -79,7 +79,7 @@ async function chooseGvisor(
     dataDir,
     agentDir: await bundleAgent(),
     runsc: probe,
-    ahead: config.ahead,
+    warmPoolSize: config.ahead,
     oldestRunsc,
     settings: settingsOf(config),
     clock,

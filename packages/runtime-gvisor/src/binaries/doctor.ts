@@ -1,10 +1,10 @@
 /** What a doctor says of runsc: which one is in use, how old it is, what it cannot do, and who uses which. */
 import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { findRunsc } from '../find-runsc.ts';
-import { bad, type CheckedHost, good, type HostCheck } from '../host-check.ts';
-import { InstanceFiles } from '../instance-files.ts';
+import { bad, type CheckedHost, good, type HostCheck } from '../host-checks/host-check.ts';
+import { InstanceFiles } from '../instance/instance-files.ts';
 import { OwnedLayers } from '../owned-layers.ts';
+import { findRunsc } from '../runsc/find-runsc.ts';
 import { type BuildStatus, obstacleToBuilding, readBuildStatus } from './build.mjs';
 import { isRecent, limitsOf, PINNED } from './releases.mjs';
 

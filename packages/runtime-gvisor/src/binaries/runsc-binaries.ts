@@ -12,7 +12,7 @@
 import { copyFile, link, mkdir, open, readdir, readFile, rename, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { writeWhole, writing } from '@torpor/host';
-import { runscBuild } from '../runsc-version.ts';
+import { runscBuild } from '../runsc/runsc-version.ts';
 import { MACHINE_WIDE } from './build.mjs';
 import { dayOf } from './releases.mjs';
 

@@ -5,7 +5,7 @@
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { bootOnce } from '../boot-once.ts';
+import { trialBoot } from '../host-checks/trial-boot.ts';
 import { buildRunsc, obstacleToBuilding } from './build.mjs';
 import { dayOf, isRecent, PINNED } from './releases.mjs';
 
@@ -48,7 +48,7 @@ async function upgrade(
   const program = await build({ waitForOthers: true, signal });
   const place = await mkdtemp(join(tmpdir(), 'torpor-boot-'));
   try {
-    await bootOnce(program, place, signal);
+    await trialBoot(program, place, signal);
   } finally {
     await rm(place, { recursive: true, force: true });
   }

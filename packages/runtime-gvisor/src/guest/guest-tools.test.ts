@@ -11,14 +11,14 @@ import { findTini, guestTools, listGuestTools, openGuestTools, removeGuestTools 
 const run = promisify(execFile);
 
 let directory = '';
-let shelf = '';
+let toolsDir = '';
 let agentDir = '';
 /** Any program will do to see what becomes of it. */
 const tini = '/bin/true';
 
 beforeAll(async () => {
   directory = await mkdtemp(join(tmpdir(), 'torpor-tools-'));
-  shelf = join(directory, 'shelf');
+  toolsDir = join(directory, 'toolsDir');
   agentDir = await agentBundle();
 }, 60_000);
 
@@ -26,7 +26,7 @@ afterAll(() => rm(directory, { recursive: true }));
 
 describe('the tools of guests', () => {
   it('are what a root with nothing in it needs, readable by everybody and writable by nobody', async () => {
-    const tools = await guestTools({ shelf, node: process.execPath, agentDir, tini });
+    const tools = await guestTools({ toolsDir, node: process.execPath, agentDir, tini });
     expect((await readdir(tools.directory)).toSorted()).toEqual([
       'agent',
       'bin',
@@ -59,12 +59,12 @@ describe('the tools of guests', () => {
   });
 
   it('are the same for the same contents, times included, and are not made again', async () => {
-    const first = await guestTools({ shelf, node: process.execPath, agentDir, tini });
+    const first = await guestTools({ toolsDir, node: process.execPath, agentDir, tini });
     const { ino } = await stat(first.directory);
-    expect(await guestTools({ shelf, node: process.execPath, agentDir, tini })).toEqual(first);
+    expect(await guestTools({ toolsDir, node: process.execPath, agentDir, tini })).toEqual(first);
     expect((await stat(first.directory)).ino).toBe(ino);
     const elsewhere = await guestTools({
-      shelf: join(directory, 'other'),
+      toolsDir: join(directory, 'other'),
       node: process.execPath,
       agentDir,
       tini,
@@ -83,20 +83,20 @@ describe('the tools of guests', () => {
       join(changed, 'agent.mjs'),
       `${await readFile(join(changed, 'agent.mjs'), 'utf8')}\n// new\n`,
     );
-    const old = await guestTools({ shelf, node: process.execPath, agentDir, tini });
-    const next = await guestTools({ shelf, node: process.execPath, agentDir: changed, tini });
+    const old = await guestTools({ toolsDir, node: process.execPath, agentDir, tini });
+    const next = await guestTools({ toolsDir, node: process.execPath, agentDir: changed, tini });
     expect(next.fingerprint).not.toBe(old.fingerprint);
-    expect(await listGuestTools(shelf)).toEqual([old.fingerprint, next.fingerprint].toSorted());
-    expect(await openGuestTools(shelf, old.fingerprint)).toEqual(old);
-    await removeGuestTools(shelf, old.fingerprint);
-    await removeGuestTools(shelf, old.fingerprint);
-    expect(await listGuestTools(shelf)).toEqual([next.fingerprint]);
-    expect((await failureOf(openGuestTools(shelf, old.fingerprint))).code).toBe('checkpoint_incompatible');
+    expect(await listGuestTools(toolsDir)).toEqual([old.fingerprint, next.fingerprint].toSorted());
+    expect(await openGuestTools(toolsDir, old.fingerprint)).toEqual(old);
+    await removeGuestTools(toolsDir, old.fingerprint);
+    await removeGuestTools(toolsDir, old.fingerprint);
+    expect(await listGuestTools(toolsDir)).toEqual([next.fingerprint]);
+    expect((await failureOf(openGuestTools(toolsDir, old.fingerprint))).code).toBe('checkpoint_incompatible');
   });
 
   it('leave nothing behind when they cannot be made', async () => {
     const broken = join(directory, 'broken');
-    await expect(guestTools({ shelf: broken, node: '/etc/passwd', agentDir, tini })).rejects.toThrow(
+    await expect(guestTools({ toolsDir: broken, node: '/etc/passwd', agentDir, tini })).rejects.toThrow(
       /loader/,
     );
     expect(await listGuestTools(broken)).toEqual([]);
@@ -112,7 +112,7 @@ describe('the tools of guests', () => {
   });
 
   it('start a first process that is linked to libraries with those that were brought along', async () => {
-    const { init, loader } = await guestTools({ shelf, node: process.execPath, agentDir, tini });
+    const { init, loader } = await guestTools({ toolsDir, node: process.execPath, agentDir, tini });
     expect(init).toEqual([...loader, '/.torpor/tini', '--']);
   });
 });

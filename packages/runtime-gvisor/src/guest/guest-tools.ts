@@ -16,7 +16,7 @@ import { type Libraries, librariesOf } from './shared-libraries.ts';
 
 export interface GuestToolsOptions {
   /** Where the directories are kept, one for each set of contents. */
-  readonly shelf: string;
+  readonly toolsDir: string;
   /** The Node to bring along, `process.execPath` of the server. */
   readonly node: string;
   /** The agent's bundle. */
@@ -60,17 +60,17 @@ export async function findTini(places: readonly string[] = TINI_PLACES): Promise
 
 /** Makes the directory when there is none of these contents yet. */
 export async function guestTools(options: GuestToolsOptions): Promise<GuestTools> {
-  const { shelf } = options;
+  const { toolsDir } = options;
   const parts = await partsOf(options);
   const fingerprint = await fingerprintOf(parts);
-  const isThere = (await listGuestTools(shelf)).includes(fingerprint);
-  if (!isThere) await writing(shelf, () => make(shelf, fingerprint, parts));
-  return openGuestTools(shelf, fingerprint);
+  const isThere = (await listGuestTools(toolsDir)).includes(fingerprint);
+  if (!isThere) await writing(toolsDir, () => make(toolsDir, fingerprint, parts));
+  return openGuestTools(toolsDir, fingerprint);
 }
 
 /** Those that a checkpoint names. Throws `checkpoint_incompatible` when they are no longer kept. */
-export async function openGuestTools(shelf: string, fingerprint: string): Promise<GuestTools> {
-  const directory = join(shelf, fingerprint);
+export async function openGuestTools(toolsDir: string, fingerprint: string): Promise<GuestTools> {
+  const directory = join(toolsDir, fingerprint);
   try {
     // In place: every start asks for it twice.
     const manifest = JSON.parse(readFileSync(join(directory, MANIFEST), 'utf8')) as Manifest;
@@ -91,8 +91,8 @@ export async function openGuestTools(shelf: string, fingerprint: string): Promis
 }
 
 /** The fingerprints of all that are kept. */
-export async function listGuestTools(shelf: string): Promise<string[]> {
-  const names = await readdir(shelf).catch((thrown: unknown) => {
+export async function listGuestTools(toolsDir: string): Promise<string[]> {
+  const names = await readdir(toolsDir).catch((thrown: unknown) => {
     if (isMissing(thrown)) return [];
     throw thrown;
   });
@@ -100,8 +100,8 @@ export async function listGuestTools(shelf: string): Promise<string[]> {
 }
 
 /** Only when neither a checkpoint nor a running guest names it, and no view shows it. Absent is fine. */
-export async function removeGuestTools(shelf: string, fingerprint: string): Promise<void> {
-  await removeTree(join(shelf, fingerprint));
+export async function removeGuestTools(toolsDir: string, fingerprint: string): Promise<void> {
+  await removeTree(join(toolsDir, fingerprint));
 }
 
 /** A file to copy, or the text of one. */
@@ -131,8 +131,8 @@ async function partsOf({ node, agentDir, tini }: GuestToolsOptions): Promise<[st
 /** Where a guest mounts something of its own, and what stands for a directory that it must not see. */
 const DIRECTORIES = ['run', EMPTY_DIRECTORY];
 
-async function make(shelf: string, fingerprint: string, parts: readonly [string, Part][]): Promise<void> {
-  const work = join(shelf, `.new-${randomUUID()}`);
+async function make(toolsDir: string, fingerprint: string, parts: readonly [string, Part][]): Promise<void> {
+  const work = join(toolsDir, `.new-${randomUUID()}`);
   try {
     for (const name of DIRECTORIES) await mkdir(join(work, name), { recursive: true, mode: 0o755 });
     for (const [path, part] of parts) {
@@ -142,12 +142,12 @@ async function make(shelf: string, fingerprint: string, parts: readonly [string,
       if ('from' in part) await copyFile(part.from, to, constants.COPYFILE_FICLONE);
       else await writeFile(to, part.text);
     }
-    await settle(work);
+    await applyNetworkAndLimits(work);
     const made = (await filesIn(work)).map((file): [string, Part] => [file, { from: join(work, file) }]);
     if ((await fingerprintOf(made)) !== fingerprint) {
       throw new TorporError('conflict', 'The tools of guests changed while they were copied.');
     }
-    await publish(work, join(shelf, fingerprint));
+    await publish(work, join(toolsDir, fingerprint));
   } finally {
     await removeTree(work);
   }
@@ -174,7 +174,7 @@ exec ${node} ${SUDO_SCRIPT} ${SUDO_DIR} "$@"
 const PROGRAMS = /^(node|tini|bin\/.*|lib\/.*)$/;
 
 /** Makes the directory what it will be for ever, and durable. */
-async function settle(work: string): Promise<void> {
+async function applyNetworkAndLimits(work: string): Promise<void> {
   for (const file of await filesIn(work)) {
     const path = join(work, file);
     await chmod(path, PROGRAMS.test(file) ? 0o555 : 0o444);

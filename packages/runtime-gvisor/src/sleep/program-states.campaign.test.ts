@@ -19,7 +19,7 @@ describe.skipIf(isMissing).each(versions)('on runsc %s', (version) => {
 
   beforeAll(async () => {
     const runsc = { program: join(MACHINE_WIDE, version, 'runsc'), version };
-    world = await makeGvisorWorld({ runsc, ahead: 0, moorings: 0 });
+    world = await makeGvisorWorld({ runsc, warmPoolSize: 0, hostResourcePoolSize: 0 });
     await world.sharedTemplate();
   }, 120_000);
   afterEach(() => world.dispose());

@@ -18,7 +18,7 @@ it.skipIf(isMissing)(
     timeout: 120_000,
   },
   async () => {
-    const world = await makeGvisorWorld({ ahead: 0, moorings: 0 });
+    const world = await makeGvisorWorld({ warmPoolSize: 0, hostResourcePoolSize: 0 });
     try {
       const instance = await world.started();
       for (const state of some) await begun(world, instance, state);

@@ -12,8 +12,8 @@ import { AGENT_PORT, type AgentClient, asUser, connectAgent, type InitResponse }
 import type { Resources } from '@torpor/protocol';
 import { agentBundle } from '@torpor/runtime-shared/testing';
 import { usableRunsc } from '../../../testing/runsc-world.ts';
-import { shareMounts, unshareMounts } from '../../mount-sharing.ts';
-import { type Container, Runsc } from '../../runsc.ts';
+import { shareMounts, unshareMounts } from '../../mounts/mount-sharing.ts';
+import { type Container, Runsc } from '../../runsc/runsc.ts';
 import { makeBaseRoot } from '../base-root.ts';
 import { type BaseSystem, BaseSystems } from '../base-system.ts';
 import { leaveCredential } from '../boot-credential.ts';
@@ -118,7 +118,7 @@ async function furnishWorld(
   removeAll: () => Promise<void>,
 ): Promise<GuestWorld> {
   const tools = await guestTools({
-    shelf: join(directory, 'tools'),
+    toolsDir: join(directory, 'tools'),
     node: process.execPath,
     agentDir,
     tini: await findTini(),
@@ -146,7 +146,7 @@ async function furnishWorld(
     { sudo = true, resources = {}, hostname, rest, until }: BootOptions & WakeOptions = {},
   ): Promise<Guest> => {
     made += 1;
-    const place = await makePlace(directory, `g${made}`, layers);
+    const place = await makeDirectories(directory, `g${made}`, layers);
     const container: Container = {
       id: place.name,
       bundle: place.bundle,
@@ -240,7 +240,7 @@ interface Place {
 }
 
 /** Addresses that are for tests, four to each guest; names that no other run has. */
-async function makePlace(directory: string, name: string, layers: readonly string[]): Promise<Place> {
+async function makeDirectories(directory: string, name: string, layers: readonly string[]): Promise<Place> {
   const tag = randomBytes(3).toString('hex');
   const at = join(directory, name);
   const place = {

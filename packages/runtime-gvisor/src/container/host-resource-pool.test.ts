@@ -1,0 +1,74 @@
+import { mkdir, readdir, readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import type { Instance } from '@torpor/engine';
+import { nextOf, paused, startFrom, unhurried } from '@torpor/engine/testing';
+import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
+import { type GvisorWorld, makeGvisorWorld, whyNoGvisor } from '../../testing/gvisor-world.ts';
+import type { InstanceRecord } from '../instance/instance-files.ts';
+
+const why = await whyNoGvisor();
+
+describe.skipIf(why !== null)('moorings', { timeout: 120_000 }, () => {
+  let world: GvisorWorld;
+
+  beforeAll(async () => {
+    world = await makeGvisorWorld({ warmPoolSize: 0, hostResourcePoolSize: 2 });
+  }, 120_000);
+  afterAll(() => world?.close(), 60_000);
+
+  const moored = () => readdir(join(world.dataDir, 'gvisor', 'berths'));
+
+  it('are taken by whoever wakes and has no container waiting, made again, and gone with the server', async () => {
+    const instance = await world.started();
+    await vi.waitFor(async () => expect(await moored()).toHaveLength(2), { timeout: 10_000 });
+    const before = await moored();
+    await world.program.write(instance, '/home/user/a', 'a');
+    const checkpoint = await paused(world, instance, 'memory');
+    await world.runtime.destroy(instance, unhurried);
+
+    const next = nextOf(instance);
+    await startFrom(world, next, checkpoint, 'memory');
+
+    expect(await world.program.counter?.(next)).toBe(1);
+    const { sandboxId, generation } = next;
+    const path = join(world.dataDir, 'gvisor', 'instances', sandboxId, String(generation), 'instance.json');
+    const { container } = JSON.parse(await readFile(path, 'utf8')) as InstanceRecord;
+    const [taken] = before.filter((number) => container.id.endsWith(number));
+    expect(taken).toBeDefined();
+    await vi.waitFor(async () => expect(await moored()).toHaveLength(3), { timeout: 10_000 });
+
+    await world.reopen();
+    expect(await moored()).toEqual([taken]);
+    expect(await world.runtime.observe(next, unhurried)).toEqual({ is: 'running' });
+    await world.dispose();
+    expect(await moored()).toEqual([]);
+  });
+
+  const instanceDirectory = ({ sandboxId, generation }: Instance) =>
+    join(world.dataDir, 'gvisor', 'instances', sandboxId, String(generation));
+  const layers = () => readdir(join(world.dataDir, 'gvisor', 'layers'));
+
+  /** Asleep, with two moorings waiting for the next generation. */
+  async function asleep() {
+    const instance = await world.started();
+    const checkpoint = await paused(world, instance, 'memory');
+    await world.runtime.destroy(instance, unhurried);
+    await vi.waitFor(async () => expect(await moored()).toHaveLength(2), { timeout: 10_000 });
+    return { next: nextOf(instance), checkpoint };
+  }
+
+  it('are given back by a start that cannot be written down, with everything that was put into them', async () => {
+    const { next, checkpoint } = await asleep();
+    const [before, berths] = [await layers(), await moored()];
+    // Where the record would be prepared.
+    await mkdir(join(instanceDirectory(next), 'instance.json.tmp'), { recursive: true });
+    await expect(startFrom(world, next, checkpoint, 'memory')).rejects.toThrow();
+    expect(await layers()).toEqual(before);
+    expect((await moored()).filter((one) => berths.includes(one))).toHaveLength(1);
+    await world.runtime.destroy(next, unhurried);
+    const again = nextOf(next);
+    await startFrom(world, again, checkpoint, 'memory');
+    expect(await world.runtime.observe(again, unhurried)).toEqual({ is: 'running' });
+    await world.runtime.destroy(again, unhurried);
+  });
+});

@@ -1,0 +1,56 @@
+/** One thing that the gVisor runtime needs from a machine, and whether it is there. */
+import { stat } from 'node:fs/promises';
+import { dirname } from 'node:path';
+import { runCommand } from '@torpor/host';
+import { TorporError } from '@torpor/protocol';
+import type { RunscPlaces } from '../runsc/find-runsc.ts';
+
+export interface HostCheck {
+  readonly name: string;
+  readonly ok: boolean;
+  /** What was found, in a line. */
+  readonly detail: string;
+  /** What to do about it; null when nothing need be done. */
+  readonly fix: string | null;
+}
+
+export interface CheckedHost extends RunscPlaces {
+  readonly signal: AbortSignal;
+}
+
+export function good(name: string, detail: string): HostCheck {
+  return { name, ok: true, detail, fix: null };
+}
+
+export function bad(name: string, detail: string, fix: string): HostCheck {
+  return { name, ok: false, detail, fix };
+}
+
+const BOUND_MS = 10_000;
+
+/** Runs a command that must end well; the last line of what it says, or why it did not run, when it does not. */
+export async function trial(
+  [program, ...args]: readonly [string, ...string[]],
+  { signal }: Pick<CheckedHost, 'signal'>,
+  cwd = '/',
+): Promise<string | null> {
+  try {
+    const { status, stderr } = await runCommand(program, args, { signal, boundMs: BOUND_MS, cwd });
+    if (status === 0) return null;
+    return stderr.trim().split('\n').at(-1) || `${program} ended with ${status}`;
+  } catch (thrown) {
+    signal.throwIfAborted();
+    return TorporError.from(thrown).message;
+  }
+}
+
+/** The directory itself, or the nearest above it that is there already: it will be on the same disk. */
+export async function nearestDirectory(path: string): Promise<string> {
+  for (let at = path; ; at = dirname(at)) {
+    const isThere = await stat(at).then(
+      (found) => found.isDirectory(),
+      () => false,
+    );
+    if (isThere || at === dirname(at)) return at;
+  }
+}

@@ -1,0 +1,93 @@
+import { execFile } from 'node:child_process';
+import { mkdir, mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+import { unhurried } from '@torpor/engine/testing';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { withMount } from '../../testing/with-mount.ts';
+import { nearestDirectory } from './host-check.ts';
+import { checkNetworkNamespaces, checkNftables, checkOverlay, checkScheduling } from './kernel-checks.ts';
+import { checkCgroups, checkDisk, checkMemory } from './resource-checks.ts';
+
+const run = promisify(execFile);
+let top: string;
+let host: { readonly dataDir: string; readonly signal: AbortSignal };
+
+beforeEach(async () => {
+  top = await mkdtemp(join(tmpdir(), 'torpor-h-'));
+  host = { dataDir: join(top, 'data'), signal: unhurried };
+});
+
+afterEach(() => rm(top, { recursive: true }));
+
+describe.skipIf(process.getuid?.() !== 0)('what is tried of the kernel', () => {
+  it('works here, and nothing is left of it', async () => {
+    const before = await run('nft', ['list', 'tables']);
+
+    const all = [checkOverlay, checkNetworkNamespaces, checkNftables, checkScheduling];
+    const checks = await Promise.all(all.map((check) => check(host)));
+
+    expect(checks.filter(({ ok }) => !ok)).toEqual([]);
+    expect(await readdir(top)).toEqual([]);
+    expect((await run('ip', ['link'])).stdout).not.toContain('torpor0');
+    expect(await run('nft', ['list', 'tables'])).toEqual(before);
+  });
+
+  it('does not find layers where the disk cannot carry them', async () => {
+    for (const part of ['lower', 'upper', 'work']) await mkdir(join(top, part));
+    const layers = `lowerdir=${top}/lower,upperdir=${top}/upper,workdir=${top}/work`;
+
+    await withMount(join(top, 'disk'), ['-t', 'overlay', 'torpor', '-o', layers], async () => {
+      expect(await checkOverlay({ ...host, dataDir: join(top, 'disk', 'data') })).toMatchObject({
+        ok: false,
+        detail: expect.stringContaining('cannot be stacked'),
+        fix: expect.stringContaining('--data-dir'),
+      });
+      expect(await readdir(join(top, 'disk'))).toEqual([]);
+    });
+  });
+
+  it('does not find layers where nothing can be written', async () => {
+    expect(await checkOverlay({ ...host, dataDir: '/proc/torpor' })).toMatchObject({ ok: false });
+  });
+});
+
+describe('control groups', () => {
+  it('are told by version and controllers', async () => {
+    for (const controller of ['memory', 'cpu', 'pids'])
+      await mkdir(join(top, 'v1', controller), { recursive: true });
+    expect(await checkCgroups(host, join(top, 'v1'))).toMatchObject({
+      ok: true,
+      detail: 'v1: memory, cpu, pids',
+    });
+
+    await writeFile(join(top, 'cgroup.controllers'), 'cpuset cpu io memory pids\n');
+    expect(await checkCgroups(host, top)).toMatchObject({ ok: true, detail: 'v2: memory, cpu, pids' });
+  });
+
+  it('are wanted with all of the controllers', async () => {
+    await writeFile(join(top, 'cgroup.controllers'), 'cpuset memory\n');
+
+    expect(await checkCgroups(host, top)).toMatchObject({ ok: false, detail: 'v2, cpu, pids missing' });
+    expect(await checkCgroups(host, join(top, 'none'))).toMatchObject({ ok: false });
+  });
+});
+
+describe('room', () => {
+  it('on the disk is that of the nearest directory there is', async () => {
+    expect(await nearestDirectory(join(top, 'a', 'b'))).toBe(top);
+    expect(await checkDisk({ ...host, dataDir: '/proc/none' })).toMatchObject({
+      ok: false,
+      detail: expect.stringMatching(/^0 MiB/),
+    });
+  });
+
+  it('in memory is what the kernel says is available', async () => {
+    const table = join(top, 'meminfo');
+    await writeFile(table, 'MemTotal:  8000000 kB\nMemAvailable:     400000 kB\n');
+    expect(await checkMemory(host, table)).toMatchObject({ ok: false, detail: '390 MiB available' });
+    await writeFile(table, 'MemTotal:  8000000 kB\nMemAvailable:     4000000 kB\n');
+    expect(await checkMemory(host, table)).toMatchObject({ ok: true });
+  });
+});

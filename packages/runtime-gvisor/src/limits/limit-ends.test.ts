@@ -1,0 +1,36 @@
+/** What the engine says of a sandbox that a limit has ended. No round runs, so that only the runtime can have told it. */
+import { freshDatabase } from '@torpor/engine/testing';
+import { engineOn } from '@torpor/runtime-shared/testing';
+import { expect, it } from 'vitest';
+import { makeGvisorWorld, whyNoGvisor } from '../../testing/gvisor-world.ts';
+
+const isMissing = (await whyNoGvisor()) !== null;
+
+it.skipIf(isMissing)(
+  'a sandbox that used too much memory is paused without its processes, without a round (R92)',
+  { timeout: 120_000 },
+  async () => {
+    const world = await makeGvisorWorld({ warmPoolSize: 0, hostResourcePoolSize: 0 });
+    const fresh = await freshDatabase('sqlite');
+    const engine = engineOn(world, fresh);
+    try {
+      await engine.start({ rounds: false });
+      const { id, generation } = await engine.create({ org: 'org' }, { resources: { memoryMb: 128 } });
+      const hog = 'const kept = []; for (let i = 0; i < 40; i++) kept.push(Buffer.alloc(10 * 2 ** 20, 1))';
+      const command = `${await world.node()} -e '${hog}; setTimeout(() => {}, 60_000)'`;
+      await expect(world.run({ sandboxId: id, generation }, command)).rejects.toThrow();
+      // The ledger alone: nobody looks at the sandbox.
+      const stateOf = async () => (await engine.find(id))?.sandbox.state;
+      await expect.poll(stateOf, { timeout: 60_000, interval: 50 }).toBe('paused');
+      expect(await engine.get('org', id)).toMatchObject({
+        lost: ['processes', 'connections'],
+        reason: 'it used more than the 128 MB of memory that it may have',
+      });
+    } finally {
+      await engine.stop();
+      await world.dispose();
+      await world.close();
+      await fresh.dispose();
+    }
+  },
+);

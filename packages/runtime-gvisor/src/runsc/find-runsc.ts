@@ -1,0 +1,94 @@
+/**
+ * Which runsc new sandboxes use. In this order: the one that the operator has configured; a recent one on the search
+ * path; the newest of those that are kept for all servers of the machine, where the set-up of a clone puts them; an
+ * older one on the search path.
+ */
+import { access, constants, readdir } from 'node:fs/promises';
+import { join } from 'node:path';
+import { searchPath } from '@torpor/host';
+import { MACHINE_WIDE } from '../binaries/build.mjs';
+import { dayOf, isRecent, isUsable } from '../binaries/releases.mjs';
+import { type RunscVersion, readRunscVersion } from './runsc-version.ts';
+
+export interface RunscPlaces {
+  /** The program that the operator has configured; no other is taken then. */
+  readonly runsc?: string | undefined;
+  /** As in the environment. */
+  readonly path?: string;
+  readonly dataDir: string;
+  /** Has a directory for each version, with the program in it. */
+  readonly machineWide?: string;
+}
+
+interface FoundRunsc {
+  readonly program: string;
+  readonly version: RunscVersion;
+}
+
+export type RunscSearch =
+  | { readonly found: FoundRunsc }
+  | { readonly found: null; readonly why: string; readonly fix: string };
+
+const FIX =
+  'type `sudo npm start` in the clone, which fetches one, or put one from gvisor.dev on the PATH of root';
+
+/** Says why when there is none. */
+export async function findRunsc(places: RunscPlaces, signal: AbortSignal): Promise<RunscSearch> {
+  const refused: string[] = [];
+  const old: FoundRunsc[] = [];
+  for (const { program, isKept } of await candidates(places)) {
+    const version = await readRunscVersion(program, signal).catch(() => {
+      signal.throwIfAborted();
+      return undefined;
+    });
+    if (version === undefined || !isUsable(version.day)) {
+      refused.push(`${program} ${version === undefined ? 'does not run' : `is too old (${version.name})`}`);
+    } else if (isKept || isRecent(version.day)) {
+      return { found: { program, version } };
+    } else {
+      old.push({ program, version });
+    }
+  }
+  const [first] = old;
+  if (first !== undefined) return { found: first };
+  const why = refused.length === 0 ? 'runsc is not installed' : refused.join(', ');
+  return { found: null, why, fix: FIX };
+}
+
+interface Candidate {
+  readonly program: string;
+  /** Taken whatever its age: configured, or kept by Torpor and the newest of those. */
+  readonly isKept: boolean;
+}
+
+async function candidates(places: RunscPlaces): Promise<Candidate[]> {
+  const { runsc, path = searchPath(), dataDir, machineWide = MACHINE_WIDE } = places;
+  if (runsc !== undefined) return [{ program: runsc, isKept: true }];
+  const onPath = path.split(':').filter((directory) => directory !== '');
+  const versions = await readdir(machineWide).catch(() => []);
+  const all = [
+    ...onPath.map((directory) => ({ program: join(directory, 'runsc'), isKept: false })),
+    { program: join(dataDir, 'gvisor', 'runsc', 'runsc'), isKept: true },
+    ...newestFirst(versions).map((version) => ({
+      program: join(machineWide, version, 'runsc'),
+      isKept: true,
+    })),
+  ];
+  const present = await Promise.all(all.map(async (one) => ((await isExecutable(one.program)) ? [one] : [])));
+  return present.flat();
+}
+
+/** By the days in their names, and then by their revisions. */
+function newestFirst(versions: readonly string[]): string[] {
+  return [...versions].sort(
+    (one, other) =>
+      (dayOf(other) ?? 0) - (dayOf(one) ?? 0) || other.localeCompare(one, 'en', { numeric: true }),
+  );
+}
+
+function isExecutable(program: string): Promise<boolean> {
+  return access(program, constants.X_OK).then(
+    () => true,
+    () => false,
+  );
+}

@@ -1,0 +1,430 @@
+import { readdir, readFile, rm, stat, truncate } from 'node:fs/promises';
+import { join } from 'node:path';
+import { setImmediate } from 'node:timers/promises';
+import { unhurried } from '@torpor/engine/testing';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { makeRunscWorld, type RunscWorld, usableRunsc } from '../../testing/runsc-world.ts';
+import { withMount } from '../../testing/with-mount.ts';
+import { type Container, LOG_FILES, Runsc } from './runsc.ts';
+import { runscProcesses } from './sentries.ts';
+
+const program = await usableRunsc();
+const nicely = (command: readonly string[]): readonly [string, ...string[]] => [
+  'nice',
+  '-n',
+  '7',
+  ...command,
+];
+
+describe.skipIf(program === undefined)('runsc', () => {
+  let world: RunscWorld;
+  let runsc: Runsc;
+  let image: string;
+
+  beforeEach(async () => {
+    world = await makeRunscWorld(program ?? '');
+    runsc = world.runsc;
+    image = join(world.top, 'image');
+  });
+
+  afterEach(() => world.dispose());
+
+  async function pidOf({ id }: Container): Promise<number> {
+    const state = await runsc.state({ id }, unhurried);
+    if (!('pid' in state)) throw new Error(`It is ${state.is}.`);
+    return state.pid;
+  }
+
+  describe('create and start', () => {
+    it('make a container first and run its program then', async () => {
+      const container = await world.counter();
+
+      await runsc.create(container, unhurried);
+      expect(await runsc.state(container, unhurried)).toMatchObject({ is: 'created' });
+      await runsc.start(container, unhurried);
+
+      expect(await runsc.state(container, unhurried)).toMatchObject({ is: 'running' });
+      expect((await world.count(container, () => true)).count).toBeGreaterThan(0);
+    });
+
+    it('keep what the program prints', async () => {
+      const container = await world.started();
+
+      expect(await readFile(join(container.logs, LOG_FILES.output), 'utf8')).toBe('counting\n');
+    });
+
+    it('refuse a name that is taken, and leave its container running', async () => {
+      const container = await world.started();
+
+      await expect(runsc.create(container, unhurried)).rejects.toMatchObject({ code: 'conflict' });
+
+      expect(await runsc.state(container, unhurried)).toMatchObject({ is: 'running' });
+    });
+
+    it('refuse to start twice', async () => {
+      const container = await world.started();
+
+      await expect(runsc.start(container, unhurried)).rejects.toMatchObject({ code: 'conflict' });
+    });
+
+    it('fail with what runsc said, in one line', async () => {
+      const container = await world.counter();
+      await rm(join(container.bundle, 'config.json'));
+
+      await expect(runsc.create(container, unhurried)).rejects.toMatchObject({
+        code: 'internal',
+        message: expect.stringMatching(/^runsc create failed: .*config\.json.*$/),
+      });
+    });
+
+    it('begin in what they are wrapped in', async () => {
+      const container = { ...(await world.counter()), entering: nicely };
+
+      await runsc.run(container, unhurried);
+
+      const stat = await readFile(`/proc/${await pidOf(container)}/stat`, 'utf8');
+      expect(stat.slice(stat.lastIndexOf(')') + 2).split(' ')[16]).toBe('7');
+    });
+
+    it('give nothing of the environment of the server to the processes', async () => {
+      process.env['TORPOR_API_KEY'] = 'secret';
+      const container = await world.started();
+      delete process.env['TORPOR_API_KEY'];
+
+      const environment = await readFile(`/proc/${await pidOf(container)}/environ`, 'utf8');
+      expect(environment).not.toContain('secret');
+    });
+  });
+
+  describe('pause and resume', () => {
+    it('stop a container and let it go on with its memory', async () => {
+      const container = await world.started();
+      const before = await world.count(container, () => true);
+
+      await runsc.pause(container, unhurried);
+      expect(await runsc.state(container, unhurried)).toMatchObject({ is: 'paused' });
+      await runsc.resume(container, unhurried);
+
+      const after = await world.count(container, ({ count }) => count > before.count + 5);
+      expect(after.life).toBe(before.life);
+    });
+
+    it('may be repeated', async () => {
+      const { id } = await world.started();
+
+      await runsc.pause({ id }, unhurried);
+      await runsc.pause({ id }, unhurried);
+      expect(await runsc.state({ id }, unhurried)).toMatchObject({ is: 'paused' });
+      await runsc.resume({ id }, unhurried);
+      await runsc.resume({ id }, unhurried);
+      expect(await runsc.state({ id }, unhurried)).toMatchObject({ is: 'running' });
+    });
+  });
+
+  describe('checkpoint', () => {
+    it('takes about as much as is said of it before', async () => {
+      const { id } = await world.started();
+      await runsc.pause({ id }, unhurried);
+      const expected = (await runsc.memoryBytes(id)) ?? 0;
+      await runsc.checkpoint({ id }, image, unhurried);
+      const { size } = await stat(join(image, 'pages.img'));
+      expect(expected / size).toBeGreaterThanOrEqual(1);
+      expect(expected / size).toBeLessThan(1.5);
+      expect(await runsc.memoryBytes('nobody')).toBeUndefined();
+    });
+
+    it('leaves a paused container paused, and it goes on', async () => {
+      const container = await world.started();
+      await runsc.pause(container, unhurried);
+      const before = await world.count(container, () => true);
+
+      await runsc.checkpoint(container, image, unhurried);
+
+      expect(await runsc.state(container, unhurried)).toMatchObject({ is: 'paused' });
+      await runsc.resume(container, unhurried);
+      const after = await world.count(container, ({ count }) => count > before.count);
+      expect(after.life).toBe(before.life);
+    });
+
+    it('says that the disk is full, and the container goes on', async () => {
+      const container = await world.started();
+      await runsc.pause(container, unhurried);
+      const before = await world.count(container, () => true);
+
+      await withMount(join(world.top, 'small'), ['-t', 'tmpfs', '-o', 'size=2m', 'none'], async () => {
+        const full = join(world.top, 'small', 'image');
+        await expect(runsc.checkpoint(container, full, unhurried)).rejects.toMatchObject({
+          code: 'storage_full',
+        });
+
+        await runsc.resume(container, unhurried);
+        await world.count(container, ({ count, life }) => life === before.life && count > before.count);
+        // A recent sentry keeps the unfinished image open.
+        await runsc.end(container, unhurried);
+      });
+    });
+  });
+
+  describe('restore', () => {
+    let source: Container;
+    let saved: { readonly life: string; readonly count: number };
+
+    beforeEach(async () => {
+      source = await world.started();
+      await world.count(source, ({ count }) => count > 5);
+      await runsc.pause(source, unhurried);
+      await runsc.checkpoint(source, image, unhurried);
+      saved = await world.count(source, () => true);
+      await runsc.end(source, unhurried);
+    });
+
+    it('brings the memory back into a container that was created before', async () => {
+      const container = await world.counter();
+      await runsc.create(container, unhurried);
+
+      await runsc.restore(container, image, unhurried);
+
+      const now = await world.count(container, ({ count }) => count > saved.count);
+      expect(now.life).toBe(saved.life);
+      expect(await runsc.state(container, unhurried)).toMatchObject({ is: 'running' });
+    });
+
+    it('brings the memory back into a new container, twice from one image', async () => {
+      const containers = [await world.counter(), await world.counter()];
+
+      for (const container of containers) await runsc.restore(container, image, unhurried);
+
+      for (const container of containers) {
+        const now = await world.count(container, ({ count }) => count > saved.count);
+        expect(now.life).toBe(saved.life);
+      }
+    });
+
+    it('needs only to read the image', async () => {
+      const container = await world.counter();
+
+      await withMount(join(world.top, 'view'), ['-o', 'bind,ro', image], async () => {
+        await runsc.restore(container, join(world.top, 'view'), unhurried);
+        await world.count(container, ({ count }) => count > saved.count);
+      });
+    });
+
+    it('says that there is no image', async () => {
+      const container = await world.counter();
+
+      await expect(runsc.restore(container, join(world.top, 'none'), unhurried)).rejects.toMatchObject({
+        code: 'checkpoint_missing',
+      });
+    });
+
+    it('fails in one line on an image that is damaged, and leaves nothing of a new container', async () => {
+      const container = await world.counter();
+      await truncate(join(image, 'checkpoint.img'), 10_000);
+
+      await expect(runsc.restore(container, image, unhurried)).rejects.toMatchObject({
+        code: 'internal',
+        message: expect.stringMatching(/^runsc restore failed: .+$/),
+      });
+
+      expect(await runsc.state(container, unhurried)).toEqual({ is: 'absent' });
+    });
+  });
+
+  describe('a restore that was begun before its image was known', () => {
+    const isStopped = async ({ id }: Container) => {
+      const found = await runsc.recordedState(id);
+      if (!('pid' in found)) return false;
+      return / \(.*\) T /.test(await readFile(`/proc/${found.pid}/stat`, 'utf8'));
+    };
+
+    it('waits without taking anything of the processor, and goes on when it is told', async () => {
+      const [created, fresh] = [await world.counter(), await world.counter()];
+      await runsc.create(created, unhurried);
+      const preparedRestore = [await runsc.prepareRestore(created), await runsc.prepareRestore(fresh)];
+      // A signal is taken when its process has its turn.
+      await vi.waitFor(async () => expect(await isStopped(created)).toBe(true), { timeout: 10_000 });
+      const source = await world.started();
+      await runsc.pause(source, unhurried);
+      await runsc.checkpoint(source, image, unhurried);
+      const saved = await world.count(source, () => true);
+      expect(preparedRestore.map(({ isWaiting }) => isWaiting)).toEqual([true, true]);
+
+      for (const one of preparedRestore) await one.restore(image, unhurried);
+
+      for (const container of [created, fresh]) {
+        const now = await world.count(container, ({ count }) => count > saved.count);
+        expect(now.life).toBe(saved.life);
+        expect(await runsc.state(container, unhurried)).toMatchObject({ is: 'running' });
+      }
+    });
+
+    it('is over with its container', async () => {
+      const [created, fresh] = [await world.counter(), await world.counter()];
+      await runsc.create(created, unhurried);
+      const preparedRestore = [await runsc.prepareRestore(created), await runsc.prepareRestore(fresh)];
+
+      for (const container of [created, fresh]) await runsc.end(container, unhurried);
+
+      expect(preparedRestore.map(({ isWaiting }) => isWaiting)).toEqual([false, false]);
+    });
+
+    it('that hangs is told from one that does not take its image', async () => {
+      const source = await world.started();
+      await runsc.checkpoint(source, image, unhurried);
+      const hasty = new Runsc({ ...world.options, boundMs: 1 });
+      const container = await world.counter();
+      const preparedRestore = await hasty.prepareRestore(container);
+      await expect(preparedRestore.restore(image, unhurried)).rejects.toMatchObject({ code: 'timeout' });
+      expect(preparedRestore.isWaiting).toBe(false);
+    });
+
+    it('says that there is no image, and is killed for somebody who has given up', async () => {
+      const container = await world.counter();
+      const preparedRestore = await runsc.prepareRestore(container);
+      await expect(preparedRestore.restore(join(world.top, 'none'), unhurried)).rejects.toMatchObject({
+        code: 'checkpoint_missing',
+      });
+      expect(preparedRestore.isWaiting).toBe(true);
+      const source = await world.started();
+      await runsc.checkpoint(source, image, unhurried);
+
+      const given = new AbortController();
+      given.abort();
+      await expect(preparedRestore.restore(image, given.signal)).rejects.toThrow('abort');
+
+      expect(preparedRestore.isWaiting).toBe(false);
+      expect(await runsc.recordedState(container.id)).toEqual({ is: 'absent' });
+    });
+  });
+
+  describe('a container whose sentry was killed', () => {
+    it('is gone, and what is left of it can be deleted', async () => {
+      const container = await world.started();
+      const pid = await pidOf(container);
+
+      process.kill(pid, 'SIGKILL');
+      await runsc.end(container, unhurried);
+
+      expect(await runsc.state(container, unhurried)).toEqual({ is: 'gone' });
+      await expect(runsc.pause(container, unhurried)).rejects.toMatchObject({ code: 'conflict' });
+      await runsc.delete(container, unhurried);
+      expect(await runsc.state(container, unhurried)).toEqual({ is: 'absent' });
+    });
+
+    it('takes its gofer with it', async () => {
+      const container = await world.started();
+      expect(await runscProcesses(world.options.root)).toHaveLength(2);
+
+      await runsc.end(container, unhurried);
+
+      expect(await runscProcesses(world.options.root)).toEqual([]);
+    });
+  });
+
+  describe('a container whose sentry hangs', () => {
+    it('is not waited for by the list, nor for ever by anybody, and can be ended', async () => {
+      const container = await world.started();
+      process.kill(await pidOf(container), 'SIGSTOP');
+      const impatient = new Runsc({ ...world.options, boundMs: 500 });
+
+      expect(await impatient.list()).toEqual([container.id]);
+      await expect(impatient.state(container, unhurried)).rejects.toMatchObject({ code: 'timeout' });
+
+      await runsc.end(container, unhurried);
+      expect(await runscProcesses(world.options.root)).toEqual([]);
+    });
+  });
+
+  describe('a recordedState', () => {
+    it('sees what a question would, while runsc writes', async () => {
+      const { id } = await world.started();
+      const seen = new Set<string>();
+      let isOver = false;
+      const looking = (async () => {
+        for (; !isOver; await setImmediate()) seen.add((await runsc.recordedState(id)).is);
+      })();
+
+      for (let round = 0; round < 5; round++) {
+        await runsc.pause({ id }, unhurried);
+        expect(await runsc.recordedState(id)).toEqual(await runsc.state({ id }, unhurried));
+        await runsc.resume({ id }, unhurried);
+        expect(await runsc.recordedState(id)).toEqual(await runsc.state({ id }, unhurried));
+      }
+
+      isOver = true;
+      await looking;
+      expect([...seen].sort()).toEqual(['paused', 'running']);
+    });
+
+    it('tells what is gone from what was never there', async () => {
+      const container = await world.started();
+
+      await runsc.end(container, unhurried);
+
+      expect(await runsc.recordedState(container.id)).toEqual({ is: 'gone' });
+      await runsc.forget(container.id);
+      expect(await runsc.recordedState(container.id)).toEqual({ is: 'absent' });
+      expect(await runsc.list()).toEqual([]);
+    });
+  });
+
+  describe('kill', () => {
+    it('reaches the first process', async () => {
+      const container = await world.started();
+
+      await runsc.kill(container, 'KILL', unhurried);
+      await runsc.end(container, unhurried);
+
+      expect(await runsc.state(container, unhurried)).toEqual({ is: 'gone' });
+    });
+  });
+
+  describe('an unknown container', () => {
+    it('is absent, and deleting it is fine', async () => {
+      expect(await runsc.state({ id: 'nobody' }, unhurried)).toEqual({ is: 'absent' });
+      await runsc.delete({ id: 'nobody', bundle: '/nowhere' }, unhurried);
+      expect(await runsc.list()).toEqual([]);
+    });
+
+    it.each(['pause', 'resume', 'kill', 'checkpoint'] as const)('is not found by %s', async (verb) => {
+      const asked = {
+        pause: () => runsc.pause({ id: 'nobody' }, unhurried),
+        resume: () => runsc.resume({ id: 'nobody' }, unhurried),
+        kill: () => runsc.kill({ id: 'nobody' }, 'TERM', unhurried),
+        checkpoint: () => runsc.checkpoint({ id: 'nobody' }, image, unhurried),
+      }[verb]();
+
+      await expect(asked).rejects.toMatchObject({ code: 'not_found' });
+    });
+  });
+
+  describe('delete', () => {
+    it('ends a container that runsc has forgotten', async () => {
+      const container = await world.started();
+      const { root } = world.options;
+      await rm(join(root, `${container.id}_sandbox:${container.id}.state`));
+      expect(await runsc.state(container, unhurried)).toEqual({ is: 'absent' });
+      expect(await runsc.list()).toEqual([container.id]);
+
+      await runsc.delete(container, unhurried);
+
+      expect(await runscProcesses(root)).toEqual([]);
+      expect(await runsc.list()).toEqual([]);
+    });
+
+    it('clears up after a creation that was aborted', async () => {
+      const container = await world.counter();
+      const abort = new AbortController();
+      const creating = runsc.create(container, abort.signal);
+      while ((await readdir(world.options.root).catch(() => [])).length === 0) await setImmediate();
+      abort.abort();
+      // On a busy machine it may have come to its end all the same.
+      await Promise.allSettled([creating]);
+
+      await runsc.delete(container, unhurried);
+
+      expect(await runsc.list()).toEqual([]);
+      await runsc.create(container, unhurried);
+    });
+  });
+});
