@@ -2,7 +2,7 @@
  * Builds: what a face may ask for, and the worker behind it. Start reading at `pipeline/generate.ts`, then
  * `jobs/transition.ts` (the one write of state) and `jobs/admission.ts` (who may work now).
  */
-import { Notices, type Worker } from '@torpor/engine';
+import { NotificationSubscription, type Worker } from '@torpor/engine';
 import {
   type BuildCancelled,
   type BuildDocs,
@@ -54,8 +54,8 @@ export interface BuildsOptions {
 export class Builds {
   private readonly ctx: BuildContext;
   private readonly options: BuildsOptions;
-  private readonly events: Notices;
-  private readonly logs: Notices;
+  private readonly events: NotificationSubscription;
+  private readonly logs: NotificationSubscription;
   private readonly turns = new Turns();
   private readonly stopping = new AbortController();
   private worker: Worker | undefined;
@@ -67,8 +67,8 @@ export class Builds {
     this.ctx = ctx;
     this.options = options;
     const { clock, settings } = ctx;
-    this.events = new Notices(clock, settings.noticeAtLeastEveryMs, EVENT_CHANNEL);
-    this.logs = new Notices(clock, settings.noticeAtLeastEveryMs, LOG_CHANNEL);
+    this.events = new NotificationSubscription(clock, settings.noticeAtLeastEveryMs, EVENT_CHANNEL);
+    this.logs = new NotificationSubscription(clock, settings.noticeAtLeastEveryMs, LOG_CHANNEL);
   }
 
   async start(): Promise<void> {

@@ -14,6 +14,7 @@ import { hostname } from 'node:os';
 import { dirname, join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { type Clock, systemClock } from '@torpor/engine';
+import { errnoOf, isMissing } from '@torpor/host';
 import { TorporError } from '@torpor/protocol';
 import { fileError } from './file-error.ts';
 import { sqliteError } from './sqlite-error.ts';
@@ -68,11 +69,10 @@ async function makeWithParents(path: string): Promise<void> {
   try {
     await mkdir(path, { mode: 0o700 });
   } catch (thrown) {
-    const { code } = thrown as NodeJS.ErrnoException;
-    if (code === 'EEXIST') return;
+    if (errnoOf(thrown) === 'EEXIST') return;
     const parent = dirname(path);
     const orphan =
-      code === 'ENOENT' &&
+      isMissing(thrown) &&
       (await access(parent).then(
         () => false,
         () => true,
@@ -149,15 +149,15 @@ function isAlive(pid: number): boolean {
     return true;
   } catch (thrown) {
     // Somebody else's process may not be signalled, and is alive.
-    return thrown instanceof Error && 'code' in thrown && thrown.code === 'EPERM';
+    return errnoOf(thrown) === 'EPERM';
   }
 }
 
 /** Made with the directory and kept in it: by this a database knows whose sandboxes it speaks of. */
 async function homeOf(path: string): Promise<string> {
   const file = join(path, 'home');
-  const known = await readFile(file, 'utf8').catch((thrown: NodeJS.ErrnoException) => {
-    if (thrown.code === 'ENOENT') return '';
+  const known = await readFile(file, 'utf8').catch((thrown: unknown) => {
+    if (isMissing(thrown)) return '';
     throw thrown;
   });
   if (known !== '') return known.trim();

@@ -1,4 +1,5 @@
 /** What a failed call on a file or directory of ours means, by its errno code. */
+import { errnoOf } from '@torpor/host';
 import { TorporError } from '@torpor/protocol';
 
 const FULL = new Set(['ENOSPC', 'EDQUOT']);
@@ -17,7 +18,7 @@ const UNWRITABLE = new Set([
 
 export function fileError(thrown: unknown, path: string): TorporError {
   if (thrown instanceof TorporError) return thrown;
-  const code = errnoOf(thrown);
+  const code = errnoOf(thrown) ?? 'unknown';
   if (FULL.has(code)) return storageFull(path, thrown);
   if (UNWRITABLE.has(code)) return storageReadonly(path, thrown, code);
   return new TorporError('internal', `${path} could not be used: ${code}.`, {
@@ -36,10 +37,4 @@ export function storageReadonly(path: string, cause: unknown, code?: string): To
     details: { path },
     cause,
   });
-}
-
-function errnoOf(thrown: unknown): string {
-  return thrown instanceof Error && 'code' in thrown && typeof thrown.code === 'string'
-    ? thrown.code
-    : 'unknown';
 }

@@ -1,5 +1,5 @@
 export { claimDataDirectory } from './data-directory.ts';
-export { writeFor } from './dialect.ts';
+export { renderSql } from './dialect.ts';
 export { type MigratableDatabase, migrate } from './migrate.ts';
 export { readMigrations } from './migration-files.ts';
 export { openPostgres, type PostgresOptions } from './postgres.ts';

@@ -3,7 +3,7 @@ import { createHash } from 'node:crypto';
 import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { TorporError } from '@torpor/protocol';
-import { type Dialect, writeFor } from './dialect.ts';
+import { type Dialect, renderSql } from './dialect.ts';
 
 export interface Migration {
   readonly version: number;
@@ -81,5 +81,5 @@ export function renderMigration(migration: Migration, dialect: Dialect): string 
   if (block !== undefined) {
     throw new TorporError('internal', `In migration ${migration.name}, -- {${block}} has no end.`);
   }
-  return writeFor(dialect, lines.join('\n')).text;
+  return renderSql(dialect, lines.join('\n')).text;
 }

@@ -10,6 +10,7 @@
  */
 import { AsyncLocalStorage } from 'node:async_hooks';
 import type { Row, SqlValue, Transaction } from '@torpor/engine';
+import { Mutex } from '@torpor/host';
 import { TorporError } from '@torpor/protocol';
 
 /** A transaction of the migrator, which can also run a whole file of statements. */
@@ -28,7 +29,7 @@ export class OpenTransaction implements ScriptTransaction {
   readonly #connection: TransactionConnection;
   #open = true;
   #failure: { readonly error: unknown } | undefined;
-  #last: Promise<unknown> = Promise.resolve();
+  readonly #statements = new Mutex();
 
   constructor(connection: TransactionConnection) {
     this.#connection = connection;
@@ -44,11 +45,11 @@ export class OpenTransaction implements ScriptTransaction {
   }
 
   query<R extends Row = Row>(sql: string, params: readonly SqlValue[] = []): Promise<R[]> {
-    return this.#inTurn(() => this.#connection.run(sql, params)) as Promise<R[]>;
+    return this.#enqueue(() => this.#connection.run(sql, params)) as Promise<R[]>;
   }
 
   script(sql: string): Promise<void> {
-    return this.#inTurn(() => this.#connection.script(sql));
+    return this.#enqueue(() => this.#connection.script(sql));
   }
 
   notify(channel: string): void {
@@ -58,24 +59,25 @@ export class OpenTransaction implements ScriptTransaction {
   /** Takes no more statements and waits for those it took; fails when one of them failed. */
   async end(): Promise<void> {
     this.#open = false;
-    await this.#last;
+    await this.#statements.run(() => undefined);
     if (this.#failure !== undefined) throw this.#failure.error;
   }
 
-  #inTurn<T>(statement: () => T | Promise<T>): Promise<T> {
+  #enqueue<T>(statement: () => T | Promise<T>): Promise<T> {
     if (!this.#open) {
       return Promise.reject(
         new TorporError('internal', 'A statement came after the end of its transaction.'),
       );
     }
-    const mine = this.#last.then(() => {
+    return this.#statements.run(async () => {
       if (this.#failure !== undefined) throw this.#failure.error;
-      return statement();
+      try {
+        return await statement();
+      } catch (error) {
+        this.#failure = { error };
+        throw error;
+      }
     });
-    this.#last = mine.catch((error: unknown) => {
-      this.#failure ??= { error };
-    });
-    return mine;
   }
 }
 

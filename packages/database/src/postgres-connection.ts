@@ -3,7 +3,7 @@
 import type { Row, SqlValue } from '@torpor/engine';
 import { TorporError } from '@torpor/protocol';
 import type { Pool, PoolClient, QueryResult } from 'pg';
-import { writeFor } from './dialect.ts';
+import { renderSql } from './dialect.ts';
 import { isConnectionLost, postgresError, unknownOutcome, unreachable } from './postgres-error.ts';
 
 export class PostgresConnection {
@@ -30,7 +30,7 @@ export class PostgresConnection {
   }
 
   async run(sql: string, params: readonly SqlValue[] = []): Promise<Row[]> {
-    const { text } = writeFor('postgres', sql);
+    const { text } = renderSql('postgres', sql);
     try {
       return (await this.#send({ text, values: [...params] })).rows;
     } catch (thrown) {

@@ -60,7 +60,7 @@ export function postgresError(thrown: unknown, database: string): unknown {
 }
 
 export function unreachable(database: string, cause: unknown): TorporError {
-  const why = sqlState(cause) ?? errnoOf(cause);
+  const why = sqlState(cause) ?? errorCodeOf(cause);
   return new TorporError(
     'unreachable',
     `${database} cannot be reached${why === undefined ? '' : ` (${why})`}.`,
@@ -89,7 +89,8 @@ function sqlState(thrown: unknown): string | undefined {
   return thrown instanceof pg.DatabaseError ? thrown.code : undefined;
 }
 
-function errnoOf(thrown: unknown): string | undefined {
+/** Any code of Node's, also those of TLS, which are no errnos: `ECONNREFUSED`, `SELF_SIGNED_CERT_IN_CHAIN`. */
+function errorCodeOf(thrown: unknown): string | undefined {
   if (!(thrown instanceof Error) || !('code' in thrown)) return undefined;
   return typeof thrown.code === 'string' ? thrown.code : undefined;
 }

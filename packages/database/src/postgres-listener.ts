@@ -6,14 +6,15 @@
  */
 
 import type { Clock } from '@torpor/engine';
+import { Mutex } from '@torpor/host';
 import pg from 'pg';
-import type { Notices } from './notices.ts';
+import type { ChannelListeners } from './channel-listeners.ts';
 import { unreachable } from './postgres-error.ts';
 
 export interface ListenerOptions {
   readonly database: string;
   readonly connection: pg.ClientConfig;
-  readonly notices: Notices;
+  readonly notices: ChannelListeners;
   readonly clock: Clock;
   /** Between 0 and 1; spreads the return of many servers after an outage of the database. */
   readonly random: () => number;
@@ -28,7 +29,8 @@ export class PostgresListener {
   readonly #options: ListenerOptions;
   readonly #closing = new AbortController();
   #client: pg.Client | undefined;
-  #lastTurn: Promise<unknown> = Promise.resolve();
+  /** pg takes one query at a time on a connection, and two callers must not both connect. */
+  readonly #mutex = new Mutex();
 
   constructor(options: ListenerOptions) {
     this.#options = options;
@@ -37,7 +39,7 @@ export class PostgresListener {
   async listen(channel: string, onNotice: () => void): Promise<() => Promise<void>> {
     const remove = this.#options.notices.add(channel, onNotice);
     try {
-      await this.#inTurn(async () => {
+      await this.#mutex.run(async () => {
         this.#client ??= await this.#connect();
         await this.#client.query(`LISTEN ${pg.escapeIdentifier(channel)}`);
       });
@@ -53,7 +55,7 @@ export class PostgresListener {
 
   async close(): Promise<void> {
     this.#closing.abort();
-    await this.#inTurn(async () => {
+    await this.#mutex.run(async () => {
       const client = this.#client;
       this.#client = undefined;
       // A server that is gone never answers the goodbye.
@@ -62,7 +64,7 @@ export class PostgresListener {
   }
 
   async #forget(channel: string): Promise<void> {
-    await this.#inTurn(async () => {
+    await this.#mutex.run(async () => {
       if (this.#options.notices.channels.includes(channel)) return;
       // Where it fails the connection is gone, and with it what it listened to.
       await this.#client?.query(`UNLISTEN ${pg.escapeIdentifier(channel)}`).catch(() => undefined);
@@ -73,7 +75,7 @@ export class PostgresListener {
     const client = new pg.Client(this.#options.connection);
     client.on('error', () => this.#lost(client));
     client.on('end', () => this.#lost(client));
-    client.on('notification', ({ channel }) => this.#options.notices.tell([channel]));
+    client.on('notification', ({ channel }) => this.#options.notices.notify([channel]));
     await client.connect();
     try {
       for (const channel of this.#options.notices.channels) {
@@ -99,10 +101,10 @@ export class PostgresListener {
     let pause = FIRST_PAUSE_MS;
     while (await this.#pause(pause * (0.5 + random() / 2))) {
       try {
-        await this.#inTurn(async () => {
+        await this.#mutex.run(async () => {
           if (!this.#closing.signal.aborted) this.#client ??= await this.#connect();
         });
-        notices.tell(notices.channels);
+        notices.notify(notices.channels);
         return;
       } catch {
         pause = Math.min(pause * 2, LONGEST_PAUSE_MS);
@@ -114,7 +116,7 @@ export class PostgresListener {
     while (await this.#pause(ASK_EVERY_MS)) {
       if (this.#client !== client) return;
       try {
-        await this.#inTurn(() => client.query('SELECT 1'));
+        await this.#mutex.run(() => client.query('SELECT 1'));
       } catch {
         this.#lost(client);
         void client.end();
@@ -127,12 +129,5 @@ export class PostgresListener {
   async #pause(ms: number): Promise<boolean> {
     await this.#options.clock.sleep(ms, this.#closing.signal).catch(() => undefined);
     return !this.#closing.signal.aborted;
-  }
-
-  /** pg takes one query at a time, and two callers must not both connect. */
-  #inTurn<T>(work: () => Promise<T>): Promise<T> {
-    const mine = this.#lastTurn.then(work);
-    this.#lastTurn = mine.catch(() => undefined);
-    return mine;
   }
 }

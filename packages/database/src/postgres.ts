@@ -14,8 +14,8 @@ import type { Row, SqlValue, Transaction } from '@torpor/engine';
 import { type Clock, systemClock } from '@torpor/engine';
 import { TorporError } from '@torpor/protocol';
 import pg from 'pg';
+import { ChannelListeners } from './channel-listeners.ts';
 import type { MigratableDatabase } from './migrate.ts';
-import { Notices } from './notices.ts';
 import { OpenTransaction, type ScriptTransaction, TransactionScope } from './open-transaction.ts';
 import { PostgresConnection } from './postgres-connection.ts';
 import { isReadOnlyTransaction, isRerunnable } from './postgres-error.ts';
@@ -86,7 +86,7 @@ class PostgresDatabase implements MigratableDatabase {
     this.#listener = new PostgresListener({
       database: this.#name,
       connection,
-      notices: new Notices(),
+      notices: new ChannelListeners(),
       clock: this.#clock,
       random: this.#random,
     });

@@ -2,8 +2,9 @@
 import { closeSync, openSync } from 'node:fs';
 import { DatabaseSync, type StatementSync } from 'node:sqlite';
 import type { Row, SqlValue } from '@torpor/engine';
+import { errnoOf } from '@torpor/host';
 import { TorporError } from '@torpor/protocol';
-import { writeFor } from './dialect.ts';
+import { renderSql } from './dialect.ts';
 import { fileError } from './file-error.ts';
 import { isWriteRefused, sqliteError } from './sqlite-error.ts';
 
@@ -110,7 +111,7 @@ export class SqliteConnection {
       this.#prepared.set(sql, known);
       return known;
     }
-    const { text, parameters } = writeFor('sqlite', sql);
+    const { text, parameters } = renderSql('sqlite', sql);
     const statement = this.#db.prepare(text);
     // SQLite compiles the first statement and would drop the others silently.
     if (text.slice(statement.sourceSQL.length).trim() !== '') {
@@ -149,8 +150,7 @@ function createPrivately(path: string): void {
   try {
     closeSync(openSync(path, 'wx', 0o600));
   } catch (thrown) {
-    if (!(thrown instanceof Error && 'code' in thrown && thrown.code === 'EEXIST'))
-      throw fileError(thrown, path);
+    if (errnoOf(thrown) !== 'EEXIST') throw fileError(thrown, path);
   }
 }
 

@@ -12,9 +12,10 @@
 
 import type { Row, SqlValue, Transaction } from '@torpor/engine';
 import { type Clock, systemClock } from '@torpor/engine';
+import { Mutex } from '@torpor/host';
 import { TorporError } from '@torpor/protocol';
+import { ChannelListeners } from './channel-listeners.ts';
 import type { MigratableDatabase } from './migrate.ts';
-import { Notices } from './notices.ts';
 import { OpenTransaction, type ScriptTransaction, TransactionScope } from './open-transaction.ts';
 import { SqliteConnection } from './sqlite-connection.ts';
 import { isDiskFull } from './sqlite-error.ts';
@@ -64,8 +65,8 @@ class SqliteDatabase implements MigratableDatabase {
   readonly #clock: Clock;
   readonly #makeRoom: SqliteOptions['makeRoom'];
   readonly #scope = new TransactionScope();
-  readonly #notices = new Notices();
-  #lastTransaction: Promise<unknown> = Promise.resolve();
+  readonly #notices = new ChannelListeners();
+  readonly #writing = new Mutex();
   #closing: Promise<void> | undefined;
 
   constructor(writer: SqliteConnection, reader: SqliteConnection, options: SqliteOptions) {
@@ -83,12 +84,12 @@ class SqliteDatabase implements MigratableDatabase {
   }
 
   transaction<T>(work: (tx: Transaction) => Promise<T>): Promise<T> {
-    return this.#inTurn(work);
+    return this.#transactWhenFree(work);
   }
 
   /** BEGIN IMMEDIATE keeps every other writer out, so the migrator needs no more than a transaction. */
   migration<T>(work: (tx: ScriptTransaction) => Promise<T>): Promise<T> {
-    return this.#inTurn(work);
+    return this.#transactWhenFree(work);
   }
 
   async listen(channel: string, onNotice: () => void): Promise<() => Promise<void>> {
@@ -98,19 +99,17 @@ class SqliteDatabase implements MigratableDatabase {
   }
 
   close(): Promise<void> {
-    this.#closing ??= this.#lastTransaction.then(() => {
+    this.#closing ??= this.#writing.run(() => {
       this.#reader.close();
       this.#writer.close();
     });
     return this.#closing;
   }
 
-  async #inTurn<T>(work: (tx: ScriptTransaction) => Promise<T>): Promise<T> {
+  async #transactWhenFree<T>(work: (tx: ScriptTransaction) => Promise<T>): Promise<T> {
     this.#refuseClosed();
     this.#scope.refuseNesting();
-    const mine = this.#lastTransaction.then(() => withRoom(this.#makeRoom, () => this.#transact(work)));
-    this.#lastTransaction = mine.catch(() => undefined);
-    return await mine;
+    return await this.#writing.run(() => withRoom(this.#makeRoom, () => this.#transact(work)));
   }
 
   async #transact<T>(work: (tx: ScriptTransaction) => Promise<T>): Promise<T> {
@@ -119,7 +118,7 @@ class SqliteDatabase implements MigratableDatabase {
     try {
       const result = await this.#scope.run(tx, work);
       this.#writer.run('COMMIT');
-      this.#notices.tell(tx.channels);
+      this.#notices.notify(tx.channels);
       return result;
     } finally {
       // A deferred constraint refuses the COMMIT and leaves the transaction open; a full disk ends it.

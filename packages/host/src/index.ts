@@ -3,6 +3,7 @@ export { forEachBounded } from './for-each-bounded.ts';
 export { KeyedMutex } from './keyed-mutex.ts';
 export { hostMountPlace, type MountPlace, mountsBelow, refuseMountsBelow } from './mounts/mount-place.ts';
 export { type Mount, parseMounts } from './mounts/mount-table.ts';
+export { Mutex } from './mutex.ts';
 export {
   type HostProcesses,
   hostProcesses,

@@ -19,7 +19,7 @@ import type {
   Staging,
   Started,
   StartSpec,
-  TemplateOrder,
+  TemplateSpec,
 } from '@torpor/engine';
 import { AGENT_PORT, connectAgent } from '@torpor/envd';
 import { KeyedMutex } from '@torpor/host';
@@ -92,7 +92,7 @@ export class E2bRuntime implements Runtime {
   }
 
   /** The provider makes its templates itself. */
-  async prepareTemplate({ root }: TemplateOrder): Promise<Captured> {
+  async prepareTemplate({ root }: TemplateSpec): Promise<Captured> {
     if (root.kind !== 'builtin') {
       throw new TorporError('capability_unsupported', 'Templates of this runtime are made at its provider.');
     }
@@ -296,7 +296,7 @@ export class E2bRuntime implements Runtime {
   }
 
   /** One that the provider has put to sleep by itself: it is its own checkpoint. */
-  async salvage(instance: Instance, staging: Staging, signal: AbortSignal): Promise<Captured> {
+  async recoverFiles(instance: Instance, staging: Staging, signal: AbortSignal): Promise<Captured> {
     const record = await this.instances.find(instance, signal);
     if (record === undefined) throw new TorporError('checkpoint_missing', 'Nothing of it is left.');
     return this.seal(instance, record, 'files', staging, signal);
@@ -445,7 +445,7 @@ function captured(kept: Kept, mode: 'memory' | 'files'): Captured {
   return {
     parts: { files: true, memory: mode === 'memory' },
     needs: needsOf(kept),
-    standsOn: [],
+    dependsOn: [],
     external: { location: locationOf(kept), bytes: null, replayable: kept.is !== 'sleeper' },
   };
 }

@@ -176,7 +176,7 @@ describe.skipIf(why !== null)('an accident', { timeout: 120_000 }, () => {
     await world.reopen();
     // Somebody mends it, and finds everything.
     await writeFile(record(instance), written);
-    const checkpoint = await sealing(world, (staging) => world.runtime.salvage(instance, staging, unhurried));
+    const checkpoint = await sealing(world, (staging) => world.runtime.recoverFiles(instance, staging, unhurried));
     await world.runtime.destroy(instance, unhurried);
     const next = nextOf(instance);
     await startFrom(world, next, checkpoint, 'files');

@@ -125,7 +125,7 @@ export function captured(
   return {
     parts: { files: true, memory },
     needs: { ...needs },
-    standsOn: [...owners],
+    dependsOn: [...owners],
     external: null,
   };
 }

@@ -21,7 +21,7 @@ import type {
   Staging,
   Started,
   StartSpec,
-  TemplateOrder,
+  TemplateSpec,
 } from '@torpor/engine';
 import { hostMountPlace, isMissing, KeyedMutex, refuseMountsBelow } from '@torpor/host';
 import { LAYERS_TO_MERGE_FROM } from '@torpor/layers';
@@ -67,7 +67,7 @@ const CLEARED_KEPT = 10_000;
 export class GvisorRuntime implements Runtime {
   readonly name = 'gvisor';
   readonly memoryEntries = MEMORY_ENTRIES;
-  readonly usualMemoryMb = withDefaults({}).memoryMb ?? 0;
+  readonly defaultMemoryMb = withDefaults({}).memoryMb ?? 0;
   readonly #ctx: RuntimeContext;
   readonly #pools: Pools;
   readonly #limits: LimitWatcher;
@@ -105,7 +105,7 @@ export class GvisorRuntime implements Runtime {
     return CAPABILITIES;
   }
 
-  prepareTemplate(order: TemplateOrder, staging: Staging, signal: AbortSignal): Promise<Captured> {
+  prepareTemplate(order: TemplateSpec, staging: Staging, signal: AbortSignal): Promise<Captured> {
     return prepareTemplate(this.#ctx, order, staging, signal);
   }
 
@@ -291,7 +291,7 @@ export class GvisorRuntime implements Runtime {
     });
   }
 
-  salvage(instance: Instance, staging: Staging, signal: AbortSignal): Promise<Captured> {
+  recoverFiles(instance: Instance, staging: Staging, signal: AbortSignal): Promise<Captured> {
     return this.#turn(instance, signal, async () => {
       const record = this.#ctx.files.read(instance);
       if (record === undefined || !(await this.#hasFiles(record))) {
@@ -300,7 +300,7 @@ export class GvisorRuntime implements Runtime {
         });
       }
       if (isAlive(await this.#ctx.runsc.recordedState(record.container.id))) {
-        throw new TorporError('conflict', 'Only what is dead can be salvaged.');
+        throw new TorporError('conflict', 'Files can be recovered only from an instance that has ended.');
       }
       return salvageInstance(this.#ctx, instance, record, staging, signal);
     });

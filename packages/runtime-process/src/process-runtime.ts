@@ -17,7 +17,7 @@ import type {
   Staging,
   Started,
   StartSpec,
-  TemplateOrder,
+  TemplateSpec,
 } from '@torpor/engine';
 import { errnoOf, KeyedMutex, writing } from '@torpor/host';
 import {
@@ -74,7 +74,7 @@ export class ProcessRuntime implements Runtime {
     refuseRestrictions(this.name, network);
   }
 
-  async prepareTemplate({ name, root }: TemplateOrder, staging: Staging): Promise<Captured> {
+  async prepareTemplate({ name, root }: TemplateSpec, staging: Staging): Promise<Captured> {
     if (root.kind !== 'builtin' || name !== 'base') {
       throw new TorporError('capability_unsupported', 'The process runtime has no template but "base".');
     }
@@ -185,7 +185,7 @@ export class ProcessRuntime implements Runtime {
     });
   }
 
-  salvage(instance: Instance, staging: Staging, signal: AbortSignal): Promise<Captured> {
+  recoverFiles(instance: Instance, staging: Staging, signal: AbortSignal): Promise<Captured> {
     return this.#turn(instance, signal, async () => {
       const { directory } = this.#ground;
       const paths = directory.paths(instance);
@@ -195,7 +195,7 @@ export class ProcessRuntime implements Runtime {
         });
       }
       if ((await this.observe(instance)).is !== 'gone') {
-        throw new TorporError('conflict', 'Only what is dead can be salvaged.');
+        throw new TorporError('conflict', 'Files can be recovered only from an instance that has ended.');
       }
       // Its agent is gone, but what it had started may still write.
       await killAll(await crowdOf(this.#ground, instance), signal);
@@ -255,7 +255,7 @@ function captured(template: string | null): Captured {
     parts: { files: true, memory: false },
     needs: needsOf(template),
     // Shared files belong to each checkpoint that has them: none stands on another.
-    standsOn: [],
+    dependsOn: [],
     external: null,
   };
 }

@@ -45,7 +45,7 @@ async function check(parts: RouteParts, org: string, signal: AbortSignal): Promi
   const { engine, clock } = parts;
   const began = clock.monotonic();
   const { did, ...round } = await engine.reconcile();
-  const { looked: checkpoints } = await engine.lookAtCheckpoints({ org, external: true }, signal);
+  const { inspected: checkpoints } = await engine.lookAtCheckpoints({ org, external: true }, signal);
   const findings: Finding[] = [];
   let sandboxes = 0;
   for (let cursor: string | null = ''; cursor !== null; ) {

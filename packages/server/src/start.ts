@@ -60,7 +60,7 @@ export async function startServer(config: ServerConfig, options: StartOptions): 
   const { dataDir } = config;
   const { settings, list: settingsList } = config.configured;
   const reserve = await DiskReserve.open(join(dataDir, 'reserve'), settings.engine.diskReserveBytes);
-  const directory = await claimDataDirectory(dataDir, systemClock, () => reserve.makeRoomToStart());
+  const directory = await claimDataDirectory(dataDir, systemClock, () => reserve.releaseForStart());
   begun.defer(() => directory.release());
   const db = await openDatabase(config, reserve);
   begun.defer(() => db.close());
@@ -109,10 +109,10 @@ export async function startServer(config: ServerConfig, options: StartOptions): 
     db,
     clock: systemClock,
     ids: randomIds,
-    inside: agentInside(engine),
+    turnPort: agentInside(engine),
     settings: settings.sessions,
     report,
-    pass: (point) => options.faults.pass(point),
+    atFaultPoint: (point) => options.faults.pass(point),
   });
   begun.defer(() => sessions.stop());
   await sessions.start();
@@ -184,7 +184,7 @@ function describe({ runtime, limits }: ChosenRuntime): RunningServer['runtime'] 
 
 function openDatabase({ database, dataDir }: ServerConfig, reserve: DiskReserve) {
   return database === undefined
-    ? openSqlite({ path: join(dataDir, 'torpor.db'), makeRoom: () => reserve.giveUp() })
+    ? openSqlite({ path: join(dataDir, 'torpor.db'), makeRoom: () => reserve.releaseStep() })
     : openPostgres({ url: database });
 }
 

@@ -1,7 +1,7 @@
 /** What every part of the sessions works with. */
 import type { Clock, Database, Engine, Ids, Report } from '@torpor/engine';
-import type { Inside } from './inside.ts';
 import type { SessionSettings } from './settings.ts';
+import type { TurnPort } from './turn-port.ts';
 
 /** Named places between two effects, where a crash campaign kills the server for real. */
 export const SESSION_POINTS = ['planned', 'spawned', 'bound', 'claimed', 'delivered', 'written'] as const;
@@ -12,11 +12,11 @@ export interface Context {
   readonly db: Database;
   readonly clock: Clock;
   readonly ids: Ids;
-  readonly inside: Inside;
+  readonly turnPort: TurnPort;
   readonly settings: SessionSettings;
   readonly report: Report;
   /** Passed between effects; outside of a campaign it costs nothing. */
-  readonly pass: (point: SessionPoint) => Promise<void> | void;
+  readonly atFaultPoint: (point: SessionPoint) => Promise<void> | void;
   /** Fires when the server stops; what is under way is taken up at the next start. */
   readonly stopping: AbortSignal;
 }

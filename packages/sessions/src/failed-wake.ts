@@ -10,17 +10,17 @@ import { isSameCause, recordFailure } from './wake.ts';
 
 const NOT_STARTED = 'Failed to start the agent runtime.';
 
-export interface Failure {
+export interface WakeFailure {
   readonly error: TorporError;
   /** `spawn`: no new sandbox could be made. `request`: what somebody asked for cannot be, and nothing has changed. */
   readonly at: 'wake' | 'spawn' | 'request';
 }
 
 /** Writes down what is in the way of the session, and returns what the caller is told. */
-export async function noteFailure(
+export async function recordWakeFailure(
   { db, clock, settings }: Context,
   id: Session['id'],
-  { error, at }: Failure,
+  { error, at }: WakeFailure,
 ): Promise<TorporError> {
   if (at === 'request') return error;
   const isNews = await db.transaction(async (tx) => {
@@ -30,16 +30,16 @@ export async function noteFailure(
     const failed = { at: clock.now(), sandboxId: session.sandboxId, error };
     return recordFailure(tx, id, failed, settings.wakesKept);
   });
-  return at === 'spawn' && isNews ? announced(error) : error;
+  return at === 'spawn' && isNews ? withAnnouncement(error) : error;
 }
 
-function announced(error: TorporError): TorporError {
+function withAnnouncement(error: TorporError): TorporError {
   const { code, message, ...extra } = error.toBody();
   return new TorporError(code, `${NOT_STARTED} ${message}`, { ...extra, cause: error });
 }
 
 /** What a turn that waits shows: the announcement stays where it was made for as long as its cause does. */
-export function shownWhileWaiting(shown: ErrorBody | null, error: TorporError): ErrorBody {
+export function errorOfWaitingTurn(shown: ErrorBody | null, error: TorporError): ErrorBody {
   if (shown?.message.startsWith(`${NOT_STARTED} `) !== true) return error.toBody();
   const told = TorporError.fromBody({ ...shown, message: shown.message.slice(NOT_STARTED.length + 1) });
   return isSameCause(told, error) ? shown : error.toBody();

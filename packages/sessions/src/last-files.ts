@@ -3,7 +3,7 @@ import { type CheckpointId, type SandboxId, TorporError } from '@torpor/protocol
 import type { Context } from './context.ts';
 import type { Session } from './session.ts';
 
-const LOOKED_AT = 20;
+const MAX_CHECKPOINTS = 20;
 
 /**
  * The newest may have damaged files; then the one before it is better than nothing. Memory is not needed. Files can
@@ -18,7 +18,7 @@ export async function lastFiles(
   if (id === null) return null;
   const configured = new Set(engine.runtimes().map(({ name }) => name));
   try {
-    const { items } = await engine.checkpoints(org, id, LOOKED_AT);
+    const { items } = await engine.checkpoints(org, id, MAX_CHECKPOINTS);
     const usable = items.find(
       (one) =>
         one.state === 'sealed' &&

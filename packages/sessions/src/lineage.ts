@@ -6,7 +6,7 @@
 import type { CheckpointId, EventView, SandboxId, SandboxView } from '@torpor/protocol';
 import type { Context } from './context.ts';
 import type { Session } from './session.ts';
-import { lastClaimed, type Turn } from './turn.ts';
+import { lastClaimedTurn, type Turn } from './turn.ts';
 
 const PAGE = 1_000;
 
@@ -21,14 +21,14 @@ interface Span {
 }
 
 export class Lineage {
-  private readonly endedSeq: number | null;
-  private intact = true;
+  readonly #endedSeq: number | null;
+  #intact = true;
   /** The checkpoint that the sandbox is stopped at; null while it runs. */
-  private stoppedAt: string | null = null;
-  private readonly sealed = new Map<string, { readonly seq: number; readonly intact: boolean }>();
+  #stoppedAt: string | null = null;
+  readonly #sealed = new Map<string, { readonly seq: number; readonly intact: boolean }>();
 
   constructor(endedSeq: number | null) {
-    this.endedSeq = endedSeq;
+    this.#endedSeq = endedSeq;
   }
 
   /** Takes the events after the turn was sent, in order. A checkpoint that is not among them is older. */
@@ -40,13 +40,13 @@ export class Lineage {
       case 'sandbox.recovered':
         // Recovered without its files, a sandbox is put back to a checkpoint that was sealed before.
         if (checkpointId === null || lost.includes('files')) return;
-        this.sealed.set(checkpointId, { seq, intact: this.intact });
-        this.stoppedAt = type === 'checkpoint.sealed' ? null : checkpointId;
+        this.#sealed.set(checkpointId, { seq, intact: this.#intact });
+        this.#stoppedAt = type === 'checkpoint.sealed' ? null : checkpointId;
         return;
       case 'sandbox.resumed': {
         const { checkpointId: source } = data['source'] as { readonly checkpointId: string | null };
-        this.intact = !lost.includes('files') && source !== null && this.holds(source);
-        this.stoppedAt = null;
+        this.#intact = !lost.includes('files') && source !== null && this.holds(source);
+        this.#stoppedAt = null;
         return;
       }
     }
@@ -54,14 +54,14 @@ export class Lineage {
 
   /** Whether everything that the turn wrote is in this checkpoint of the sandbox. */
   holds(checkpointId: string): boolean {
-    const seal = this.sealed.get(checkpointId);
+    const seal = this.#sealed.get(checkpointId);
     if (seal === undefined || !seal.intact) return false;
-    return this.stoppedAt === checkpointId || (this.endedSeq !== null && this.endedSeq < seal.seq);
+    return this.#stoppedAt === checkpointId || (this.#endedSeq !== null && this.#endedSeq < seal.seq);
   }
 
   /** Whether it is in the files that the sandbox has now. */
   get isIntact(): boolean {
-    return this.intact;
+    return this.#intact;
   }
 }
 
@@ -90,7 +90,7 @@ export async function checkpointHoldsLastTurn(
   sandboxId: SandboxId,
   checkpointId: CheckpointId,
 ): Promise<boolean> {
-  const turn = await lastClaimed(ctx.db, session.id);
+  const turn = await lastClaimedTurn(ctx.db, session.id);
   if (turn === undefined) return true;
   const lineage = await lineageFor(ctx, session, turn, sandboxId);
   return lineage?.holds(checkpointId) ?? false;
@@ -102,7 +102,7 @@ export async function sandboxHoldsLastTurn(
   session: Session,
   { id, generation }: Pick<SandboxView, 'id' | 'generation'>,
 ): Promise<boolean> {
-  const turn = await lastClaimed(ctx.db, session.id);
+  const turn = await lastClaimedTurn(ctx.db, session.id);
   if (turn === undefined || (turn.sandboxId === id && turn.generation === generation)) return true;
   const lineage = await lineageFor(ctx, session, turn, id);
   return lineage?.isIntact ?? false;

@@ -1,11 +1,11 @@
-/** What was answered: stored piece by piece, each once, and read by whoever comes. */
+/** What was answered: stored chunk by chunk, each once, and read by whoever comes. */
 import type { Queryable, Transaction } from '@torpor/engine';
 import type { SessionId, TurnId } from '@torpor/protocol';
 import { CHANNEL } from './context.ts';
-import type { Exchange } from './inside.ts';
-import type { Piece } from './turn-reader.ts';
+import type { PastTurn } from './turn-port.ts';
+import type { OutputChunk } from './turn-reader.ts';
 
-export interface StoredPiece extends Piece {
+export interface StoredChunk extends OutputChunk {
   readonly position: number;
 }
 
@@ -18,22 +18,22 @@ export async function storeOutput(
   turnId: TurnId,
   from: number,
   to: number,
-  pieces: readonly Piece[],
+  chunks: readonly OutputChunk[],
 ): Promise<boolean> {
   const rows = await tx.query(
     `UPDATE session_turns SET output_end = $3 WHERE id = $1 AND output_end = $2 AND ended_at IS NULL RETURNING id`,
     [turnId, from, to],
   );
   if (rows.length === 0) return false;
-  // A step has at most one piece of each channel, and more bytes than pieces.
-  for (const [index, { channel, text }] of pieces.entries()) {
+  // A step has at most one chunk of each channel, and more bytes than chunks.
+  for (const [index, { channel, text }] of chunks.entries()) {
     await tx.query(
       'INSERT INTO session_output (turn_id, position, channel, text) VALUES ($1, $2, $3, $4)',
       // PostgreSQL has no text with a NUL in it.
       [turnId, from + index, channel, text.replaceAll('\0', '\ufffd')],
     );
   }
-  if (pieces.length > 0) tx.notify(CHANNEL);
+  if (chunks.length > 0) tx.notify(CHANNEL);
   return true;
 }
 
@@ -42,8 +42,8 @@ export async function readOutput(
   turnId: TurnId,
   after: number,
   limit: number,
-): Promise<StoredPiece[]> {
-  const rows = await db.query<{ position: number; channel: Piece['channel']; text: string }>(
+): Promise<StoredChunk[]> {
+  const rows = await db.query<{ position: number; channel: OutputChunk['channel']; text: string }>(
     `SELECT position, channel, text FROM session_output WHERE turn_id = $1 AND position > $2
      ORDER BY position LIMIT $3`,
     [turnId, after, limit],
@@ -65,13 +65,13 @@ export async function historyBefore(
   sessionId: SessionId,
   seq: number,
   most: { readonly turns: number; readonly bytes: number },
-): Promise<Exchange[]> {
+): Promise<PastTurn[]> {
   const rows = await db.query<{ id: TurnId; input: string }>(
     `SELECT id, input FROM session_turns WHERE session_id = $1 AND seq < $2 AND delivered_at IS NOT NULL
      ORDER BY seq DESC LIMIT $3`,
     [sessionId, seq, most.turns],
   );
-  const history: Exchange[] = [];
+  const history: PastTurn[] = [];
   let left = most.bytes;
   for (const { id, input } of rows) {
     const exchange = { input, output: await wholeOutput(db, id) };

@@ -3,7 +3,6 @@ import { isTerminal, type SandboxId, type SessionChange, TorporError } from '@to
 import { CHANNEL, type Context } from './context.ts';
 import { lastFiles, timeOfFiles } from './last-files.ts';
 import { sandboxHoldsLastTurn } from './lineage.ts';
-import { requireRuntime } from './runtime-of.ts';
 import {
   addLeftover,
   bind,
@@ -14,13 +13,14 @@ import {
   type Session,
   sessionEnded,
 } from './session.ts';
-import { endOpenTurns, lastClaimed } from './turn.ts';
+import { requireRuntime } from './session-runtime.ts';
+import { endOpenTurns, lastClaimedTurn } from './turn.ts';
 
 /**
  * From its last files where there are any. What it had is kept asleep or running: somebody may want to look at it.
  * `runtime` moves the session there; files of another runtime stay behind.
  */
-export async function spawnAnew(ctx: Context, session: Session, runtime?: string): Promise<void> {
+export async function planNewSandbox(ctx: Context, session: Session, runtime?: string): Promise<void> {
   if (session.endedAt !== null) throw sessionEnded(session);
   if (runtime !== undefined) requireRuntime(ctx, session, runtime);
   const formerId = session.sandboxId ?? session.formerId;
@@ -37,7 +37,7 @@ export async function spawnAnew(ctx: Context, session: Session, runtime?: string
   };
   // Takes the place of a plan that waits: a sandbox that is still being made for that is not bound then.
   const isPlanned = await ctx.db.transaction((tx) => replacePlan(tx, session, plan));
-  if (!isPlanned) throw movedOn();
+  if (!isPlanned) throw sessionChanged();
 }
 
 export async function rebindTo(ctx: Context, session: Session, sandboxId: SandboxId): Promise<void> {
@@ -49,7 +49,7 @@ export async function rebindTo(ctx: Context, session: Session, sandboxId: Sandbo
     });
   }
   if (session.sandboxId === sandboxId) return;
-  const turn = await lastClaimed(ctx.db, session.id);
+  const turn = await lastClaimedTurn(ctx.db, session.id);
   const isOwn = turn?.sandboxId === sandboxId;
   const isFirst = session.change === null;
   const hasItsFiles = isFirst || (isOwn && (await sandboxHoldsLastTurn(ctx, session, sandbox)));
@@ -68,19 +68,19 @@ export async function rebindTo(ctx: Context, session: Session, sandboxId: Sandbo
   const isBound = await ctx.db.transaction(async (tx) => {
     await lockSession(tx, session.id);
     // A turn that went to the old sandbox meanwhile left its files there.
-    if ((await lastClaimed(tx, session.id))?.id !== turn?.id) return false;
+    if ((await lastClaimedTurn(tx, session.id))?.id !== turn?.id) return false;
     return bind(tx, session, { sandboxId, change, source: null }, ctx.settings.wakesKept);
   });
-  if (!isBound) throw movedOn();
+  if (!isBound) throw sessionChanged();
 }
 
-function movedOn(): TorporError {
+function sessionChanged(): TorporError {
   return new TorporError('transitioning', 'The session was given another sandbox or a turn meanwhile.', {
     hint: 'Look at the session, and ask again.',
   });
 }
 
-export async function end(ctx: Context, session: Session): Promise<void> {
+export async function endSession(ctx: Context, session: Session): Promise<void> {
   const error = sessionEnded(session).toBody();
   await ctx.db.transaction(async (tx) => {
     await tx.query('SELECT id FROM sessions WHERE id = $1 {FOR UPDATE}', [session.id]);

@@ -47,10 +47,10 @@ export interface Session {
   readonly endedAt: number | null;
 }
 
-const NAMES = `id, org, key, spec, sandbox_id, former_id, agent_thread_id, spawns, plan, history_due, change, error,
+const COLUMN_NAMES = `id, org, key, spec, sandbox_id, former_id, agent_thread_id, spawns, plan, history_due, change, error,
   spec_failed, created_at, ended_at`;
 /** For statements that join: every column of the table `s`. */
-export const SESSION_COLUMNS = NAMES.split(',')
+export const SESSION_COLUMNS = COLUMN_NAMES.split(',')
   .map((name) => `s.${name.trim()}`)
   .join(', ');
 
@@ -238,7 +238,7 @@ export async function bind(
 }
 
 /** The same sandbox runs; the binding stays, and what was lost is written down. */
-export async function noteResumed(
+export async function recordResume(
   tx: Transaction,
   { id, spawns, sandboxId }: Session,
   { change, source }: Pick<Binding, 'change' | 'source'>,

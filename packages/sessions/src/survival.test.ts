@@ -191,7 +191,7 @@ describe.each(testedDatabases)('the files of the last delivered turn on %s', (ki
     const checkpoint = await pause();
     await say('two');
     await kill();
-    await here.sessions.heal();
+    await here.sessions.reconcile();
     expect(await session()).toMatchObject({
       sandboxId: null,
       agentThreadId: null,

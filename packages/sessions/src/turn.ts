@@ -99,7 +99,7 @@ export async function listTurns(
 }
 
 /** The turn whose turn it is: turns of a session go one after the other. */
-export async function firstOpen(db: Queryable, sessionId: SessionId): Promise<Turn | undefined> {
+export async function firstOpenTurn(db: Queryable, sessionId: SessionId): Promise<Turn | undefined> {
   const [row] = await db.query(
     `SELECT ${COLUMNS} FROM session_turns WHERE session_id = $1 AND ended_at IS NULL ORDER BY seq LIMIT 1`,
     [sessionId],
@@ -108,7 +108,7 @@ export async function firstOpen(db: Queryable, sessionId: SessionId): Promise<Tu
 }
 
 /** The last turn that may have reached a sandbox. */
-export async function lastClaimed(db: Queryable, sessionId: SessionId): Promise<Turn | undefined> {
+export async function lastClaimedTurn(db: Queryable, sessionId: SessionId): Promise<Turn | undefined> {
   const [row] = await db.query(
     `SELECT ${COLUMNS} FROM session_turns WHERE session_id = $1 AND sandbox_id IS NOT NULL ORDER BY seq DESC LIMIT 1`,
     [sessionId],
@@ -147,7 +147,7 @@ export async function insertTurn(
  * The session's row is locked: as long as a turn can be claimed, nobody binds another sandbox, and once another is
  * planned, no turn is claimed for the old one. So what is bound is judged by the last turn that there is.
  */
-export async function claim(
+export async function claimTurn(
   tx: Transaction,
   { id, sessionId }: Turn,
   sandboxId: SandboxId,
@@ -229,7 +229,7 @@ export async function endOpenTurns(
 }
 
 /** It is tried again later; what is in its way is there to be seen until then. */
-export async function putOff(
+export async function postpone(
   tx: Transaction,
   id: TurnId,
   error: ErrorBody | null,

@@ -80,7 +80,7 @@ async function insertWake(
   ]);
 }
 
-export interface Woken {
+export interface WakeRecord {
   readonly change: SessionChange;
   readonly sandboxBefore: SandboxId | null;
   readonly sandboxAfter: SandboxId | null;
@@ -91,7 +91,7 @@ export interface Woken {
 export async function recordWake(
   tx: Transaction,
   sessionId: SessionId,
-  { change, sandboxBefore, sandboxAfter, source }: Woken,
+  { change, sandboxBefore, sandboxAfter, source }: WakeRecord,
   kept: number,
 ): Promise<void> {
   const { at, why, message, lost, lostSince, threadKept } = change;

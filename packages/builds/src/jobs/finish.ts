@@ -1,5 +1,5 @@
 /** The two ends of a build. Each frees its slots in the same transaction, for whoever waits. */
-import { type Held, requireHeld, type Transaction, withdraw } from '@torpor/engine';
+import { type LeasedJob, requireLease, type Transaction, withdraw } from '@torpor/engine';
 import type { JobId } from '@torpor/protocol';
 import type { BuildContext } from '../context.ts';
 import { admit, lockGate } from './admission.ts';
@@ -11,13 +11,13 @@ import { takeVersion } from './version.ts';
 /** `ready`, with the version that is its own from this moment on. Only who holds the lease may say so. */
 export async function finishReady(
   ctx: BuildContext,
-  held: Held,
+  held: LeasedJob,
   job: BuildJob,
   change: JobChange,
 ): Promise<BuildJob | undefined> {
   return ctx.db.transaction(async (tx) => {
     await lockGate(tx);
-    await requireHeld(tx, held);
+    await requireLease(tx, held);
     const buildVersion = await takeVersion(tx, job.org, job.projectId);
     const message = 'Build complete!';
     const previewUrl = change.previewUrl ?? null;
@@ -44,13 +44,13 @@ export interface Ending {
 /** `failed`, by whoever holds the lease. */
 export async function finishFailed(
   ctx: BuildContext,
-  held: Held,
+  held: LeasedJob,
   id: JobId,
   ending: Ending,
 ): Promise<BuildJob | undefined> {
   return ctx.db.transaction(async (tx) => {
     await lockGate(tx);
-    await requireHeld(tx, held);
+    await requireLease(tx, held);
     return end(ctx, tx, id, ending);
   });
 }

@@ -5,7 +5,7 @@
  * Each stage can be begun again. A worker that takes over finds the job in the stage that the last one died in, ends
  * what that one left running, and goes on from there; what a runner made is kept and not paid for twice.
  */
-import { type Held, LeaseLost, requireHeld } from '@torpor/engine';
+import { type LeasedJob, LeaseLost, requireLease } from '@torpor/engine';
 import { type BuildState, type SandboxId, type Service, TorporError } from '@torpor/protocol';
 import type { BuildContext } from '../context.ts';
 import { documentation, documentsItself } from '../docs/documentation.ts';
@@ -33,7 +33,7 @@ type Stage = 'starting' | 'scaffold' | 'code' | 'deps' | 'checks';
 
 export interface Attempt {
   readonly ctx: BuildContext;
-  readonly held: Held;
+  readonly held: LeasedJob;
   readonly log: BuildLog;
   /** Fires when the job is no longer ours: cancelled, lost, or the server stops. */
   readonly signal: AbortSignal;
@@ -74,7 +74,7 @@ async function build(attempt: Attempt, job: BuildJob): Promise<Made> {
 async function step(attempt: Attempt, job: BuildJob, to: Stage): Promise<BuildState> {
   const { ctx, held, log } = attempt;
   const done = await ctx.db.transaction(async (tx) => {
-    await requireHeld(tx, held);
+    await requireLease(tx, held);
     return transition(tx, job.id, to, { at: ctx.clock.now() });
   });
   if (done === undefined) throw new LeaseLost(held);
@@ -100,7 +100,7 @@ async function writeCode({ ctx, held, log, signal }: Attempt, job: BuildJob): Pr
   const files = checkFiles(made, ctx.settings.files);
   await ctx.pass('build.made');
   await ctx.db.transaction(async (tx) => {
-    await requireHeld(tx, held);
+    await requireLease(tx, held);
     await storeFiles(tx, job.id, files);
     if (documentsItself(documentation(files, job.wantedPort, []))) {
       await noteEvent(tx, job.id, 'documentation.updated', { at: ctx.clock.now() });

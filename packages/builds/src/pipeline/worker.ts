@@ -1,8 +1,8 @@
 /** Works on builds: one lease each, `ready` at the end, then sleep. */
 import {
-  endLeases,
-  type Held,
+  expireLeases,
   type Job,
+  type LeasedJob,
   LeaseLost,
   startWorker,
   type Transaction,
@@ -19,7 +19,7 @@ import { generate, type Made } from './generate.ts';
 
 export async function startBuildWorker(ctx: BuildContext): Promise<Worker> {
   const { db, clock, settings } = ctx;
-  if (ctx.alone) await db.transaction((tx) => endLeases(tx, QUEUE, clock.now()));
+  if (ctx.alone) await db.transaction((tx) => expireLeases(tx, QUEUE, clock.now()));
   return startWorker({
     db,
     clock,
@@ -71,7 +71,7 @@ async function work(ctx: BuildContext, queued: Job, signal: AbortSignal): Promis
   await sleepAfterReady(ctx, ready, signal);
 }
 
-async function becomeReady(ctx: BuildContext, held: Held, job: BuildJob, made: Made): Promise<BuildJob> {
+async function becomeReady(ctx: BuildContext, held: LeasedJob, job: BuildJob, made: Made): Promise<BuildJob> {
   const ready = await finishReady(ctx, held, job, made);
   if (ready === undefined) throw new LeaseLost(held);
   await ctx.pass('build.ready');

@@ -12,6 +12,7 @@ import { execFile } from 'node:child_process';
 import { open, stat, statfs, truncate } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { promisify } from 'node:util';
+import { Mutex } from '@torpor/host';
 
 /** Enough for dozens of transactions. Small, so that a program which fills the disk gets little of the reserve. */
 const STEP_BYTES = 512 * 1024;
@@ -20,7 +21,7 @@ const START_BYTES = 4 * 1024 ** 2;
 /** The reserve does not grow into the last of the free room. */
 const LEFT_FREE_BYTES = 8 * 1024 ** 2;
 /** On a small disk the reserve takes no more than this part of it, and leaves as much free. */
-const LARGEST_SHARE = 1 / 4;
+const MAX_SHARE = 1 / 4;
 
 export interface ReserveState {
   /** What the file holds now. */
@@ -33,7 +34,8 @@ export class DiskReserve {
   readonly #path: string;
   readonly #bytes: number;
   #held: number;
-  #turn: Promise<unknown> = Promise.resolve();
+  /** A transaction and the watch of the disk may want to change the file at the same time. */
+  readonly #mutex = new Mutex();
 
   private constructor(path: string, bytes: number, held: number) {
     this.#path = path;
@@ -48,31 +50,31 @@ export class DiskReserve {
   }
 
   /** Frees one step for a write that found no room. False when there is nothing left to give. */
-  giveUp(): Promise<boolean> {
-    return this.#inTurn(async () => {
+  releaseStep(): Promise<boolean> {
+    return this.#mutex.run(async () => {
       if (this.#held === 0) return false;
-      await this.#cutTo(Math.max(0, this.#held - STEP_BYTES));
+      await this.#shrinkTo(Math.max(0, this.#held - STEP_BYTES));
       return true;
     });
   }
 
   /** Frees what a start needs beyond the room that there is. */
-  makeRoomToStart(): Promise<void> {
-    return this.#inTurn(async () => {
+  releaseForStart(): Promise<void> {
+    return this.#mutex.run(async () => {
       const { freeBytes } = await this.#disk();
       const missing = START_BYTES - freeBytes;
-      if (missing > 0 && this.#held > 0) await this.#cutTo(Math.max(0, this.#held - missing));
+      if (missing > 0 && this.#held > 0) await this.#shrinkTo(Math.max(0, this.#held - missing));
     });
   }
 
   /** Takes back what was given up, as far as there is room. */
   refill(): Promise<ReserveState> {
-    return this.#inTurn(async () => {
+    return this.#mutex.run(async () => {
       const { freeBytes, totalBytes } = await this.#disk();
-      const wantedBytes = Math.min(this.#bytes, Math.floor(totalBytes * LARGEST_SHARE));
-      const room = freeBytes - Math.min(LEFT_FREE_BYTES, Math.floor(totalBytes * LARGEST_SHARE));
+      const wantedBytes = Math.min(this.#bytes, Math.floor(totalBytes * MAX_SHARE));
+      const room = freeBytes - Math.min(LEFT_FREE_BYTES, Math.floor(totalBytes * MAX_SHARE));
       const missing = wantedBytes - this.#held;
-      if (missing < 0) await this.#cutTo(wantedBytes);
+      if (missing < 0) await this.#shrinkTo(wantedBytes);
       // All of it or nothing: a reserve that is whole is the sign that there is room again.
       else if (missing > 0 && room >= missing) await this.#growTo(wantedBytes);
       return { heldBytes: this.#held, wantedBytes };
@@ -84,7 +86,7 @@ export class DiskReserve {
     return { freeBytes: bavail * bsize, totalBytes: blocks * bsize };
   }
 
-  async #cutTo(bytes: number): Promise<void> {
+  async #shrinkTo(bytes: number): Promise<void> {
     await truncate(this.#path, bytes);
     this.#held = bytes;
   }
@@ -96,15 +98,8 @@ export class DiskReserve {
       await allocate(this.#path, before, bytes - before);
       this.#held = bytes;
     } catch {
-      await this.#cutTo(before).catch(() => undefined);
+      await this.#shrinkTo(before).catch(() => undefined);
     }
-  }
-
-  /** The file is changed by one at a time: a transaction and the round may both want to. */
-  #inTurn<T>(work: () => Promise<T>): Promise<T> {
-    const mine = this.#turn.then(work);
-    this.#turn = mine.catch(() => undefined);
-    return mine;
   }
 }
 

@@ -12,13 +12,13 @@ const STATE_AFTER: Readonly<Partial<Record<EventView['type'], JobState>>> = {
 };
 
 /** The states of a sandbox in which a job may be alive. A sandbox that is being killed has what it had before. */
-const MAY_BE: Readonly<Record<'running' | 'suspended', readonly SandboxState[]>> = {
+const LIVE_IN: Readonly<Record<'running' | 'suspended', readonly SandboxState[]>> = {
   running: ['running', 'pausing', 'killing'],
   suspended: ['paused', 'resuming', 'killing'],
 };
 
 /** The first disagreement, or null. Jobs from before there were events for them have none. */
-export function jobDisagreement(
+export function findJobDisagreement(
   jobs: readonly TrackedJob[],
   events: readonly EventView[],
   sandboxState: SandboxState,
@@ -31,7 +31,7 @@ export function jobDisagreement(
   for (const { id, state } of jobs) {
     const said = told.get(id);
     if (said !== undefined && said !== state) return `its job ${id} is ${state}, its events say ${said}`;
-    if ((state === 'running' || state === 'suspended') && !MAY_BE[state].includes(sandboxState))
+    if ((state === 'running' || state === 'suspended') && !LIVE_IN[state].includes(sandboxState))
       return `its job ${id} is ${state} while it is ${sandboxState}`;
   }
   return null;

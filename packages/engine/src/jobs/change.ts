@@ -9,11 +9,11 @@ import {
   TorporError,
 } from '@torpor/protocol';
 import type { Context } from '../context.ts';
-import type { Line } from '../ledger/append.ts';
+import type { NewEvent } from '../ledger/append.ts';
 import type { ProcessEnd } from '../ports/processes.ts';
 import type { TrackedJob } from './job.ts';
 
-export type Happening =
+export type JobChange =
   | { readonly is: 'suspended' | 'resumed' }
   | { readonly is: 'restarted'; readonly generation: number }
   | ({ readonly is: 'completed' } & ProcessEnd)
@@ -22,7 +22,7 @@ export type Happening =
 const ALIVE = { endedAt: null, exitCode: null, signal: null, lostReason: null } as const;
 
 /** The job as it is afterwards. A change that the table does not list throws. */
-export function changed(job: TrackedJob, happening: Happening, now: number): TrackedJob {
+export function applyChange(job: TrackedJob, happening: JobChange, now: number): TrackedJob {
   const state = JOB_TRANSITIONS[job.state][happening.is];
   if (state === undefined) {
     throw new TorporError('conflict', `Job ${job.id} is ${job.state} and cannot become ${happening.is}.`);
@@ -46,12 +46,12 @@ export function changed(job: TrackedJob, happening: Happening, now: number): Tra
 }
 
 /** The line for what a job has just become. */
-export function lineOf(
+export function jobEvent(
   ctx: Pick<Context, 'ids' | 'clock'>,
   job: TrackedJob,
-  what: Happening['is'] | 'created',
+  what: JobChange['is'] | 'created',
   operationId: OperationId | null,
-): Line {
+): NewEvent {
   const head = { id: ctx.ids.next('evt'), at: ctx.clock.now(), operationId };
   const about: EventData<'job.suspended'> = { jobId: job.id, kind: job.kind, name: job.name };
   switch (what) {
@@ -74,7 +74,7 @@ export function lineOf(
 }
 
 /** A job whose process has just begun. */
-export function begun(
+export function startedJob(
   about: Pick<TrackedJob, 'id' | 'org' | 'kind' | 'name' | 'tag' | 'command' | 'cwd'> & Partial<TrackedJob>,
   at: { readonly sandboxId: SandboxId; readonly generation: number; readonly now: number },
 ): TrackedJob {

@@ -10,7 +10,7 @@ import {
   type TrackedJobKind,
   type TrackedJobView,
 } from '@torpor/protocol';
-import { valueMarks } from '../ledger/value-marks.ts';
+import { placeholders } from '../ledger/placeholders.ts';
 import type { Queryable, Row, SqlValue, Transaction } from '../ports/database.ts';
 
 export interface TrackedJob {
@@ -41,7 +41,7 @@ const COLUMNS = `id, org, sandbox_id, kind, name, tag, command, cwd, pid, state,
 const LIVE = `state IN ('running', 'suspended')`;
 
 /** More than anybody looks at; older ones that have ended are forgotten. */
-const KEPT = 200;
+const KEPT_JOBS = 200;
 
 function toJob(row: Row): TrackedJob {
   return {
@@ -151,7 +151,7 @@ export async function jobsInCheckpoint(tx: Transaction, checkpointId: Checkpoint
 }
 
 /** Writes down which jobs run in the memory of a checkpoint that is being sealed. */
-export async function captureJobs(
+export async function recordJobsInCheckpoint(
   tx: Transaction,
   checkpointId: CheckpointId,
   sandboxId: SandboxId,
@@ -163,7 +163,7 @@ export async function captureJobs(
   );
 }
 
-export async function suspendLive(tx: Transaction, sandboxId: SandboxId): Promise<TrackedJob[]> {
+export async function markRunningSuspended(tx: Transaction, sandboxId: SandboxId): Promise<TrackedJob[]> {
   const rows = await tx.query(
     `UPDATE jobs SET state = 'suspended' WHERE sandbox_id = $1 AND state = 'running' RETURNING ${COLUMNS}`,
     [sandboxId],
@@ -171,7 +171,7 @@ export async function suspendLive(tx: Transaction, sandboxId: SandboxId): Promis
   return rows.map(toJob);
 }
 
-export async function loseLive(
+export async function markLiveLost(
   tx: Transaction,
   sandboxId: SandboxId,
   reason: JobLoss,
@@ -185,15 +185,15 @@ export async function loseLive(
   return rows.map(toJob);
 }
 
-const VALUES_AT_ONCE = 500;
+const JOBS_AT_ONCE = 500;
 
 /** New jobs and changed ones, in one statement for a usual number of them. */
 export async function saveJobs(tx: Transaction, jobs: readonly TrackedJob[]): Promise<void> {
-  for (let at = 0; at < jobs.length; at += VALUES_AT_ONCE) {
-    const some = jobs.slice(at, at + VALUES_AT_ONCE).map(valuesOf);
+  for (let at = 0; at < jobs.length; at += JOBS_AT_ONCE) {
+    const some = jobs.slice(at, at + JOBS_AT_ONCE).map(valuesOf);
     const params = some.flat();
     await tx.query(
-      `INSERT INTO jobs (${COLUMNS}) VALUES ${valueMarks(some.length, params.length / some.length)}
+      `INSERT INTO jobs (${COLUMNS}) VALUES ${placeholders(some.length, params.length / some.length)}
        ON CONFLICT (id) DO UPDATE SET state = excluded.state, generation = excluded.generation,
          restarts = excluded.restarts, started_at = excluded.started_at, ended_at = excluded.ended_at,
          exit_code = excluded.exit_code, signal = excluded.signal, lost_reason = excluded.lost_reason`,
@@ -227,11 +227,11 @@ function valuesOf(job: TrackedJob): SqlValue[] {
 }
 
 /** Forgets the oldest processes that have ended, unless a checkpoint could bring them back. */
-export async function forgetOldJobs(tx: Transaction, sandboxId: SandboxId): Promise<void> {
+export async function deleteOldJobs(tx: Transaction, sandboxId: SandboxId): Promise<void> {
   await tx.query(
     `DELETE FROM jobs WHERE sandbox_id = $1 AND kind = 'process' AND NOT (${LIVE})
        AND id NOT IN (SELECT id FROM jobs WHERE sandbox_id = $1 ORDER BY created_at DESC, id DESC LIMIT $2)
        AND NOT EXISTS (SELECT 1 FROM checkpoint_jobs c WHERE c.job_id = jobs.id)`,
-    [sandboxId, KEPT],
+    [sandboxId, KEPT_JOBS],
   );
 }

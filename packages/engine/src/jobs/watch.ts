@@ -12,54 +12,54 @@ import { isServing } from './serving.ts';
 import { recordEnd } from './track.ts';
 
 export class JobWatch {
-  private readonly context: () => Context;
-  private readonly watched = new Map<SandboxId, AbortController>();
+  readonly #context: () => Context;
+  readonly #watched = new Map<SandboxId, AbortController>();
   /** The generation of each sandbox that its agent was last asked about. */
-  private readonly compared = new Map<SandboxId, number>();
+  readonly #compared = new Map<SandboxId, number>();
 
   constructor(context: () => Context) {
-    this.context = context;
+    this.#context = context;
   }
 
   /** Begins to watch the jobs of a running sandbox, or begins again because there is a new one. */
   begin(id: SandboxId): void {
-    const ctx = this.context();
+    const ctx = this.#context();
     if (ctx.processes === undefined || ctx.stopping.aborted) return;
-    this.watched.get(id)?.abort();
+    this.#watched.get(id)?.abort();
     const own = new AbortController();
-    this.watched.set(id, own);
+    this.#watched.set(id, own);
     const signal = AbortSignal.any([own.signal, ctx.stopping]);
     ctx.background.run('watching jobs', async () => {
       try {
-        await this.watch(id, signal);
+        await this.#watch(id, signal);
       } finally {
-        if (this.watched.get(id) === own) this.watched.delete(id);
+        if (this.#watched.get(id) === own) this.#watched.delete(id);
       }
     });
   }
 
   isWatching(id: SandboxId): boolean {
-    return this.watched.has(id);
+    return this.#watched.has(id);
   }
 
   /** Before the sandbox is frozen: an open connection would have to be reset. */
   end(id: SandboxId): void {
-    this.watched.get(id)?.abort();
-    this.watched.delete(id);
-    this.compared.delete(id);
+    this.#watched.get(id)?.abort();
+    this.#watched.delete(id);
+    this.#compared.delete(id);
   }
 
   /** Whether this server has asked the agent of this start of the sandbox yet. */
   hasCompared({ id, generation }: Pick<Sandbox, 'id' | 'generation'>): boolean {
-    return this.compared.get(id) === generation;
+    return this.#compared.get(id) === generation;
   }
 
   noteCompared({ id, generation }: Pick<Sandbox, 'id' | 'generation'>): void {
-    this.compared.set(id, generation);
+    this.#compared.set(id, generation);
   }
 
-  private async watch(id: SandboxId, signal: AbortSignal): Promise<void> {
-    const ctx = this.context();
+  async #watch(id: SandboxId, signal: AbortSignal): Promise<void> {
+    const ctx = this.#context();
     /** Services whose process has ended and left a daemon that still listens. */
     const daemons = new Set<string>();
     for (;;) {

@@ -9,9 +9,9 @@ import type {
 } from '@torpor/protocol';
 import type { SqlValue, Transaction } from '../ports/database.ts';
 import type { Sandbox } from '../sandbox.ts';
-import { valueMarks } from './value-marks.ts';
+import { placeholders } from './placeholders.ts';
 
-export interface Line<T extends EventType = EventType> {
+export interface NewEvent<T extends EventType = EventType> {
   readonly id: EventId;
   readonly at: number;
   readonly type: T;
@@ -25,7 +25,7 @@ export interface Line<T extends EventType = EventType> {
 }
 
 /** How many lines one statement writes, so that it stays below the number of parameters that SQLite takes. */
-const LINES_AT_ONCE = 500;
+const EVENTS_AT_ONCE = 500;
 
 /**
  * Appends lines of one sandbox in their order and returns the sandbox as it is after the last. The caller holds the
@@ -34,16 +34,20 @@ const LINES_AT_ONCE = 500;
  * Keep it the last thing in a transaction: from here on the counter row is locked, and every other
  * transaction that writes a line waits for this one's commit.
  */
-export async function append(tx: Transaction, sandbox: Sandbox, lines: readonly Line[]): Promise<Sandbox> {
+export async function appendEvents(
+  tx: Transaction,
+  sandbox: Sandbox,
+  lines: readonly NewEvent[],
+): Promise<Sandbox> {
   let after = sandbox;
-  for (let at = 0; at < lines.length; at += LINES_AT_ONCE) {
-    after = await appendSome(tx, after, lines.slice(at, at + LINES_AT_ONCE));
+  for (let at = 0; at < lines.length; at += EVENTS_AT_ONCE) {
+    after = await appendPage(tx, after, lines.slice(at, at + EVENTS_AT_ONCE));
   }
   tx.notify('ledger');
   return after;
 }
 
-async function appendSome(tx: Transaction, sandbox: Sandbox, lines: readonly Line[]): Promise<Sandbox> {
+async function appendPage(tx: Transaction, sandbox: Sandbox, lines: readonly NewEvent[]): Promise<Sandbox> {
   const [head] = await tx.query<{ position: number }>(
     'UPDATE ledger_head SET position = position + $1 WHERE one = 1 RETURNING position',
     [lines.length],
@@ -53,20 +57,20 @@ async function appendSome(tx: Transaction, sandbox: Sandbox, lines: readonly Lin
   let position = head.position - lines.length;
   let before = sandbox;
   for (const line of lines) {
-    const after = following(before, line);
+    const after = sandboxAfter(before, line);
     params.push(...valuesOf(before, after, line, ++position));
     before = after;
   }
   await tx.query(
     `INSERT INTO events (sandbox_id, seq, position, id, org, at, type, previous_seq, previous_state, state,
        generation, base_id, checkpoint_id, operation_id, data)
-     VALUES ${valueMarks(lines.length, params.length / lines.length)}`,
+     VALUES ${placeholders(lines.length, params.length / lines.length)}`,
     params,
   );
   return before;
 }
 
-function following(sandbox: Sandbox, line: Line): Sandbox {
+function sandboxAfter(sandbox: Sandbox, line: NewEvent): Sandbox {
   return {
     ...sandbox,
     seq: sandbox.seq + 1,
@@ -77,7 +81,7 @@ function following(sandbox: Sandbox, line: Line): Sandbox {
   };
 }
 
-function valuesOf(before: Sandbox, after: Sandbox, line: Line, position: number): SqlValue[] {
+function valuesOf(before: Sandbox, after: Sandbox, line: NewEvent, position: number): SqlValue[] {
   return [
     before.id,
     after.seq,

@@ -42,7 +42,7 @@ export async function readEvents(db: Queryable, cursor: Cursor, limit: number): 
 }
 
 /** What the newest event of the sandbox or the organisation is counted as; 0 before the first. */
-export async function newestEvent(db: Queryable, cursor: Cursor): Promise<number> {
+export async function newestPosition(db: Queryable, cursor: Cursor): Promise<number> {
   const [row] =
     'sandboxId' in cursor
       ? await db.query<{ newest: number | null }>(
@@ -56,14 +56,14 @@ export async function newestEvent(db: Queryable, cursor: Cursor): Promise<number
   return row?.newest ?? 0;
 }
 
-function moveOn(cursor: Cursor, event: EventView): Cursor {
+function advance(cursor: Cursor, event: EventView): Cursor {
   return 'sandboxId' in cursor
     ? { ...cursor, afterSeq: event.seq }
     : { ...cursor, afterPosition: event.position };
 }
 
 /** Something that resolves when the ledger may have grown; see `Notices`. */
-export interface Growth {
+export interface LedgerNotifications {
   /** Resolves at the next notice after the call, or when the signal fires. */
   next(signal: AbortSignal): Promise<void>;
 }
@@ -78,7 +78,7 @@ const PAGE = 200;
  */
 export async function* followEvents(
   db: Queryable,
-  growth: Growth,
+  growth: LedgerNotifications,
   start: Cursor,
   signal: AbortSignal,
 ): AsyncGenerator<EventView> {
@@ -87,7 +87,7 @@ export async function* followEvents(
     const grown = growth.next(signal);
     const page = await readEvents(db, cursor, PAGE);
     for (const event of page) {
-      cursor = moveOn(cursor, event);
+      cursor = advance(cursor, event);
       yield event;
       if (signal.aborted) return;
     }

@@ -10,7 +10,7 @@ import {
   TorporError,
 } from '@torpor/protocol';
 import type { Context } from '../context.ts';
-import type { Growth } from '../ledger/read.ts';
+import type { LedgerNotifications } from '../ledger/read.ts';
 import { decide, type Wish } from '../lifecycle.ts';
 import { ConstraintViolation, type Transaction } from '../ports/database.ts';
 import { refusedBy } from '../refused-by.ts';
@@ -69,10 +69,10 @@ interface Driven {
 
 export class Desk {
   private readonly ctx: Context;
-  private readonly growth: Growth;
+  private readonly growth: LedgerNotifications;
   private readonly driven = new Map<OperationId, Driven>();
 
-  constructor(ctx: Context, growth: Growth) {
+  constructor(ctx: Context, growth: LedgerNotifications) {
     this.ctx = ctx;
     this.growth = growth;
   }

@@ -14,32 +14,32 @@ interface Bytes {
 }
 
 export class EgressCounts {
-  private readonly ctx: Pick<Context, 'db' | 'clock' | 'runtimes'>;
+  readonly #ctx: Pick<Context, 'db' | 'clock' | 'runtimes'>;
   /** Taken from the runtimes and not written yet: a write that fails is tried again with the next. */
-  private readonly unwritten = new Map<SandboxId, Bytes>();
+  readonly #unwritten = new Map<SandboxId, Bytes>();
 
   constructor(ctx: Pick<Context, 'db' | 'clock' | 'runtimes'>) {
-    this.ctx = ctx;
+    this.#ctx = ctx;
   }
 
   /** Not to be called while another call is under way. */
   async write(): Promise<void> {
-    const { db, clock, runtimes } = this.ctx;
+    const { db, clock, runtimes } = this.#ctx;
     for (const runtime of runtimes.values()) {
-      for (const { instance, ...bytes } of runtime.takeEgress?.() ?? []) this.add(instance.sandboxId, bytes);
+      for (const { instance, ...bytes } of runtime.takeEgress?.() ?? []) this.#add(instance.sandboxId, bytes);
     }
-    if (this.unwritten.size === 0) return;
+    if (this.#unwritten.size === 0) return;
     const now = clock.now();
     await db.transaction(async (tx) => {
-      for (const [id, bytes] of this.unwritten) await addToHour(tx, id, now - (now % HOUR_MS), bytes);
+      for (const [id, bytes] of this.#unwritten) await addToHour(tx, id, now - (now % HOUR_MS), bytes);
     });
-    this.unwritten.clear();
+    this.#unwritten.clear();
   }
 
-  private add(id: SandboxId, { sent, received }: Bytes): void {
+  #add(id: SandboxId, { sent, received }: Bytes): void {
     if (sent === 0 && received === 0) return;
-    const before = this.unwritten.get(id) ?? { sent: 0, received: 0 };
-    this.unwritten.set(id, { sent: before.sent + sent, received: before.received + received });
+    const before = this.#unwritten.get(id) ?? { sent: 0, received: 0 };
+    this.#unwritten.set(id, { sent: before.sent + sent, received: before.received + received });
   }
 }
 

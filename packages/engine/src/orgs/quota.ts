@@ -6,10 +6,10 @@ import { type QuotaName, TorporError } from '@torpor/protocol';
 import type { Queryable, Transaction } from '../ports/database.ts';
 import type { Sandbox } from '../sandbox.ts';
 import { lockOrg } from './org.ts';
-import { countSandboxes, diskMbOf } from './used.ts';
+import { countSandboxes, diskMbOf } from './quota-usage.ts';
 
 /** What an operation adds once it is done. */
-export interface Addition {
+export interface QuotaDemand {
   /** New sandboxes. */
   readonly sandboxes?: number;
   /** Sandboxes that will run and do not run now, new ones included. */
@@ -24,10 +24,10 @@ export interface Addition {
  * Throws `quota_exceeded` when the organisation has no room. From here to the commit the organisation's row is
  * locked, so that two operations at once cannot both take the last place. `by` is the sandbox whose operation asks.
  */
-export async function requireRoom(
+export async function requireQuota(
   tx: Transaction,
   org: string,
-  adds: Addition,
+  adds: QuotaDemand,
   by: Sandbox | null = null,
 ): Promise<void> {
   const locked = await lockOrg(tx, org);
@@ -51,12 +51,12 @@ export async function requireRoom(
 }
 
 /** New sandboxes that run as soon as they are there. */
-export function newSandboxes(count: number, memoryMb: number | null): Addition {
+export function newSandboxes(count: number, memoryMb: number | null): QuotaDemand {
   return { sandboxes: count, running: count, memoryMb: count * (memoryMb ?? 0) };
 }
 
 /** A sandbox that sleeps and is to run. */
-export function wokenSandbox({ memoryMb }: Sandbox): Addition {
+export function wokenSandbox({ memoryMb }: Sandbox): QuotaDemand {
   return { running: 1, memoryMb: memoryMb ?? 0 };
 }
 

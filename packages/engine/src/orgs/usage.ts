@@ -5,7 +5,7 @@
  */
 import type { UsageView } from '@torpor/protocol';
 import type { Queryable } from '../ports/database.ts';
-import { checkpointBytes } from './used.ts';
+import { checkpointBytes } from './quota-usage.ts';
 
 const HOUR_MS = 3_600_000;
 
@@ -25,13 +25,13 @@ export async function usageOf(db: Queryable, org: string, from: number, to: numb
   };
 }
 
-interface Spent {
+interface SpanTotals {
   readonly ms: number;
   readonly mbSeconds: number;
   readonly hasUnlimited: boolean;
   readonly hasUncounted: boolean;
 }
-const NOTHING: Spent = { ms: 0, mbSeconds: 0, hasUnlimited: false, hasUncounted: false };
+const NOTHING: SpanTotals = { ms: 0, mbSeconds: 0, hasUnlimited: false, hasUncounted: false };
 
 /** Spans that ended in the range or after it, and those that have not ended; each cut to the range. */
 async function readSpans(db: Queryable, org: string, from: number, to: number) {
@@ -56,7 +56,7 @@ async function readSpans(db: Queryable, org: string, from: number, to: number) {
      GROUP BY kind`,
     [org, from, to],
   );
-  const spent = (kind: string): Spent => {
+  const spent = (kind: string): SpanTotals => {
     const row = rows.find((one) => one.kind === kind);
     if (row === undefined) return NOTHING;
     const { ms, mb_seconds: mbSeconds, unlimited, uncounted } = row;
@@ -95,7 +95,7 @@ export interface OrgTotals {
 }
 
 /** What stands for all organisations that are not told apart; no organisation can have this name. */
-export const OTHERS = '_others';
+export const OTHER_ORGS = '_others';
 
 /**
  * Everything that was ever used, for counters. The organisations that were made first are told apart, so that one
@@ -118,7 +118,7 @@ export async function totalsOfOrgs(db: Queryable, now: number, apart: number): P
   );
   const totals = new Map(known.map(({ id }) => [id, { org: id, runningMs: 0, pausedMs: 0, diskBytes: 0 }]));
   const of = (org: string) => {
-    const name = totals.has(org) ? org : OTHERS;
+    const name = totals.has(org) ? org : OTHER_ORGS;
     const total = totals.get(name) ?? { org: name, runningMs: 0, pausedMs: 0, diskBytes: 0 };
     totals.set(name, total);
     return total;

@@ -48,7 +48,7 @@ export interface Captured {
   readonly parts: { readonly files: boolean; readonly memory: boolean };
   readonly needs: Readonly<Record<string, unknown>>;
   /** Checkpoints whose bytes this one stands on; they are kept as long as it is. */
-  readonly standsOn: readonly CheckpointId[];
+  readonly dependsOn: readonly CheckpointId[];
   /** Kept by a provider or in a volume: nothing was put into the staging directory. */
   readonly external: {
     readonly location: string;
@@ -58,7 +58,7 @@ export interface Captured {
 }
 
 /** What a template is to be made from. */
-export interface TemplateOrder {
+export interface TemplateSpec {
   readonly name: string;
   /** An archive is a file of this machine, made by strangers: a tar, plain or packed. */
   readonly root: { readonly kind: 'builtin' } | { readonly kind: 'archive'; readonly path: string };
@@ -116,14 +116,14 @@ export interface Runtime {
    */
   readonly memoryEntries: readonly string[];
   /** The memory that a sandbox may use when its request does not say; absent where memory is not limited. */
-  readonly usualMemoryMb?: number;
+  readonly defaultMemoryMb?: number;
   capabilities(): Capabilities;
 
   /**
    * Makes the first checkpoint of a template, in the staging directory it is given. Refuses what it cannot make
    * (`capability_unsupported`) before it does anything. When it has ended, well or not, nothing of it runs.
    */
-  prepareTemplate(order: TemplateOrder, staging: Staging, signal: AbortSignal): Promise<Captured>;
+  prepareTemplate(order: TemplateSpec, staging: Staging, signal: AbortSignal): Promise<Captured>;
 
   /**
    * Whether a built-in template that was prepared now would differ from this one, because the machine or the runtime has
@@ -187,7 +187,7 @@ export interface Runtime {
   thaw(instance: Instance, sealed: CheckpointId | null, signal: AbortSignal): Promise<void>;
 
   /** Captures the files that an instance that is gone has left behind. */
-  salvage(instance: Instance, staging: Staging, signal: AbortSignal): Promise<Captured>;
+  recoverFiles(instance: Instance, staging: Staging, signal: AbortSignal): Promise<Captured>;
 
   /** Ends every instance of the sandbox up to this generation and frees what they held, except sealed checkpoints. */
   destroy(upTo: Instance, signal: AbortSignal): Promise<void>;

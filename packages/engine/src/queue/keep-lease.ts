@@ -2,7 +2,7 @@
 import type { Clock } from '../ports/clock.ts';
 import type { Database } from '../ports/database.ts';
 import { LeaseLost } from './job.ts';
-import { type Held, heartbeat } from './lease.ts';
+import { heartbeat, type LeasedJob } from './lease.ts';
 
 export interface KeepLeaseOptions {
   readonly db: Database;
@@ -16,18 +16,18 @@ export interface KeepLeaseOptions {
 }
 
 /** Three chances to renew before the lease runs out. */
-const BEATS_PER_LEASE = 3;
+const RENEWALS_PER_LEASE = 3;
 
 /**
  * Resolves to false when `until` fires, and to true as soon as the lease is lost: another worker holds the
  * job, or it could not be renewed in time, so that another may hold it by now. What time this is, is read
  * from the monotonic clock: the lease in the database may be judged by a clock that jumps.
  */
-export async function keepLease(job: Held, options: KeepLeaseOptions): Promise<boolean> {
+export async function keepLease(job: LeasedJob, options: KeepLeaseOptions): Promise<boolean> {
   const { clock, leaseMs, until } = options;
   let heldUntil = options.claimedAt + leaseMs;
   for (;;) {
-    const pause = Math.min(leaseMs / BEATS_PER_LEASE, Math.max(heldUntil - clock.monotonic(), 0));
+    const pause = Math.min(leaseMs / RENEWALS_PER_LEASE, Math.max(heldUntil - clock.monotonic(), 0));
     if (!(await slept(clock, pause, until))) return false;
     const asked = clock.monotonic();
     const beat = await Promise.race([
@@ -40,7 +40,7 @@ export async function keepLease(job: Held, options: KeepLeaseOptions): Promise<b
   }
 }
 
-async function renew(job: Held, options: KeepLeaseOptions): Promise<'renewed' | 'lost' | 'failed'> {
+async function renew(job: LeasedJob, options: KeepLeaseOptions): Promise<'renewed' | 'lost' | 'failed'> {
   try {
     await heartbeat(options.db, job, options.clock.now(), options.leaseMs);
     return 'renewed';

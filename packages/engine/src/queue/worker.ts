@@ -45,7 +45,7 @@ export interface Worker {
 }
 
 /** Something due that could not be claimed is being claimed by another; this keeps from asking in a loop. */
-const SHORTEST_PAUSE_MS = 10;
+const MIN_PAUSE_MS = 10;
 
 export async function startWorker(options: WorkerOptions): Promise<Worker> {
   const worker = new QueueWorker(options);
@@ -60,7 +60,7 @@ class QueueWorker implements Worker {
   /** Fires when handlers are no longer waited for: their leases are then left to run out. */
   readonly #abandoned = new AbortController();
   /** A new one before each look, so that whatever happens during the look cuts the pause after it. */
-  #bell = new AbortController();
+  #wakeUp = new AbortController();
   #loop: Promise<void> = Promise.resolve();
   #stopListening = async () => {};
   #stopped: Promise<void> | undefined;
@@ -70,8 +70,8 @@ class QueueWorker implements Worker {
   }
 
   async start(): Promise<void> {
-    this.#stopListening = await this.#options.db.listen(QUEUE_CHANNEL, () => this.#bell.abort());
-    this.#loop = this.#work();
+    this.#stopListening = await this.#options.db.listen(QUEUE_CHANNEL, () => this.#wakeUp.abort());
+    this.#loop = this.#claimUntilStopped();
   }
 
   stop(): Promise<void> {
@@ -82,31 +82,31 @@ class QueueWorker implements Worker {
   async #stop(): Promise<void> {
     const { clock, stopWithinMs } = this.#options;
     this.#stopping.abort();
-    this.#bell.abort();
+    this.#wakeUp.abort();
     await this.#loop;
     await Promise.race([Promise.all(this.#running), clock.sleep(stopWithinMs, this.#abandoned.signal)]);
     this.#abandoned.abort();
     await this.#stopListening();
   }
 
-  async #work(): Promise<void> {
+  async #claimUntilStopped(): Promise<void> {
     while (!this.#stopping.signal.aborted) {
-      this.#bell = new AbortController();
-      const pause = await this.#look();
+      this.#wakeUp = new AbortController();
+      const pause = await this.#claimJobs();
       if (this.#stopping.signal.aborted) return;
-      await this.#options.clock.sleep(pause, this.#bell.signal).catch(() => undefined);
+      await this.#options.clock.sleep(pause, this.#wakeUp.signal).catch(() => undefined);
     }
   }
 
   /** Claims until all hands are full or nothing is due; says how long there is nothing to look for. */
-  async #look(): Promise<number> {
+  async #claimJobs(): Promise<number> {
     const { db, clock, queues, concurrency, pollMs, onFault } = this.#options;
     try {
       while (this.#running.size < concurrency) {
         if (!(await this.#claimOne())) {
           const next = await nextClaimableAt(db, queues);
           if (next === undefined) return pollMs;
-          return Math.min(Math.max(next - clock.now(), SHORTEST_PAUSE_MS), pollMs);
+          return Math.min(Math.max(next - clock.now(), MIN_PAUSE_MS), pollMs);
         }
       }
     } catch (error) {
@@ -131,7 +131,7 @@ class QueueWorker implements Worker {
       .catch(onFault)
       .finally(() => {
         this.#running.delete(ended);
-        this.#bell.abort();
+        this.#wakeUp.abort();
       });
     this.#running.add(ended);
     return true;
@@ -149,7 +149,7 @@ class QueueWorker implements Worker {
       await this.#attempt(job, AbortSignal.any([this.#stopping.signal, lost.signal]));
     } catch (thrown) {
       if (lost.signal.aborted) onFault(lost.signal.reason);
-      else await this.#giveUp(job, thrown);
+      else await this.#endFailedAttempt(job, thrown);
     } finally {
       done.abort();
       await keeping;
@@ -167,8 +167,8 @@ class QueueWorker implements Worker {
     });
   }
 
-  async #giveUp(job: Job, thrown: unknown): Promise<void> {
-    const { db, clock, retryDelayMs = doubling, onFailed, onFault } = this.#options;
+  async #endFailedAttempt(job: Job, thrown: unknown): Promise<void> {
+    const { db, clock, retryDelayMs = exponentialBackoff, onFailed, onFault } = this.#options;
     if (thrown instanceof LeaseLost) return onFault(thrown);
     if (this.#stopping.signal.aborted) return await db.transaction((tx) => release(tx, job));
     const error = TorporError.from(thrown);
@@ -183,9 +183,9 @@ class QueueWorker implements Worker {
   }
 }
 
-const FIRST_DELAY_MS = 1_000;
-const LONGEST_DELAY_MS = 300_000;
+const FIRST_RETRY_MS = 1_000;
+const MAX_RETRY_MS = 300_000;
 
-function doubling({ attempts }: Job): number {
-  return Math.min(FIRST_DELAY_MS * 2 ** (attempts - 1), LONGEST_DELAY_MS);
+function exponentialBackoff({ attempts }: Job): number {
+  return Math.min(FIRST_RETRY_MS * 2 ** (attempts - 1), MAX_RETRY_MS);
 }

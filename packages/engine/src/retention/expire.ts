@@ -5,12 +5,13 @@
  * deleted, and not before the announced time. A resume, or any other change of state, clears the announcement in the
  * transaction of its event. What the queries find is a suspicion; each case is judged again under the sandbox's lock.
  */
+import { forEachBounded } from '@torpor/host';
 import type { EventData } from '@torpor/protocol';
 import { type Context, note } from '../context.ts';
 import type { Desk } from '../operations/desk.ts';
 import type { Queryable, Transaction } from '../ports/database.ts';
 import { lockSandbox, SANDBOX_COLUMNS, type Sandbox, toSandbox } from '../sandbox.ts';
-import { inPages, withHands } from '../upkeep/pages.ts';
+import { inPages } from '../upkeep/pages.ts';
 import { NotDue } from '../upkeep/sweeper.ts';
 import { kill } from '../verbs/kill.ts';
 import { keptForMs, retentionOfOrgs } from './policy.ts';
@@ -23,19 +24,18 @@ export async function expirePaused(ctx: Context, desk: Desk): Promise<void> {
     list: (db: Queryable, times: Times, after: string, limit: number) => Promise<Sandbox[]>,
     act: (sandbox: Sandbox) => Promise<void>,
   ) =>
-    withHands(
-      inPages((after, limit) => list(db, timesOf(ctx), after, limit), pageSize),
+    forEachBounded(
+      inPages((after, limit) => list(db, timesOf(ctx), after, limit), pageSize, stopping),
       hands,
-      stopping,
       (sandbox) =>
         act(sandbox).catch((thrown: unknown) => {
           if (thrown instanceof NotDue) return;
           ctx.report(`${what} failed`, { sandboxId: sandbox.id, error: thrown });
         }),
     );
-  await each('withdrawing an expiry', listToWithdraw, (sandbox) => withdraw(ctx, sandbox));
-  await each('announcing an expiry', listToAnnounce, (sandbox) => announce(ctx, sandbox));
-  await each('deleting an expired sandbox', listToDelete, (sandbox) => expire(ctx, desk, sandbox));
+  await each('withdrawing an expiry', listToWithdraw, (sandbox) => withdrawDeletion(ctx, sandbox));
+  await each('announcing an expiry', listToAnnounce, (sandbox) => announceDeletion(ctx, sandbox));
+  await each('deleting an expired sandbox', listToDelete, (sandbox) => killExpired(ctx, desk, sandbox));
 }
 
 interface Times {
@@ -101,7 +101,7 @@ async function dueAt(ctx: Context, tx: Transaction, sandbox: Sandbox): Promise<n
   return kept === 0 ? undefined : sandbox.unusedSince + kept;
 }
 
-async function announce(ctx: Context, { id }: Sandbox): Promise<void> {
+async function announceDeletion(ctx: Context, { id }: Sandbox): Promise<void> {
   await ctx.db.transaction(async (tx) => {
     const sandbox = await lockSandbox(tx, id);
     const due = await dueAt(ctx, tx, sandbox);
@@ -112,7 +112,7 @@ async function announce(ctx: Context, { id }: Sandbox): Promise<void> {
   });
 }
 
-async function withdraw(ctx: Context, { id }: Sandbox): Promise<void> {
+async function withdrawDeletion(ctx: Context, { id }: Sandbox): Promise<void> {
   await ctx.db.transaction(async (tx) => {
     const sandbox = await lockSandbox(tx, id);
     const due = await dueAt(ctx, tx, sandbox);
@@ -136,7 +136,7 @@ async function setDeletion<T extends 'sandbox.expiring' | 'sandbox.expiry_withdr
 }
 
 /** An operation under way is not superseded: the round comes again. */
-async function expire(ctx: Context, desk: Desk, { id, org }: Sandbox): Promise<void> {
+async function killExpired(ctx: Context, desk: Desk, { id, org }: Sandbox): Promise<void> {
   await kill(ctx, desk, { org }, id, 'expired', async (tx, sandbox) => {
     const now = ctx.clock.now();
     const due = await dueAt(ctx, tx, sandbox);

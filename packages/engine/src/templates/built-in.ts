@@ -11,11 +11,11 @@ import {
 } from '../checkpoints/checkpoint.ts';
 import type { Context } from '../context.ts';
 import type { Transaction } from '../ports/database.ts';
-import type { Runtime, TemplateOrder } from '../ports/runtime.ts';
+import type { Runtime, TemplateSpec } from '../ports/runtime.ts';
 import { within } from '../within.ts';
 import { definitionOf, findBuiltIn, insertTemplate, replaceCheckpoint } from './template.ts';
 
-export function builtInOrder(name: string): TemplateOrder {
+export function builtInOrder(name: string): TemplateSpec {
   return { name, root: { kind: 'builtin' }, services: [], env: {}, progress: async () => {} };
 }
 

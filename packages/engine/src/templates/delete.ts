@@ -22,11 +22,11 @@ export async function deleteTemplate(ctx: Context, org: string, name: string): P
       hint: 'Wait until it is ready, or has failed. Then delete it.',
     });
   }
-  if (row.checkpoint_id !== null) await letGo(ctx, row.checkpoint_id);
+  if (row.checkpoint_id !== null) await deleteItsCheckpoint(ctx, row.checkpoint_id);
 }
 
 /** One that was made for the template is of no use to anybody else; a sandbox's own goes its usual way. */
-async function letGo(ctx: Context, id: CheckpointId): Promise<void> {
+async function deleteItsCheckpoint(ctx: Context, id: CheckpointId): Promise<void> {
   const checkpoint = await findCheckpoint(ctx.db, id);
   if (checkpoint?.sandboxId !== null || !(await giveUp(ctx, id, 'unreferenced'))) return;
   ctx.background.run(`removing checkpoint ${id}`, () =>

@@ -6,8 +6,8 @@ import { inspectWhole } from '../checkpoints/soundness.ts';
 import type { Context } from '../context.ts';
 import { ConstraintViolation } from '../ports/database.ts';
 import { findSandbox } from '../sandbox.ts';
-import { freeName, insertUnderItsName } from './taken-name.ts';
 import { definitionOf, type Template } from './template.ts';
+import { freeName, insertWithFreeName } from './template-names.ts';
 
 export async function nameCheckpointAsTemplate(
   ctx: Context,
@@ -44,7 +44,7 @@ export async function nameCheckpointAsTemplate(
   try {
     await ctx.db.transaction(async (tx) => {
       if (taken === 'replace') await freeName(tx, org, request.name);
-      await insertUnderItsName(tx, template);
+      await insertWithFreeName(tx, template);
     });
   } catch (thrown) {
     if (!(thrown instanceof ConstraintViolation && thrown.kind === 'foreign_key')) throw thrown;

@@ -16,12 +16,11 @@ import {
 } from '../checkpoints/checkpoint.ts';
 import { removeBytes } from '../checkpoints/retention.ts';
 import { type Context, runtimeOf } from '../context.ts';
-import { refusalForRoom } from '../disk/room.ts';
+import { refusalForDiskSpace } from '../disk/disk-space.ts';
 import type { Caller } from '../operations/desk.ts';
-import { requireRoom } from '../orgs/quota.ts';
+import { requireQuota } from '../orgs/quota.ts';
 import type { Captured, Runtime } from '../ports/runtime.ts';
 import { within } from '../within.ts';
-import { insertUnderItsName } from './taken-name.ts';
 import {
   definitionOf,
   deletePreparing,
@@ -31,6 +30,7 @@ import {
   setReady,
   type Template,
 } from './template.ts';
+import { insertWithFreeName } from './template-names.ts';
 
 export interface ArchiveTemplate extends TemplateDefinition {
   readonly name: string;
@@ -42,11 +42,11 @@ export interface ArchiveTemplate extends TemplateDefinition {
 /** Resolves when it is ready. It goes on when nobody waits any more, and `caller.signal` says that nobody does. */
 export function prepareTemplate(ctx: Context, caller: Caller, request: ArchiveTemplate): Promise<Template> {
   const made = prepare(ctx, caller, request);
-  ctx.background.run(`preparing template "${request.name}"`, () => made.then(ignored, ignored));
+  ctx.background.run(`preparing template "${request.name}"`, () => made.then(ignore, ignore));
   return made;
 }
 
-function ignored(): void {}
+function ignore(): void {}
 
 export function requireCustomTemplates(ctx: Context, name = ctx.defaultRuntime): Runtime {
   const runtime = runtimeOf(ctx, { runtime: name });
@@ -89,13 +89,13 @@ async function prepare(ctx: Context, caller: Caller, request: ArchiveTemplate): 
 /** The checkpoint's row is written before a byte of it exists. */
 async function claim(ctx: Context, template: Template, id: CheckpointId): Promise<void> {
   const { org, runtime } = template;
-  const full = await refusalForRoom(ctx);
+  const full = await refusalForDiskSpace(ctx);
   if (full !== undefined) throw full;
   await ctx.db.transaction(async (tx) => {
-    await requireRoom(tx, org, { checkpoint: true });
+    await requireQuota(tx, org, { checkpoint: true });
     const about = { sandboxId: null, generation: null, seq: 0, parentId: null, operationId: null };
     await insertWriting(tx, { id, org, runtime, ...about }, ctx.clock.now());
-    await insertUnderItsName(tx, template);
+    await insertWithFreeName(tx, template);
   });
 }
 
@@ -110,7 +110,7 @@ async function make(
   const { services, env } = definition;
   const progress = async (phase: string) => {
     const isOurs = await ctx.db.transaction((tx) => setPreparing(tx, template, phase));
-    if (!isOurs) throw takenAway(template);
+    if (!isOurs) throw takenOver(template);
   };
   const order = { name, root: { kind: 'archive', path: archive }, services, env, progress } as const;
   let preparing: Promise<Captured> | undefined;
@@ -136,9 +136,7 @@ async function make(
     );
   } catch (thrown) {
     // What is given up must have come to rest before it is taken away.
-    await within(ctx.clock, ctx.settings.callMs, 'Giving up a template', async () => preparing).catch(
-      ignored,
-    );
+    await within(ctx.clock, ctx.settings.callMs, 'Giving up a template', async () => preparing).catch(ignore);
     throw thrown;
   }
 }
@@ -152,7 +150,7 @@ async function commitReady(
   await ctx.db.transaction(async (tx) => {
     const kept = { recovered: false, kept: false, expiresAt: null };
     await markSealed(tx, id, sealed, kept, ctx.clock.now());
-    if (!(await setReady(tx, template))) throw takenAway(template);
+    if (!(await setReady(tx, template))) throw takenOver(template);
   });
 }
 
@@ -178,7 +176,7 @@ async function undo(
   }
 }
 
-function takenAway({ name }: Template): TorporError {
+function takenOver({ name }: Template): TorporError {
   return new TorporError('conflict', `Another server took the template "${name}" for abandoned.`, {
     hint: 'Make it again.',
   });

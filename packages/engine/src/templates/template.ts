@@ -214,6 +214,6 @@ export async function deletePreparing(tx: Transaction, { org, name, writingId }:
 }
 
 /** Nobody asks any more what became of them. */
-export async function forgetFailed(tx: Transaction, before: number): Promise<void> {
+export async function deleteFailed(tx: Transaction, before: number): Promise<void> {
   await tx.query("DELETE FROM templates WHERE state = 'failed' AND created_at < $1", [before]);
 }

@@ -17,10 +17,10 @@ import type { Context } from '../context.ts';
 import type { StoredCheckpoint } from '../ports/checkpoint-store.ts';
 import type { Queryable } from '../ports/database.ts';
 import { within } from '../within.ts';
-import { giveUpTemplates } from './abandoned-templates.ts';
+import { failAbandonedTemplates } from './abandoned-templates.ts';
 import { inPages } from './pages.ts';
 
-export async function collect(ctx: Context): Promise<void> {
+export async function collectCheckpoints(ctx: Context): Promise<void> {
   const { db, clock, settings } = ctx;
   const { pageSize } = settings;
   const each = async <T extends { readonly id: string }>(
@@ -36,7 +36,7 @@ export async function collect(ctx: Context): Promise<void> {
     }
   };
 
-  await giveUpTemplates(ctx).catch((thrown: unknown) =>
+  await failAbandonedTemplates(ctx).catch((thrown: unknown) =>
     ctx.report('giving up templates failed', { error: thrown }),
   );
   const unfinished = inPages(
@@ -58,11 +58,11 @@ export async function collect(ctx: Context): Promise<void> {
 
   const removable = inPages((after, limit) => listToRemove(db, after, limit), pageSize);
   await each('removing a checkpoint', removable, (c) => removeBytes(ctx, c));
-  await sweepStore(ctx);
+  await removeStrayBytes(ctx);
 }
 
 /** Bytes whose row says that they are gone, or that no row explains: what a stale owner wrote too late. */
-async function sweepStore(ctx: Context): Promise<void> {
+async function removeStrayBytes(ctx: Context): Promise<void> {
   const { callMs, pageSize } = ctx.settings;
   const stored: StoredCheckpoint[] = [];
   await within(ctx.clock, callMs, 'Listing the store', async () => {
@@ -94,7 +94,7 @@ async function listWanted(
 }
 
 /** Reads the contents of a few checkpoints that nobody has read for long. */
-export async function scrub(ctx: Context, most: number): Promise<void> {
+export async function scrubCheckpoints(ctx: Context, most: number): Promise<void> {
   const due = await listToScrub(ctx.db, ctx.clock.now() - ctx.settings.scrubEveryMs, most);
   for (const checkpoint of due) await verifyCheckpoint(ctx, checkpoint);
 }

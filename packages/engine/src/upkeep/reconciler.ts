@@ -3,6 +3,7 @@
  * so nothing of this needs to survive a crash. What cannot be observed is unknown, never gone; every
  * repair is an event that says what was found.
  */
+import { forEachBounded } from '@torpor/host';
 import type { SandboxId } from '@torpor/protocol';
 import { observe } from '../acts/observe.ts';
 import { repair } from '../acts/repair.ts';
@@ -14,51 +15,52 @@ import type { Instance, Runtime } from '../ports/runtime.ts';
 import { findSandbox, listSandboxes, lockSandbox, type Sandbox } from '../sandbox.ts';
 import { kill } from '../verbs/kill.ts';
 import { within } from '../within.ts';
-import { inPages, withHands } from './pages.ts';
-import { takeUp } from './take-up.ts';
+import { inPages } from './pages.ts';
+import { takeOverOperation } from './take-over.ts';
 
 /** What a round did, for metrics and for `fsck`. */
-export interface Round {
+export interface ReconcileRound {
   takenUp: number;
   repaired: number;
   unknown: number;
   failed: number;
   /** What was done, one by one; a bounded number of them. */
-  readonly did: Deed[];
+  readonly did: RoundAction[];
 }
 
-interface Deed {
+interface RoundAction {
   readonly sandboxId: SandboxId;
   /** Null when no sandbox is known by that id. */
   readonly org: string | null;
   readonly what: string;
 }
 
-const MOST_DEEDS = 1_000;
+const MAX_ACTIONS = 1_000;
 
-function record(round: Round, deed: Deed): void {
-  if (round.did.length < MOST_DEEDS) round.did.push(deed);
+function record(round: ReconcileRound, deed: RoundAction): void {
+  if (round.did.length < MAX_ACTIONS) round.did.push(deed);
 }
 
-export async function reconcile(ctx: Context, desk: Desk): Promise<Round> {
-  const round: Round = { takenUp: 0, repaired: 0, unknown: 0, failed: 0, did: [] };
-  await takeUpOrphans(ctx, desk, round);
+export async function reconcile(ctx: Context, desk: Desk): Promise<ReconcileRound> {
+  const round: ReconcileRound = { takenUp: 0, repaired: 0, unknown: 0, failed: 0, did: [] };
+  await takeOverOrphans(ctx, desk, round);
   await compareSandboxes(ctx, desk, round);
   for (const runtime of ctx.runtimes.values()) await destroyStrays(ctx, runtime, round);
   return round;
 }
 
 /** Finishes or rolls back every operation whose server is gone, or that this server had to let go of. */
-async function takeUpOrphans(ctx: Context, desk: Desk, round: Round): Promise<void> {
+async function takeOverOrphans(ctx: Context, desk: Desk, round: ReconcileRound): Promise<void> {
   const server = { id: ctx.serverId, leaseMs: ctx.settings.serverLeaseMs };
   const orphans = inPages(
     (after, limit) => listOrphaned(ctx.db, ctx.clock.now(), server, after, limit),
     ctx.settings.pageSize,
+    ctx.stopping,
   );
-  await withHands(orphans, ctx.settings.hands, ctx.stopping, async (operation) => {
+  await forEachBounded(orphans, ctx.settings.hands, async (operation) => {
     if (desk.isDriving(operation.id)) return;
-    await guarded(ctx, round, operation.sandboxId, async () => {
-      await takeUp(ctx, desk, operation);
+    await countingFailures(ctx, round, operation.sandboxId, async () => {
+      await takeOverOperation(ctx, desk, operation);
       round.takenUp++;
       record(round, { ...operation, what: `took up its ${operation.kind}, which nobody drove any more` });
       // What it ended as is the operation's own to say; here it only matters that it has.
@@ -67,24 +69,25 @@ async function takeUpOrphans(ctx: Context, desk: Desk, round: Round): Promise<vo
   });
 }
 
-async function compareSandboxes(ctx: Context, desk: Desk, round: Round): Promise<void> {
+async function compareSandboxes(ctx: Context, desk: Desk, round: ReconcileRound): Promise<void> {
   // A paused sandbox's leftovers are found by listing what the runtime has, not by asking for each.
   const states = ['running', 'killing'] as const;
   const live = inPages(
     (after, limit) => listSandboxes(ctx.db, { states }, after, limit),
     ctx.settings.pageSize,
+    ctx.stopping,
   );
-  await withHands(live, ctx.settings.hands, ctx.stopping, (sandbox) =>
-    guarded(ctx, round, sandbox.id, () => compare(ctx, desk, sandbox, round)),
+  await forEachBounded(live, ctx.settings.hands, (sandbox) =>
+    countingFailures(ctx, round, sandbox.id, () => compare(ctx, desk, sandbox, round)),
   );
 }
 
 /** The same for one sandbox, outside of a round. */
-export async function compareNow(ctx: Context, desk: Desk, sandbox: Sandbox): Promise<void> {
+export async function compareSandbox(ctx: Context, desk: Desk, sandbox: Sandbox): Promise<void> {
   await compare(ctx, desk, sandbox, { takenUp: 0, repaired: 0, unknown: 0, failed: 0, did: [] });
 }
 
-async function compare(ctx: Context, desk: Desk, sandbox: Sandbox, round: Round): Promise<void> {
+async function compare(ctx: Context, desk: Desk, sandbox: Sandbox, round: ReconcileRound): Promise<void> {
   if ((await findOpenOperation(ctx.db, sandbox.id)) !== undefined) return;
   if (sandbox.state === 'killing') {
     await kill(ctx, desk, { org: sandbox.org }, sandbox.id, 'reconcile');
@@ -95,9 +98,9 @@ async function compare(ctx: Context, desk: Desk, sandbox: Sandbox, round: Round)
   const found = await observe(ctx, sandbox);
   if (found.is === 'unknown') {
     round.unknown++;
-    await seen(ctx, sandbox, 'unknown');
+    await recordEvidence(ctx, sandbox, 'unknown');
   } else if (found.is === 'running') {
-    await seen(ctx, sandbox, 'running');
+    await recordEvidence(ctx, sandbox, 'running');
     await compareJobsOf(ctx, sandbox, round);
   } else {
     await repairByOperation(ctx, desk, sandbox);
@@ -111,7 +114,7 @@ async function compare(ctx: Context, desk: Desk, sandbox: Sandbox, round: Round)
 }
 
 /** Jobs whose processes have ended, and processes that ought to be jobs. */
-async function compareJobsOf(ctx: Context, sandbox: Sandbox, round: Round): Promise<void> {
+async function compareJobsOf(ctx: Context, sandbox: Sandbox, round: ReconcileRound): Promise<void> {
   try {
     const { changed, hasRunning } = await compareJobs(ctx, sandbox);
     for (const { id, state } of changed) {
@@ -126,7 +129,11 @@ async function compareJobsOf(ctx: Context, sandbox: Sandbox, round: Round): Prom
 }
 
 /** Only news is written: a hundred thousand sandboxes that are well cost no writes. */
-async function seen(ctx: Context, sandbox: Sandbox, evidence: 'running' | 'unknown'): Promise<void> {
+async function recordEvidence(
+  ctx: Context,
+  sandbox: Sandbox,
+  evidence: 'running' | 'unknown',
+): Promise<void> {
   const stale = ctx.clock.now() - sandbox.observedAt > 10 * ctx.settings.reconcileEveryMs;
   if (sandbox.evidence === evidence && !stale) return;
   await ctx.db.transaction((tx) =>
@@ -165,18 +172,18 @@ async function repairByOperation(ctx: Context, desk: Desk, sandbox: Sandbox): Pr
  * Instances that no sandbox owns. What the runtime has is read first and the rows after it: a row is
  * written before its instance is made, so an instance without a row has no owner that is yet to come.
  */
-async function destroyStrays(ctx: Context, runtime: Runtime, round: Round): Promise<void> {
+async function destroyStrays(ctx: Context, runtime: Runtime, round: ReconcileRound): Promise<void> {
   const instances: Instance[] = [];
-  await guarded(ctx, round, undefined, () =>
+  await countingFailures(ctx, round, undefined, () =>
     within(ctx.clock, ctx.settings.callMs, 'Listing instances', async (signal) => {
       for await (const instance of runtime.list(signal)) instances.push(instance);
     }),
   );
   for (const instance of instances) {
     if (ctx.stopping.aborted) return;
-    await guarded(ctx, round, instance.sandboxId, async () => {
+    await countingFailures(ctx, round, instance.sandboxId, async () => {
       const sandbox = await findSandbox(ctx.db, instance.sandboxId);
-      const upTo = strayUpTo(sandbox, instance);
+      const upTo = newestStrayGeneration(sandbox, instance);
       if (upTo === null) return;
       await within(ctx.clock, ctx.settings.callMs, 'Destroying a stray', (signal) =>
         runtime.destroy({ sandboxId: instance.sandboxId, generation: upTo }, signal),
@@ -189,7 +196,7 @@ async function destroyStrays(ctx: Context, runtime: Runtime, round: Round): Prom
 }
 
 /** The newest generation of this sandbox that may be destroyed, or null when the instance is the living one. */
-function strayUpTo(sandbox: Sandbox | undefined, instance: Instance): number | null {
+function newestStrayGeneration(sandbox: Sandbox | undefined, instance: Instance): number | null {
   if (sandbox === undefined) return instance.generation;
   const lives = ['creating', 'running', 'pausing', 'resuming', 'killing'].includes(sandbox.state);
   const newestDead = lives ? sandbox.generation - 1 : sandbox.generation;
@@ -197,9 +204,9 @@ function strayUpTo(sandbox: Sandbox | undefined, instance: Instance): number | n
 }
 
 /** One bad row never stops a round. */
-async function guarded(
+async function countingFailures(
   ctx: Context,
-  round: Round,
+  round: ReconcileRound,
   sandboxId: SandboxId | undefined,
   work: () => Promise<void>,
 ): Promise<void> {

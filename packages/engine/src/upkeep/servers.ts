@@ -15,18 +15,18 @@ export async function heartbeat(ctx: Context): Promise<void> {
 }
 
 /** Where there can be only one server, whatever an earlier one left is taken up at once. */
-export async function buryOthers(ctx: Context): Promise<void> {
+export async function markDeadServers(ctx: Context): Promise<void> {
   if (!ctx.alone) return;
   await ctx.db.transaction((tx) => tx.query('DELETE FROM servers WHERE id <> $1', [ctx.serverId]));
 }
 
 /** A server that stops on purpose hands its operations on at once. */
-export async function sayGoodbye(ctx: Context): Promise<void> {
+export async function deregisterServer(ctx: Context): Promise<void> {
   await ctx.db.transaction((tx) => tx.query('DELETE FROM servers WHERE id = $1', [ctx.serverId]));
 }
 
 /** Rows of servers that are long dead and own nothing. */
-export async function forgetDeadServers(ctx: Context): Promise<void> {
+export async function deleteDeadServers(ctx: Context): Promise<void> {
   const before = ctx.clock.now() - 10 * ctx.settings.serverLeaseMs;
   await ctx.db.transaction((tx) => tx.query('DELETE FROM servers WHERE lease_until < $1', [before]));
 }

@@ -3,6 +3,7 @@
  * server and of the sandboxes in use. What it finds is only a suspicion: each case is looked at again
  * under the sandbox's lock before anything happens to it.
  */
+import { forEachBounded } from '@torpor/host';
 import { type SandboxId, TorporError } from '@torpor/protocol';
 import { memoryFault } from '../acts/memory-fault.ts';
 import type { FilesInstead } from '../acts/seal.ts';
@@ -13,16 +14,16 @@ import type { Queryable } from '../ports/database.ts';
 import { SANDBOX_COLUMNS, type Sandbox, toSandbox } from '../sandbox.ts';
 import { kill } from '../verbs/kill.ts';
 import { type Guard, pause } from '../verbs/pause.ts';
-import { inPages, withHands } from './pages.ts';
+import { inPages } from './pages.ts';
 
 /** The cause was gone when it was looked at under the lock; nothing was done. */
 export class NotDue extends Error {
   override readonly name = 'NotDue';
 }
 
-const LONGEST_PATIENCE_MS = 60_000;
+const MAX_BACKOFF_MS = 60_000;
 
-interface Patience {
+interface PauseBackoff {
   /** Of the run that it is about; the next run has not failed yet. */
   readonly generation: number;
   readonly until: number;
@@ -32,54 +33,55 @@ interface Patience {
 }
 
 export class Sweeper {
-  private readonly ctx: Context;
-  private readonly desk: Desk;
-  private readonly leases: Leases;
+  readonly #ctx: Context;
+  readonly #desk: Desk;
+  readonly #leases: Leases;
   /** Sandboxes whose pause failed, and when to try again; lost with the process, which then tries at once. */
-  private readonly patience = new Map<SandboxId, Patience>();
-  private seen: { readonly wall: number; readonly monotonic: number } | undefined;
+  readonly #backoffs = new Map<SandboxId, PauseBackoff>();
+  #seen: { readonly wall: number; readonly monotonic: number } | undefined;
 
   constructor(ctx: Context, desk: Desk, leases: Leases) {
-    this.ctx = ctx;
-    this.desk = desk;
-    this.leases = leases;
+    this.#ctx = ctx;
+    this.#desk = desk;
+    this.#leases = leases;
   }
 
   async round(): Promise<void> {
-    if (this.clockJumped()) return;
-    const { ctx } = this;
+    if (this.#clockJumped()) return;
+    const ctx = this.#ctx;
     const now = ctx.clock.now();
     const { pageSize, hands } = ctx.settings;
-    this.forgetPatience();
-    const due = inPages((after, limit) => listDue(ctx.db, now, after, limit), pageSize);
-    await withHands(due, hands, ctx.stopping, (sandbox) =>
-      this.end(sandbox, 'timeout', sandbox.onTimeout, (_, locked) => {
+    this.#dropOldBackoffs();
+    const due = inPages((after, limit) => listDue(ctx.db, now, after, limit), pageSize, ctx.stopping);
+    await forEachBounded(due, hands, (sandbox) =>
+      this.#end(sandbox, 'timeout', sandbox.onTimeout, (_, locked) => {
         if (!isSameRun(sandbox, locked)) throw new NotDue();
         if (locked.endsAt === null || locked.endsAt > ctx.clock.now()) throw new NotDue();
       }),
     );
     // Another server's leases show in the rows only after a while.
     const idleSince = now - (ctx.alone ? 0 : 2 * ctx.settings.activityEveryMs);
-    const idle = inPages((after, limit) => listIdle(ctx.db, idleSince, after, limit), pageSize);
-    await withHands(idle, hands, ctx.stopping, async (sandbox) => {
-      if (sandbox.onIdle === 'keep' || this.leases.isUsed(sandbox.id)) return;
-      await this.end(sandbox, 'idle', sandbox.onIdle, async (tx, locked) => {
+    const idle = inPages((after, limit) => listIdle(ctx.db, idleSince, after, limit), pageSize, ctx.stopping);
+    await forEachBounded(idle, hands, async (sandbox) => {
+      if (sandbox.onIdle === 'keep' || this.#leases.isUsed(sandbox.id)) return;
+      await this.#end(sandbox, 'idle', sandbox.onIdle, async (tx, locked) => {
         const at = await idleAt(tx, locked.id);
-        const used = this.leases.isUsed(locked.id) || at === null || at > idleSince;
+        const used = this.#leases.isUsed(locked.id) || at === null || at > idleSince;
         if (used || !isSameRun(sandbox, locked)) throw new NotDue();
       });
     });
   }
 
-  private async end(
+  async #end(
     sandbox: Sandbox,
     reason: 'timeout' | 'idle',
     how: 'pause' | 'kill',
     guard: Guard,
   ): Promise<void> {
-    const { ctx, desk } = this;
+    const ctx = this.#ctx;
+    const desk = this.#desk;
     const { generation } = sandbox;
-    const known = this.patience.get(sandbox.id);
+    const known = this.#backoffs.get(sandbox.id);
     const waiting = known?.generation === generation ? known : undefined;
     if (waiting !== undefined && waiting.until > ctx.clock.monotonic()) return;
     const caller = { org: sandbox.org };
@@ -90,7 +92,7 @@ export class Sweeper {
       const automatic = { reason, guard, filesInstead };
       if (how === 'pause') await pause(ctx, desk, caller, sandbox.id, wanted, automatic);
       else await kill(ctx, desk, caller, sandbox.id, reason, guard);
-      this.patience.delete(sandbox.id);
+      this.#backoffs.delete(sandbox.id);
     } catch (thrown) {
       if (thrown instanceof NotDue) return;
       const fault = memoryFault(thrown);
@@ -99,31 +101,31 @@ export class Sweeper {
       const isStuck = fault !== undefined && filesInsteadOf(sandbox, isSlow) === 'never';
       const waitMs = isStuck
         ? ctx.settings.pauseRetryMs
-        : Math.min(LONGEST_PATIENCE_MS, (waiting?.waitMs ?? 500) * 2);
-      this.patience.set(sandbox.id, { generation, until: ctx.clock.monotonic() + waitMs, waitMs, isSlow });
+        : Math.min(MAX_BACKOFF_MS, (waiting?.waitMs ?? 500) * 2);
+      this.#backoffs.set(sandbox.id, { generation, until: ctx.clock.monotonic() + waitMs, waitMs, isSlow });
       if (thrown instanceof TorporError && thrown.code === 'transitioning') return;
       ctx.report(`${how} at ${reason} failed`, { sandboxId: sandbox.id, error: thrown });
     }
   }
 
-  private forgetPatience(): void {
-    const now = this.ctx.clock.monotonic();
-    for (const [id, { until, waitMs, isSlow }] of this.patience) {
+  #dropOldBackoffs(): void {
+    const now = this.#ctx.clock.monotonic();
+    for (const [id, { until, waitMs, isSlow }] of this.#backoffs) {
       // A sandbox that is used in between is still slow to capture when it is idle again.
-      const keepMs = isSlow ? this.ctx.settings.pauseRetryMs : 2 * waitMs;
-      if (until + keepMs < now) this.patience.delete(id);
+      const keepMs = isSlow ? this.#ctx.settings.pauseRetryMs : 2 * waitMs;
+      if (until + keepMs < now) this.#backoffs.delete(id);
     }
   }
 
   /** After a jump of the wall clock one round is left out: deadlines are judged by a clock that has settled. */
-  private clockJumped(): boolean {
-    const now = { wall: this.ctx.clock.now(), monotonic: this.ctx.clock.monotonic() };
-    const before = this.seen;
-    this.seen = now;
+  #clockJumped(): boolean {
+    const now = { wall: this.#ctx.clock.now(), monotonic: this.#ctx.clock.monotonic() };
+    const before = this.#seen;
+    this.#seen = now;
     if (before === undefined) return false;
     const jump = now.wall - before.wall - (now.monotonic - before.monotonic);
-    if (Math.abs(jump) <= this.ctx.settings.clockJumpMs) return false;
-    this.ctx.report('clock jumped', { byMs: Math.round(jump) });
+    if (Math.abs(jump) <= this.#ctx.settings.clockJumpMs) return false;
+    this.#ctx.report('clock jumped', { byMs: Math.round(jump) });
     return true;
   }
 }

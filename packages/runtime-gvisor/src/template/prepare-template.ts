@@ -3,7 +3,7 @@
  * is a restore. Its root is this machine's system, or what somebody brought.
  */
 import { join } from 'node:path';
-import type { Captured, Staging, TemplateOrder } from '@torpor/engine';
+import type { Captured, Staging, TemplateSpec } from '@torpor/engine';
 import type { AgentClient } from '@torpor/envd';
 import type { LayerId } from '@torpor/layers';
 import { bareSandboxId, TorporError } from '@torpor/protocol';
@@ -28,7 +28,7 @@ import { withinLimits } from './template-limits.ts';
 
 export async function prepareTemplate(
   ctx: RuntimeContext,
-  order: TemplateOrder,
+  order: TemplateSpec,
   staging: Staging,
   signal: AbortSignal,
 ): Promise<Captured> {
@@ -64,7 +64,7 @@ export async function prepareTemplate(
 
 async function fillRoot(
   { base }: RuntimeContext,
-  { root }: TemplateOrder,
+  { root }: TemplateSpec,
   into: string,
   signal: AbortSignal,
 ): Promise<Pick<ContainerSource, 'root' | 'system'>> {
@@ -88,7 +88,7 @@ function withoutPath(thrown: unknown, path: string): unknown {
 
 async function bootAndCapture(
   ctx: RuntimeContext,
-  order: TemplateOrder,
+  order: TemplateSpec,
   staging: Staging,
   source: ContainerSource,
   upper: LayerId,
@@ -128,7 +128,7 @@ async function bootAndCapture(
 /** Resolves when its services are ready. */
 async function boot(
   { runsc, clock, settings, mounts }: RuntimeContext,
-  order: TemplateOrder,
+  order: TemplateSpec,
   { container, rootfs, attachment }: ContainerSetup,
   credential: string,
   signal: AbortSignal,

@@ -121,7 +121,7 @@ function stream(
     for await (const event of parts.sessions.follow(org, id, turn, after, signal)) {
       if ('turn' in event) yield { event: 'turn', data: event.turn };
       else {
-        const { position, channel, text } = event.piece;
+        const { position, channel, text } = event.chunk;
         yield { id: String(position), event: channel, data: { data: text } };
       }
     }

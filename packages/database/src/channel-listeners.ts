@@ -1,5 +1,5 @@
 /** Who listens to which channel on this server. */
-export class Notices {
+export class ChannelListeners {
   readonly #listeners = new Map<string, Set<() => void>>();
 
   get channels(): string[] {
@@ -20,7 +20,7 @@ export class Notices {
   }
 
   /** A listener runs on its own, so that its failure is not taken for one of the commit that woke it. */
-  tell(channels: Iterable<string>): void {
+  notify(channels: Iterable<string>): void {
     for (const channel of channels) {
       for (const listener of this.#listeners.get(channel) ?? []) queueMicrotask(listener);
     }

@@ -4,9 +4,9 @@ import type { Queryable } from '../ports/database.ts';
 
 const MIB = 1024 * 1024;
 
-export type Used = Readonly<Record<QuotaName, number>>;
+export type QuotaUsage = Readonly<Record<QuotaName, number>>;
 
-export async function usedBy(db: Queryable, org: string): Promise<Used> {
+export async function quotaUsage(db: Queryable, org: string): Promise<QuotaUsage> {
   const { running, kept, memoryMb } = await countSandboxes(db, org, null);
   const { working, waiting } = await countBuilds(db, org);
   return {

@@ -2,6 +2,7 @@
  * Looks at the presence and sizes of sealed checkpoints, so that a checkpoint that is gone is known before somebody
  * needs it, and one that is back is known to be back. Contents are the scrubbing's.
  */
+import { forEachBounded } from '@torpor/host';
 import type { SandboxState } from '@torpor/protocol';
 import { CHECKPOINT_COLUMNS, type Checkpoint, listSealed, toCheckpoint } from '../checkpoints/checkpoint.ts';
 import { provesDamage, recordLooks } from '../checkpoints/health.ts';
@@ -9,16 +10,16 @@ import { lookAt } from '../checkpoints/soundness.ts';
 import type { Context } from '../context.ts';
 import type { Queryable } from '../ports/database.ts';
 import { findSandbox } from '../sandbox.ts';
-import { inPages, withHands } from './pages.ts';
+import { inPages } from './pages.ts';
 
 /** What a round of looks saw. */
-export interface Looks {
-  looked: number;
+export interface InspectionCounts {
+  inspected: number;
   damaged: number;
   unknown: number;
 }
 
-export interface LookFilter {
+export interface InspectionFilter {
   /** Absent: of all organisations. */
   readonly org?: string;
   /** Whether providers are asked about what they keep. */
@@ -28,34 +29,34 @@ export interface LookFilter {
 }
 
 /** Paged and with few hands; `signal` ends it between two checkpoints. */
-export async function lookAtCheckpoints(
+export async function inspectCheckpoints(
   ctx: Context,
-  filter: LookFilter,
+  filter: InspectionFilter,
   signal: AbortSignal,
-): Promise<Looks> {
+): Promise<InspectionCounts> {
   const { pageSize, inspectHands } = ctx.settings;
-  const looks: Looks = { looked: 0, damaged: 0, unknown: 0 };
-  const sealed = inPages((after, limit) => listSealed(ctx.db, filter.org, after, limit), pageSize);
-  await withHands(sealed, inspectHands, signal, async (checkpoint) => {
+  const looks: InspectionCounts = { inspected: 0, damaged: 0, unknown: 0 };
+  const sealed = inPages((after, limit) => listSealed(ctx.db, filter.org, after, limit), pageSize, signal);
+  await forEachBounded(sealed, inspectHands, async (checkpoint) => {
     if (checkpoint.external && !filter.external) return;
     // Another server has its runtime, and looks at it.
     if (!ctx.runtimes.has(checkpoint.runtime)) return;
     const began = ctx.clock.monotonic();
-    await look(ctx, checkpoint, looks).catch((thrown: unknown) =>
+    await inspectOne(ctx, checkpoint, looks).catch((thrown: unknown) =>
       ctx.report('looking at a checkpoint failed', { checkpointId: checkpoint.id, error: thrown }),
     );
-    if (filter.background === true) await rest(ctx, ctx.clock.monotonic() - began, signal);
+    if (filter.background === true) await limitLoad(ctx, ctx.clock.monotonic() - began, signal);
   });
   return looks;
 }
 
-async function rest({ clock, settings }: Context, worked: number, signal: AbortSignal): Promise<void> {
+async function limitLoad({ clock, settings }: Context, worked: number, signal: AbortSignal): Promise<void> {
   await clock.sleep(worked * (100 / settings.inspectLoadPercent - 1), signal).catch(() => {});
 }
 
-async function look(ctx: Context, checkpoint: Checkpoint, looks: Looks): Promise<void> {
+async function inspectOne(ctx: Context, checkpoint: Checkpoint, looks: InspectionCounts): Promise<void> {
   const seen = await lookAt(ctx, checkpoint);
-  looks.looked++;
+  looks.inspected++;
   if (seen.some(({ error }) => provesDamage(error))) {
     if (await isBeingUsedUp(ctx, checkpoint)) return;
     looks.damaged++;
@@ -72,7 +73,7 @@ async function isBeingUsedUp(ctx: Context, { replayable, sandboxId }: Checkpoint
 }
 
 /** A checkpoint that is not well, and the state of the sandbox that it belongs to. */
-export interface Unhealthy {
+export interface UnhealthyCheckpoint {
   readonly checkpoint: Checkpoint;
   readonly sandboxState: SandboxState | null;
 }
@@ -83,7 +84,7 @@ export async function listUnhealthy(
   org: string,
   after: string,
   limit: number,
-): Promise<Unhealthy[]> {
+): Promise<UnhealthyCheckpoint[]> {
   const rows = await db.query(
     `SELECT ${CHECKPOINT_COLUMNS},
        (SELECT s.state FROM sandboxes s WHERE s.id = checkpoints.sandbox_id) AS sandbox_state

@@ -20,7 +20,7 @@ import { lockSandbox, type Sandbox } from '../sandbox.ts';
 import { startPaused } from '../verbs/seal-and-start.ts';
 
 /** Makes the operation ours, durably, and drives it to an end. */
-export async function takeUp(ctx: Context, desk: Desk, orphan: Operation): Promise<void> {
+export async function takeOverOperation(ctx: Context, desk: Desk, orphan: Operation): Promise<void> {
   const { operation, sandbox } = await ctx.db.transaction(async (tx) => {
     const locked = await lockSandbox(tx, orphan.sandboxId);
     const operation = await takeOver(tx, orphan, ctx.serverId, ctx.clock.now() + ctx.settings.operationMs);
@@ -32,7 +32,7 @@ export async function takeUp(ctx: Context, desk: Desk, orphan: Operation): Promi
     const extras = { operationId: operation.id, generation };
     return { operation, sandbox: await note(ctx, tx, locked, 'operation.taken_over', data, extras) };
   });
-  desk.drive(operation, (held) => goOnFrom(ctx, held, sandbox));
+  desk.drive(operation, (held) => continueFrom(ctx, held, sandbox));
 }
 
 /** A checkpoint that a start uses up cannot be started again: what came of the first start must be looked at. */
@@ -41,7 +41,7 @@ async function canStartAgain(db: Queryable, sandbox: Sandbox): Promise<boolean> 
   return base === undefined || base.replayable;
 }
 
-async function goOnFrom(ctx: Context, held: Held, sandbox: Sandbox): Promise<void> {
+async function continueFrom(ctx: Context, held: Held, sandbox: Sandbox): Promise<void> {
   switch (sandbox.state) {
     case 'creating':
     case 'resuming':

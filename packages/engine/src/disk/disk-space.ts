@@ -5,13 +5,13 @@ import type { Settings } from '../settings.ts';
 import { within } from '../within.ts';
 import type { ReserveState } from './reserve.ts';
 
-export interface Room {
+export interface DiskSpace {
   readonly freeBytes: number;
   readonly totalBytes: number;
 }
 
 /** Below each of these many free bytes something else happens; 0 for a bound that is not used. */
-export interface DiskBounds {
+export interface DiskThresholds {
   /** It is announced. */
   readonly lowBytes: number;
   /** Creates, forks and snapshots are refused. */
@@ -21,13 +21,13 @@ export interface DiskBounds {
 /** With less than this free the next write may fail. */
 const FULL_BYTES = 512 * 1024;
 
-type BoundSettings = Pick<
+type ThresholdSettings = Pick<
   Settings,
   'diskLowBytes' | 'diskLowPercent' | 'diskRefuseBytes' | 'diskRefusePercent'
 >;
 
 /** A bound is the smaller of its bytes and its share of the disk; one that is 0 does not count. */
-export function boundsOf(settings: BoundSettings, totalBytes: number): DiskBounds {
+export function thresholdsOf(settings: ThresholdSettings, totalBytes: number): DiskThresholds {
   const bound = (bytes: number, percent: number) => {
     const share = Math.floor((totalBytes * percent) / 100);
     return bytes > 0 && share > 0 ? Math.min(bytes, share) : Math.max(bytes, share);
@@ -41,8 +41,8 @@ export function boundsOf(settings: BoundSettings, totalBytes: number): DiskBound
 
 /** A disk whose reserve had to be given up is full, whatever of the reserve is free at this moment. */
 export function levelOf(
-  { freeBytes }: Room,
-  { lowBytes, refuseBytes }: DiskBounds,
+  { freeBytes }: DiskSpace,
+  { lowBytes, refuseBytes }: DiskThresholds,
   reserve: ReserveState | undefined,
 ): DiskLevel {
   if (freeBytes < FULL_BYTES || (reserve !== undefined && reserve.heldBytes < reserve.wantedBytes))
@@ -56,13 +56,13 @@ export function levelOf(
  * operation's transaction and thrown inside it, so that a repeated request gets its first answer. A disk that cannot
  * be asked refuses nothing: the operation itself finds out.
  */
-export async function refusalForRoom(ctx: Context): Promise<TorporError | undefined> {
+export async function refusalForDiskSpace(ctx: Context): Promise<TorporError | undefined> {
   const { clock, settings, store, disk } = ctx;
   const room = await within(clock, settings.observeMs, 'Asking for room', () => store.usage()).catch(
     () => undefined,
   );
   if (room === undefined) return undefined;
-  const bounds = boundsOf(settings, room.totalBytes);
+  const bounds = thresholdsOf(settings, room.totalBytes);
   const level = levelOf(room, bounds, disk.state?.reserve);
   if (level === 'ok' || level === 'low') return undefined;
   const { freeBytes } = room;

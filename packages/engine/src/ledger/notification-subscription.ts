@@ -1,29 +1,29 @@
 /** One subscription to the database's notices, shared by any number of waiting readers. */
 import type { Clock } from '../ports/clock.ts';
 import type { Database } from '../ports/database.ts';
-import type { Growth } from './read.ts';
+import type { LedgerNotifications } from './read.ts';
 
-export class Notices implements Growth {
-  private waiting = new Set<() => void>();
-  private readonly clock: Clock;
+export class NotificationSubscription implements LedgerNotifications {
+  #waiting = new Set<() => void>();
+  readonly #clock: Clock;
   /** A notice may get lost with a connection; readers look again after this long without one. */
-  private readonly atLeastEveryMs: number;
-  private readonly channel: string;
-  private unlisten: (() => Promise<void>) | undefined;
+  readonly #atLeastEveryMs: number;
+  readonly #channel: string;
+  #unlisten: (() => Promise<void>) | undefined;
 
   constructor(clock: Clock, atLeastEveryMs: number, channel = 'ledger') {
-    this.clock = clock;
-    this.atLeastEveryMs = atLeastEveryMs;
-    this.channel = channel;
+    this.#clock = clock;
+    this.#atLeastEveryMs = atLeastEveryMs;
+    this.#channel = channel;
   }
 
   async start(db: Database): Promise<void> {
-    this.unlisten = await db.listen(this.channel, () => this.wakeAll());
+    this.#unlisten = await db.listen(this.#channel, () => this.#wakeAll());
   }
 
   async stop(): Promise<void> {
-    await this.unlisten?.();
-    this.wakeAll();
+    await this.#unlisten?.();
+    this.#wakeAll();
   }
 
   next(signal: AbortSignal): Promise<void> {
@@ -31,18 +31,18 @@ export class Notices implements Growth {
     const timer = new AbortController();
     return new Promise((resolve) => {
       const wake = () => {
-        this.waiting.delete(wake);
+        this.#waiting.delete(wake);
         signal.removeEventListener('abort', wake);
         timer.abort();
         resolve();
       };
-      this.waiting.add(wake);
+      this.#waiting.add(wake);
       signal.addEventListener('abort', wake);
-      this.clock.sleep(this.atLeastEveryMs, timer.signal).then(wake, () => {});
+      this.#clock.sleep(this.#atLeastEveryMs, timer.signal).then(wake, () => {});
     });
   }
 
-  private wakeAll(): void {
-    for (const wake of [...this.waiting]) wake();
+  #wakeAll(): void {
+    for (const wake of [...this.#waiting]) wake();
   }
 }

@@ -17,10 +17,10 @@ export async function refuseTakenTemplateName(db: Queryable, org: string, name: 
       hint: 'Choose another name.',
     });
   }
-  if (rows.length > 0) throw takenName(name);
+  if (rows.length > 0) throw nameTaken(name);
 }
 
-function takenName(name: string): TorporError {
+function nameTaken(name: string): TorporError {
   return new TorporError('conflict', `There is a template named "${name}" already.`, {
     hint: 'Choose another name, or delete the template that has it.',
   });
@@ -32,9 +32,9 @@ export async function freeName(tx: Transaction, org: string, name: string): Prom
 }
 
 /** Twins meet at the unique index. A failure does not stand in the way of another try. */
-export async function insertUnderItsName(tx: Transaction, template: Template): Promise<void> {
+export async function insertWithFreeName(tx: Transaction, template: Template): Promise<void> {
   const { org, name } = template;
   await refuseTakenTemplateName(tx, org, name);
   await tx.query("DELETE FROM templates WHERE org = $1 AND name = $2 AND state = 'failed'", [org, name]);
-  if (!(await insertTemplate(tx, template))) throw takenName(name);
+  if (!(await insertTemplate(tx, template))) throw nameTaken(name);
 }

@@ -6,7 +6,7 @@ import type { Transaction } from '../ports/database.ts';
  * many. Nobody writes a job that has ended; the lock only keeps two that forget at once out of each
  * other's way.
  */
-export async function forgetEnded(tx: Transaction, before: number, limit: number): Promise<number> {
+export async function deleteEndedJobs(tx: Transaction, before: number, limit: number): Promise<number> {
   const rows = await tx.query(
     `DELETE FROM queue_jobs WHERE id IN (
        SELECT id FROM queue_jobs WHERE ended_at IS NOT NULL AND ended_at < $1

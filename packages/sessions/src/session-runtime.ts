@@ -4,7 +4,7 @@ import type { Context } from './context.ts';
 import type { Session } from './session.ts';
 
 /** Undefined when the server has the runtime, or none is asked for. */
-export function noRuntimeFor(
+export function missingRuntime(
   { engine }: Pick<Context, 'engine'>,
   { key, sandboxId }: Pick<Session, 'key' | 'sandboxId'>,
   runtime: string | undefined,
@@ -29,6 +29,6 @@ export function requireRuntime(
   session: Pick<Session, 'key' | 'sandboxId'>,
   runtime: string,
 ): void {
-  const missing = noRuntimeFor(ctx, session, runtime);
+  const missing = missingRuntime(ctx, session, runtime);
   if (missing !== undefined) throw missing;
 }

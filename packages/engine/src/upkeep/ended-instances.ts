@@ -1,0 +1,57 @@
+/**
+ * Ends of sandboxes that are seen between two rounds of the reconciler: by the runtime itself, or by a call that meets
+ * a dead instance. Each is repaired at once, and once for everybody who sees it.
+ */
+import type { SandboxId } from '@torpor/protocol';
+import type { Context } from '../context.ts';
+import type { Desk } from '../operations/desk.ts';
+import { findOpenOperation } from '../operations/operation.ts';
+import type { Instance } from '../ports/runtime.ts';
+import { findSandbox, type Sandbox } from '../sandbox.ts';
+import { within } from '../within.ts';
+import { compareSandbox } from './reconciler.ts';
+
+export class EndedInstances {
+  readonly #ctx: Context;
+  readonly #desk: Desk;
+  readonly #repairing = new Map<SandboxId, Promise<void>>();
+
+  constructor(ctx: Context, desk: Desk) {
+    this.#ctx = ctx;
+    this.#desk = desk;
+  }
+
+  /** The runtime says that an instance has ended. Returns at once. */
+  onEnded(instance: Instance): void {
+    this.#ctx.background.run(`repairing ${instance.sandboxId}`, async () => {
+      const sandbox = await findSandbox(this.#ctx.db, instance.sandboxId);
+      if (sandbox?.generation === instance.generation) await this.#repair(sandbox);
+    });
+  }
+
+  /** For a caller that saw the sandbox gone: waits for the repair, but not longer than for an observation. */
+  async waitForRepair(sandbox: Sandbox): Promise<void> {
+    const { clock, settings } = this.#ctx;
+    await within(clock, settings.observeMs, 'Repairing', () => this.#repair(sandbox)).catch(
+      (error: unknown) =>
+        this.#ctx.report('the repair of a sandbox that has ended goes on', { sandboxId: sandbox.id, error }),
+    );
+  }
+
+  #repair(sandbox: Sandbox): Promise<void> {
+    const known = this.#repairing.get(sandbox.id);
+    if (known !== undefined) return known;
+    const repairing = this.#compareWhenIdle(sandbox).finally(() => this.#repairing.delete(sandbox.id));
+    this.#repairing.set(sandbox.id, repairing);
+    return repairing;
+  }
+
+  /** An operation that is under way finds the end itself, or leaves the sandbox to be looked at after it. */
+  async #compareWhenIdle(sandbox: Sandbox): Promise<void> {
+    const open = await findOpenOperation(this.#ctx.db, sandbox.id);
+    if (open !== undefined) await this.#desk.finished(open.id, this.#ctx.stopping).catch(() => {});
+    const now = await findSandbox(this.#ctx.db, sandbox.id);
+    if (now?.state !== 'running' || now.generation !== sandbox.generation) return;
+    await compareSandbox(this.#ctx, this.#desk, now);
+  }
+}
