@@ -1,4 +1,4 @@
-/** How much room the disk of the checkpoints has, and what that allows. */
+/** How much space the disk of the checkpoints has, and which operations that allows. */
 import { type DiskLevel, TorporError } from '@torpor/protocol';
 import type { Context } from '../context.ts';
 import type { Settings } from '../settings.ts';
@@ -10,15 +10,15 @@ export interface DiskSpace {
   readonly totalBytes: number;
 }
 
-/** Below each of these many free bytes something else happens; 0 for a bound that is not used. */
+/** Numbers of free bytes; 0 for a threshold that is not used. */
 export interface DiskThresholds {
-  /** It is announced. */
+  /** Below this the disk is reported as low. */
   readonly lowBytes: number;
-  /** Creates, forks and snapshots are refused. */
+  /** Below this creates, forks and snapshots are refused. */
   readonly refuseBytes: number;
 }
 
-/** With less than this free the next write may fail. */
+/** With fewer free bytes than this the next write may fail. */
 const FULL_BYTES = 512 * 1024;
 
 type ThresholdSettings = Pick<
@@ -26,20 +26,20 @@ type ThresholdSettings = Pick<
   'diskLowBytes' | 'diskLowPercent' | 'diskRefuseBytes' | 'diskRefusePercent'
 >;
 
-/** A bound is the smaller of its bytes and its share of the disk; one that is 0 does not count. */
+/** A threshold is the smaller of its bytes and its share of the disk; a value of 0 is ignored. */
 export function thresholdsOf(settings: ThresholdSettings, totalBytes: number): DiskThresholds {
-  const bound = (bytes: number, percent: number) => {
+  const threshold = (bytes: number, percent: number) => {
     const share = Math.floor((totalBytes * percent) / 100);
     return bytes > 0 && share > 0 ? Math.min(bytes, share) : Math.max(bytes, share);
   };
-  const refuseBytes = bound(settings.diskRefuseBytes, settings.diskRefusePercent);
+  const refuseBytes = threshold(settings.diskRefuseBytes, settings.diskRefusePercent);
   return {
-    lowBytes: Math.max(refuseBytes, bound(settings.diskLowBytes, settings.diskLowPercent)),
+    lowBytes: Math.max(refuseBytes, threshold(settings.diskLowBytes, settings.diskLowPercent)),
     refuseBytes,
   };
 }
 
-/** A disk whose reserve had to be given up is full, whatever of the reserve is free at this moment. */
+/** A disk whose reserve was released is full, also while part of the released space is still free. */
 export function levelOf(
   { freeBytes }: DiskSpace,
   { lowBytes, refuseBytes }: DiskThresholds,
@@ -52,24 +52,28 @@ export function levelOf(
 }
 
 /**
- * The refusal that an operation which adds to the disk gets, or undefined when there is room. Asked before the
- * operation's transaction and thrown inside it, so that a repeated request gets its first answer. A disk that cannot
- * be asked refuses nothing: the operation itself finds out.
+ * The refusal of an operation that adds to the disk, or undefined when there is space. The caller asks before the
+ * operation's transaction and throws inside it, so that a repeated request gets its first answer. When the disk does not
+ * answer, nothing is refused: the operation itself finds out.
  */
 export async function refusalForDiskSpace(ctx: Context): Promise<TorporError | undefined> {
   const { clock, settings, store, disk } = ctx;
-  const room = await within(clock, settings.observeMs, 'Asking for room', () => store.usage()).catch(
+  const space = await within(clock, settings.observeMs, 'Asking for disk space', () => store.usage()).catch(
     () => undefined,
   );
-  if (room === undefined) return undefined;
-  const bounds = thresholdsOf(settings, room.totalBytes);
-  const level = levelOf(room, bounds, disk.state?.reserve);
+  if (space === undefined) return undefined;
+  const thresholds = thresholdsOf(settings, space.totalBytes);
+  const level = levelOf(space, thresholds, disk.state?.reserve);
   if (level === 'ok' || level === 'low') return undefined;
-  const { freeBytes } = room;
-  const neededBytes = Math.max(0, bounds.refuseBytes - freeBytes);
+  const { freeBytes } = space;
+  const neededBytes = Math.max(0, thresholds.refuseBytes - freeBytes);
   const why = level === 'full' ? 'is full' : 'is nearly full';
-  return new TorporError('storage_full', `The disk of the checkpoints ${why}; nothing new is begun on it.`, {
-    hint: 'Kill sandboxes, delete checkpoints or make the disk larger. Pauses, resumes and kills still work.',
-    details: { level, freeBytes, neededBytes, boundBytes: bounds.refuseBytes },
-  });
+  return new TorporError(
+    'storage_full',
+    `The disk of the checkpoints ${why}; new sandboxes and checkpoints are refused.`,
+    {
+      hint: 'Kill sandboxes, delete checkpoints or make the disk larger. Pauses, resumes and kills still work.',
+      details: { level, freeBytes, neededBytes, boundBytes: thresholds.refuseBytes },
+    },
+  );
 }

@@ -1,8 +1,8 @@
-/** The changes of the disk's level, as the database keeps them: one statement per function. */
+/** Changes of the disk's level in the database: one statement per function. */
 import type { DiskEvent, DiskLevel, EventId } from '@torpor/protocol';
 import type { Queryable, Transaction } from '../ports/database.ts';
 
-/** A disk at the edge of a bound may cross it often; older changes are forgotten. */
+/** A disk whose free space is near a threshold may cross it often; older changes are deleted. */
 const KEPT_EVENTS = 100;
 
 /** Newest first. */

@@ -1,4 +1,4 @@
-/** One change of one job: a pure function over the table of transitions, and the line of the ledger that tells of it. */
+/** One change of one job: a pure function over the table of transitions, and the event that records the change. */
 import {
   type EventData,
   JOB_LOSSES,
@@ -21,31 +21,31 @@ export type JobChange =
 
 const ALIVE = { endedAt: null, exitCode: null, signal: null, lostReason: null } as const;
 
-/** The job as it is afterwards. A change that the table does not list throws. */
-export function applyChange(job: TrackedJob, happening: JobChange, now: number): TrackedJob {
-  const state = JOB_TRANSITIONS[job.state][happening.is];
+/** The job after the change. Throws for a change that the table does not list. */
+export function applyChange(job: TrackedJob, change: JobChange, now: number): TrackedJob {
+  const state = JOB_TRANSITIONS[job.state][change.is];
   if (state === undefined) {
-    throw new TorporError('conflict', `Job ${job.id} is ${job.state} and cannot become ${happening.is}.`);
+    throw new TorporError('conflict', `Job ${job.id} is ${job.state} and cannot become ${change.is}.`);
   }
-  switch (happening.is) {
+  switch (change.is) {
     case 'suspended':
       return { ...job, state };
     case 'resumed':
       return { ...job, ...ALIVE, state };
     case 'restarted': {
-      const { generation } = happening;
+      const { generation } = change;
       return { ...job, ...ALIVE, state, generation, restarts: job.restarts + 1, startedAt: now };
     }
     case 'completed': {
-      const { exitCode, signal } = happening;
+      const { exitCode, signal } = change;
       return { ...job, state, exitCode, signal, endedAt: now };
     }
     case 'lost':
-      return { ...job, state, lostReason: happening.reason, endedAt: now };
+      return { ...job, state, lostReason: change.reason, endedAt: now };
   }
 }
 
-/** The line for what a job has just become. */
+/** The event that records what a job has just become. */
 export function jobEvent(
   ctx: Pick<Context, 'ids' | 'clock'>,
   job: TrackedJob,
@@ -73,7 +73,7 @@ export function jobEvent(
   }
 }
 
-/** A job whose process has just begun. */
+/** A job whose process has just started. */
 export function startedJob(
   about: Pick<TrackedJob, 'id' | 'org' | 'kind' | 'name' | 'tag' | 'command' | 'cwd'> & Partial<TrackedJob>,
   at: { readonly sandboxId: SandboxId; readonly generation: number; readonly now: number },

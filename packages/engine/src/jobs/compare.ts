@@ -1,6 +1,6 @@
 /**
- * Jobs against the processes that the agent of a running sandbox knows (R108). An agent that does not answer says
- * nothing about them, and nothing is changed.
+ * Compares jobs with the processes that the agent of a running sandbox lists (R108). When the agent does not answer,
+ * nothing is changed.
  */
 import type { Context } from '../context.ts';
 import type { Processes } from '../ports/processes.ts';
@@ -13,7 +13,7 @@ import { adoptProcess, recordEnd } from './track.ts';
 import { agentOf } from './watch.ts';
 
 interface JobComparison {
-  /** The jobs that were found to have ended, and those that nobody had written down. */
+  /** Jobs whose process has ended, and processes that had no job. */
   readonly changed: readonly TrackedJob[];
   readonly hasRunning: boolean;
 }
@@ -21,7 +21,7 @@ interface JobComparison {
 export async function compareJobs(ctx: Context, sandbox: Sandbox): Promise<JobComparison> {
   const { processes } = ctx;
   if (processes === undefined) return { changed: [], hasRunning: false };
-  // Rows first: a process is started before its row is written, so a row without a process has none that is to come.
+  // Rows are read first: a process is started before its row is written, so a row without a process never gets one.
   const running = await runningJobs(ctx.db, sandbox.id);
   if (running.length === 0 && ctx.jobWatch.hasCompared(sandbox)) return { changed: [], hasRunning: false };
   const agent = await agentOf(ctx, sandbox);

@@ -1,6 +1,6 @@
 /**
- * What becomes of a sandbox's jobs when its state changes. Each function is part of the transaction that changes the
- * state: it writes the jobs and returns the lines to append behind the sandbox's own.
+ * What happens to a sandbox's jobs when its state changes. Each function is part of the transaction that changes the
+ * state: it writes the jobs and returns the events to append after the sandbox's own.
  */
 import { type CheckpointId, type JobLoss, type OperationId, serviceTag } from '@torpor/protocol';
 import type { Checkpoint } from '../checkpoints/checkpoint.ts';
@@ -20,7 +20,7 @@ import {
   type TrackedJob,
 } from './job.ts';
 
-/** A checkpoint is sealed: with memory it holds the jobs that run. Unless the sandbox goes on, they stop. */
+/** A checkpoint is sealed. With memory, the checkpoint holds the running jobs. They stop unless the sandbox runs on. */
 export async function jobsAtSeal(
   ctx: Context,
   tx: Transaction,
@@ -34,7 +34,7 @@ export async function jobsAtSeal(
   return jobEvents(ctx, await markRunningSuspended(tx, sandbox.id), 'suspended', operationId);
 }
 
-/** Nothing of the sandbox runs any more. */
+/** No process of the sandbox runs any more. */
 export async function jobsAtEnd(
   ctx: Context,
   tx: Transaction,
@@ -45,7 +45,7 @@ export async function jobsAtEnd(
   return jobEvents(ctx, await markLiveLost(tx, sandbox.id, reason, ctx.clock.now()), 'lost', operationId);
 }
 
-/** The sandbox runs again, or for the first time. */
+/** The sandbox has been started: the first time, or again. */
 export async function jobsAtStart(
   ctx: Context,
   tx: Transaction,
@@ -79,11 +79,11 @@ interface StartFacts {
   readonly sandbox: Pick<Sandbox, 'id' | 'org' | 'generation' | 'config'>;
   /** The sandbox's own jobs that a start may change. */
   readonly jobs: readonly TrackedJob[];
-  /** Tags of the processes that came back with the memory. */
+  /** Tags of the processes that were restored with the memory. */
   readonly captured: ReadonlySet<string>;
-  /** Jobs of another sandbox whose processes came with its memory. */
+  /** Jobs of another sandbox whose processes were restored with its memory. */
   readonly foreign: readonly TrackedJob[];
-  /** Why a job that did not come back is lost. */
+  /** Why a job whose process was not restored is lost. */
   readonly loss: JobLoss;
   readonly now: number;
   readonly newId: () => TrackedJob['id'];
@@ -94,21 +94,21 @@ interface ChangedJob {
   readonly what: JobChange['is'] | 'created';
 }
 
-/** Declared services run after every start; other processes run only when they came back with the memory. */
+/** Declared services run after every start; other processes run only when they were restored with the memory. */
 export function changesAtStart(started: StartFacts): ChangedJob[] {
   const { sandbox, jobs, captured, foreign, loss, now, newId } = started;
   const { org, generation, config } = sandbox;
   const at = { sandboxId: sandbox.id, generation, now };
   const changes: ChangedJob[] = [];
-  const change = (job: TrackedJob, happening: JobChange) =>
-    changes.push({ job: applyChange(job, happening, now), what: happening.is });
+  const change = (job: TrackedJob, jobChange: JobChange) =>
+    changes.push({ job: applyChange(job, jobChange, now), what: jobChange.is });
   const create = (about: Parameters<typeof startedJob>[0]) =>
     changes.push({ job: startedJob(about, at), what: 'created' });
   const declared = new Set(config.services.map(({ name }) => serviceTag(name)));
-  const isBack = new Set([...captured, ...foreign.map(({ tag }) => tag)]);
+  const restored = new Set([...captured, ...foreign.map(({ tag }) => tag)]);
   for (const job of jobs) {
     const isRunning = job.state === 'running';
-    if (isBack.has(job.tag)) {
+    if (restored.has(job.tag)) {
       if (!isRunning) change(job, { is: 'resumed' });
     } else if (declared.has(job.tag)) change(job, { is: 'restarted', generation });
     else if (isRunning || job.state === 'suspended') change(job, { is: 'lost', reason: loss });
@@ -125,7 +125,7 @@ export function changesAtStart(started: StartFacts): ChangedJob[] {
   return changes;
 }
 
-/** In the order in which they were created, whatever order the database returned them in. */
+/** Sorted by creation: the database returns updated rows in any order. */
 function jobEvents(
   ctx: Context,
   jobs: readonly TrackedJob[],

@@ -1,4 +1,4 @@
-/** The state of a sandbox as its events tell it, from the first to the last. */
+/** Computes the state of a sandbox from its events, from the first to the last. */
 import type { CheckpointId, EventView, SandboxState } from '@torpor/protocol';
 import { NEXT_STATES } from '@torpor/protocol';
 

@@ -1,4 +1,4 @@
-/** One subscription to the database's notices, shared by any number of waiting readers. */
+/** One subscription to a notification channel of the database, shared by any number of waiting readers. */
 import type { Clock } from '../ports/clock.ts';
 import type { Database } from '../ports/database.ts';
 import type { LedgerNotifications } from './read.ts';
@@ -6,7 +6,7 @@ import type { LedgerNotifications } from './read.ts';
 export class NotificationSubscription implements LedgerNotifications {
   #waiting = new Set<() => void>();
   readonly #clock: Clock;
-  /** A notice may get lost with a connection; readers look again after this long without one. */
+  /** A notification may get lost with a connection; readers read again after this long without one. */
   readonly #atLeastEveryMs: number;
   readonly #channel: string;
   #unlisten: (() => Promise<void>) | undefined;

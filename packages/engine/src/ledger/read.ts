@@ -1,4 +1,4 @@
-/** Reads the ledger: pages, and streams that go on where a reader stopped. */
+/** Reads the ledger: pages, and streams that continue where a reader stopped. */
 import type { EventView, SandboxId } from '@torpor/protocol';
 import type { Queryable, Row } from '../ports/database.ts';
 
@@ -22,7 +22,7 @@ function toEvent(row: Row): EventView {
   } as EventView;
 }
 
-/** Where a reader is: after `seq` of one sandbox, or after `position` of an organisation's whole ledger. */
+/** How far a reader has come: `seq` of one sandbox, or `position` in an organisation's whole ledger. */
 export type Cursor =
   | { readonly sandboxId: SandboxId; readonly afterSeq: number }
   | { readonly org: string; readonly afterPosition: number };
@@ -41,7 +41,7 @@ export async function readEvents(db: Queryable, cursor: Cursor, limit: number): 
   return rows.map(toEvent);
 }
 
-/** What the newest event of the sandbox or the organisation is counted as; 0 before the first. */
+/** The `seq` or `position` of the newest event; 0 before the first. */
 export async function newestPosition(db: Queryable, cursor: Cursor): Promise<number> {
   const [row] =
     'sandboxId' in cursor
@@ -62,9 +62,9 @@ function advance(cursor: Cursor, event: EventView): Cursor {
     : { ...cursor, afterPosition: event.position };
 }
 
-/** Something that resolves when the ledger may have grown; see `Notices`. */
+/** Tells readers that the ledger may have grown; see `NotificationSubscription`. */
 export interface LedgerNotifications {
-  /** Resolves at the next notice after the call, or when the signal fires. */
+  /** Resolves at the next notification after the call, or when the signal fires. */
   next(signal: AbortSignal): Promise<void>;
 }
 
@@ -73,18 +73,18 @@ const PAGE = 200;
 /**
  * Every event after the cursor, then every new one as it commits, until the signal fires.
  *
- * The wait is armed before the read, so that a commit between the read and the wait wakes it: no event
- * is missed, the last one neither.
+ * The wait begins before the read, so that a commit between the two ends the wait. No event is missed, not even the
+ * last one.
  */
 export async function* followEvents(
   db: Queryable,
-  growth: LedgerNotifications,
+  notifications: LedgerNotifications,
   start: Cursor,
   signal: AbortSignal,
 ): AsyncGenerator<EventView> {
   let cursor = start;
   while (!signal.aborted) {
-    const grown = growth.next(signal);
+    const grown = notifications.next(signal);
     const page = await readEvents(db, cursor, PAGE);
     for (const event of page) {
       cursor = advance(cursor, event);

@@ -1,6 +1,6 @@
 /**
- * Writes down what runtimes have counted of the traffic to the outside, by organisation and hour. It is counted in
- * memory, so a server that is killed loses what it counted since the last round.
+ * Records the traffic between sandboxes and the outside that the runtimes have counted, by organisation and hour. The
+ * runtimes count in memory, so a server that is killed loses what was counted since the last round.
  */
 import type { SandboxId } from '@torpor/protocol';
 import type { Context } from '../context.ts';
@@ -15,14 +15,14 @@ interface Bytes {
 
 export class EgressCounts {
   readonly #ctx: Pick<Context, 'db' | 'clock' | 'runtimes'>;
-  /** Taken from the runtimes and not written yet: a write that fails is tried again with the next. */
+  /** Counts that were taken from the runtimes and are not written yet. A write that fails is repeated with the next. */
   readonly #unwritten = new Map<SandboxId, Bytes>();
 
   constructor(ctx: Pick<Context, 'db' | 'clock' | 'runtimes'>) {
     this.#ctx = ctx;
   }
 
-  /** Not to be called while another call is under way. */
+  /** Must not be called while another call is under way. */
   async write(): Promise<void> {
     const { db, clock, runtimes } = this.#ctx;
     for (const runtime of runtimes.values()) {
@@ -43,7 +43,7 @@ export class EgressCounts {
   }
 }
 
-/** The upsert locks the row of the hour, so that servers add to it one after the other. */
+/** The upsert locks the row of the hour, so that servers add to the row one after the other. */
 async function addToHour(tx: Transaction, id: SandboxId, hour: number, bytes: Bytes): Promise<void> {
   await tx.query(
     `INSERT INTO usage_egress (org, hour, sent, received)

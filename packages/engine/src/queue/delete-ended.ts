@@ -1,10 +1,8 @@
-/** Letting go of jobs that have ended, so that the table does not grow for ever. */
 import type { Transaction } from '../ports/database.ts';
 
 /**
- * Deletes jobs that ended before a time, at most `limit` so that the transaction stays short, and says how
- * many. Nobody writes a job that has ended; the lock only keeps two that forget at once out of each
- * other's way.
+ * Deletes jobs that ended before a time, at most `limit` so that the transaction stays short, and returns how many. A job
+ * that has ended is never written again; the lock only keeps two concurrent deletions from waiting for each other.
  */
 export async function deleteEndedJobs(tx: Transaction, before: number, limit: number): Promise<number> {
   const rows = await tx.query(

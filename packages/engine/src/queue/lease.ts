@@ -1,18 +1,18 @@
 /**
- * What the holder of a job may do with it. Each statement finds the job only by the token it was claimed
- * with; the row is then locked, so a claim by somebody else comes wholly before or wholly after. Finding
- * nothing means that the lease was lost: the caller's whole transaction fails with `LeaseLost`.
+ * What a worker may do with a job it has leased. Each statement finds the job only by the token it was claimed with. The
+ * row is then locked, so that another claim comes wholly before or wholly after. When no row is found, the lease was
+ * lost: the caller's whole transaction fails with `LeaseLost`.
  *
- * A lease that ran out but was not claimed by anybody still counts: nobody else has begun.
+ * A lease that ran out counts as long as no other worker has claimed the job.
  */
 import type { TorporError } from '@torpor/protocol';
 import type { Database, Row, Transaction } from '../ports/database.ts';
 import { type Job, LeaseLost, QUEUE_CHANNEL } from './job.ts';
 
-/** What names a lease. */
+/** Identifies a lease. */
 export type LeasedJob = Pick<Job, 'id' | 'token'>;
 
-/** Renews the lease. In a transaction of its own, because it must hold while the job's work goes on. */
+/** Renews the lease, in a transaction of its own: the renewal must be visible while the job still runs. */
 export async function heartbeat(db: Database, job: LeasedJob, now: number, leaseMs: number): Promise<void> {
   await db.transaction(async (tx) => {
     const rows = await tx.query(
@@ -24,7 +24,7 @@ export async function heartbeat(db: Database, job: LeasedJob, now: number, lease
   });
 }
 
-/** Ends the job in the caller's transaction, so that its effects and its end are one. */
+/** Ends the job in the caller's transaction, so that its effects and its end are atomic. */
 export async function complete(tx: Transaction, job: LeasedJob, now: number): Promise<void> {
   const rows = await tx.query(
     `UPDATE queue_jobs SET state = 'done', ended_at = $3, lease_owner = NULL, lease_until = NULL
@@ -37,11 +37,11 @@ export async function complete(tx: Transaction, job: LeasedJob, now: number): Pr
 export interface Failure {
   readonly error: TorporError;
   readonly now: number;
-  /** When to try again, where attempts are left; absent: never. */
+  /** When to try again, if attempts are left; absent: never. */
   readonly retryAt?: number;
 }
 
-/** Ends the attempt. Says whether the job waits for another one or has failed for good. */
+/** Ends the attempt. Returns whether the job waits for another attempt or has failed for good. */
 export async function fail(tx: Transaction, job: LeasedJob, failure: Failure): Promise<'waiting' | 'failed'> {
   const rows = await tx.query<{ state: 'waiting' | 'failed' }>(
     `UPDATE queue_jobs SET
@@ -64,7 +64,7 @@ export async function fail(tx: Transaction, job: LeasedJob, failure: Failure): P
   return row.state;
 }
 
-/** Hands the job back unfinished, as if this claim had not been: the holder stops, the job is not at fault. */
+/** Returns the job unfinished and does not count the attempt: the worker stops, the job is not at fault. */
 export async function release(tx: Transaction, job: LeasedJob): Promise<void> {
   const rows = await tx.query(
     `UPDATE queue_jobs SET
@@ -76,7 +76,7 @@ export async function release(tx: Transaction, job: LeasedJob): Promise<void> {
   tx.notify(QUEUE_CHANNEL);
 }
 
-/** Fails the caller's transaction unless the lease is held, and keeps it held until the commit. */
+/** Fails the caller's transaction unless the lease is held. The row lock keeps the lease until the commit. */
 export async function requireLease(tx: Transaction, job: LeasedJob): Promise<void> {
   const rows = await tx.query(
     `SELECT id FROM queue_jobs WHERE id = $1 AND token = $2 AND state = 'leased' {FOR UPDATE}`,
@@ -85,7 +85,7 @@ export async function requireLease(tx: Transaction, job: LeasedJob): Promise<voi
   requireRow(job, rows);
 }
 
-/** Takes a job that has not ended away from whoever holds it, for good. What the holder writes then fails. */
+/** Ends a job as failed, whichever worker holds it. What that worker writes then fails. */
 export async function withdraw(tx: Transaction, id: Job['id'], now: number): Promise<void> {
   await tx.query(
     `UPDATE queue_jobs SET
@@ -95,7 +95,7 @@ export async function withdraw(tx: Transaction, id: Job['id'], now: number): Pro
   );
 }
 
-/** For a server that knows that it is alone: whoever held jobs of this queue is gone, and need not be waited for. */
+/** For a server that is the only one: the workers that held jobs of this queue are gone, so their leases end now. */
 export async function expireLeases(tx: Transaction, queue: string, now: number): Promise<void> {
   await tx.query(
     `UPDATE queue_jobs SET lease_until = $2 WHERE queue = $1 AND state = 'leased' AND lease_until > $2`,
