@@ -13,6 +13,7 @@ import type { FaultPoints } from './fault-points.ts';
 import type { JobWatch } from './jobs/watch.ts';
 import { appendEvents, type NewEvent } from './ledger/append.ts';
 import { type Command, decide } from './lifecycle.ts';
+import type { Operations } from './operations/operations.ts';
 import type { CheckpointStore } from './ports/checkpoint-store.ts';
 import type { Clock } from './ports/clock.ts';
 import type { Database, Transaction } from './ports/database.ts';
@@ -41,6 +42,7 @@ export interface Context {
   readonly faults: FaultPoints;
   readonly report: Report;
   readonly background: Background;
+  readonly operations: Operations;
   /** What is known of the room on the disk. */
   readonly disk: DiskWatch;
   readonly restores: Restores;

@@ -57,7 +57,6 @@ import { type StartedProcess, trackProcess } from './jobs/track.ts';
 import { JobWatch } from './jobs/watch.ts';
 import { NotificationSubscription } from './ledger/notification-subscription.ts';
 import { type Cursor, followEvents, newestPosition, readEvents } from './ledger/read.ts';
-import { type Caller, Desk } from './operations/desk.ts';
 import { forgetExpiredKeys } from './operations/idempotency.ts';
 import {
   findOpenOperation,
@@ -67,6 +66,7 @@ import {
   openOperationsOf,
   phasesOf,
 } from './operations/operation.ts';
+import { type Caller, Operations } from './operations/operations.ts';
 import { EgressCounts } from './orgs/egress.ts';
 import type { Address, AgentAddress, Instance, Runtime } from './ports/runtime.ts';
 import { refusedBy } from './refused-by.ts';
@@ -148,7 +148,10 @@ const KEPT: AppliedRetention = { keptForMs: 0, deletesAt: null };
 const SCRUBBED_AT_ONCE = 2;
 
 /** What the engine is given; everything else of its context it makes itself. */
-export type EngineParts = Omit<Context, 'background' | 'restores' | 'stopping' | 'jobWatch' | 'disk'> & {
+export type EngineParts = Omit<
+  Context,
+  'background' | 'operations' | 'restores' | 'stopping' | 'jobWatch' | 'disk'
+> & {
   /** Absent: nothing is kept for a full disk. */
   readonly reserve?: DiskReserve;
 };
@@ -157,7 +160,6 @@ export class Engine {
   readonly leases: Leases;
   private readonly ctx: Context;
   private readonly notices: NotificationSubscription;
-  private readonly desk: Desk;
   private readonly sweeper: Sweeper;
   private readonly egress: EgressCounts;
   private readonly endings: EndedInstances;
@@ -170,22 +172,22 @@ export class Engine {
 
   constructor(parts: EngineParts) {
     const { reserve, ...rest } = parts;
+    this.notices = new NotificationSubscription(parts.clock, parts.settings.noticeAtLeastEveryMs);
     this.ctx = {
       ...rest,
       background: new Background(parts.report),
+      operations: new Operations(parts, this.notices),
       restores: new Restores(parts.clock),
       stopping: this.stopping.signal,
       // The watch works with the context that it is part of.
       jobWatch: new JobWatch((): Context => this.ctx),
       disk: new DiskWatch(reserve),
     };
-    this.notices = new NotificationSubscription(parts.clock, parts.settings.noticeAtLeastEveryMs);
-    this.desk = new Desk(this.ctx, this.notices);
     this.leases = new Leases(this.ctx);
-    this.sweeper = new Sweeper(this.ctx, this.desk, this.leases);
+    this.sweeper = new Sweeper(this.ctx, this.leases);
     this.egress = new EgressCounts(this.ctx);
     const refusals = new NetworkRefusals(this.ctx);
-    this.endings = new EndedInstances(this.ctx, this.desk);
+    this.endings = new EndedInstances(this.ctx);
     for (const runtime of parts.runtimes.values()) {
       runtime.onRefusal?.((instance, refusal) => refusals.add(instance, refusal));
       runtime.onEnded?.((instance) => this.endings.onEnded(instance));
@@ -237,7 +239,7 @@ export class Engine {
   async stop(): Promise<void> {
     this.stopping.abort();
     await Promise.all(this.rounds);
-    await this.desk.idle();
+    await this.ctx.operations.idle();
     await this.ctx.background.idle();
     await this.countEgress().catch((error: unknown) => this.ctx.report('egress failed', { error }));
     this.leaving.abort();
@@ -246,12 +248,12 @@ export class Engine {
   }
 
   async create(caller: Caller, request: CreateRequest): Promise<SandboxView> {
-    const { sandboxId } = await create(this.ctx, this.desk, caller, request);
+    const { sandboxId } = await create(this.ctx, caller, request);
     return this.view(sandboxId, caller.org);
   }
 
   async pause(caller: Caller, id: SandboxId, request: PauseRequest = {}) {
-    const { checkpointId, operation, isNew } = await pause(this.ctx, this.desk, caller, id, request);
+    const { checkpointId, operation, isNew } = await pause(this.ctx, caller, id, request);
     return {
       /** False when it was paused before. */
       paused: isNew,
@@ -264,16 +266,16 @@ export class Engine {
   async resume(caller: Caller, id: SandboxId, request: ResumeRequest = {}) {
     // Whoever wants to wake a sandbox may be the first to hear that its processes have ended.
     await this.look(caller.org, id);
-    const { operation, ...start } = await resume(this.ctx, this.desk, caller, id, request);
+    const { operation, ...start } = await resume(this.ctx, caller, id, request);
     return { ...(await this.started(caller.org, id, start)), resumed: operation !== null };
   }
 
   async rollback(caller: Caller, id: SandboxId, request: RollbackRequest) {
-    return this.started(caller.org, id, await rollback(this.ctx, this.desk, caller, id, request));
+    return this.started(caller.org, id, await rollback(this.ctx, caller, id, request));
   }
 
   async snapshot(caller: Caller, id: SandboxId, request: SnapshotRequest = {}): Promise<CheckpointView> {
-    const { checkpointId } = await snapshot(this.ctx, this.desk, caller, id, request);
+    const { checkpointId } = await snapshot(this.ctx, caller, id, request);
     return this.checkpoint(caller.org, checkpointId);
   }
 
@@ -282,7 +284,7 @@ export class Engine {
     id: SandboxId,
     request: ForkRequest = {},
   ): Promise<({ sandbox: SandboxView } | { error: ErrorBody })[]> {
-    const { forks } = await fork(this.ctx, this.desk, caller, id, request);
+    const { forks } = await fork(this.ctx, caller, id, request);
     return Promise.all(
       forks.map(async (one) =>
         'error' in one
@@ -293,7 +295,7 @@ export class Engine {
   }
 
   async kill(caller: Caller, id: SandboxId): Promise<SandboxView> {
-    await kill(this.ctx, this.desk, caller, id);
+    await kill(this.ctx, caller, id);
     return this.view(id, caller.org);
   }
 
@@ -560,7 +562,7 @@ export class Engine {
   /** The same for one sandbox, for whoever cannot wait for the round. */
   async compareOne(org: string, id: SandboxId): Promise<SandboxView> {
     const sandbox = await getSandbox(this.ctx.db, id, org);
-    if (sandbox.state === 'running') await compareSandbox(this.ctx, this.desk, sandbox);
+    if (sandbox.state === 'running') await compareSandbox(this.ctx, sandbox);
     return this.view(id, org);
   }
 
@@ -586,7 +588,7 @@ export class Engine {
 
   /** One round of announcing and deleting sandboxes that were paused for longer than their policy allows. */
   expirePaused(): Promise<void> {
-    return expirePaused(this.ctx, this.desk);
+    return expirePaused(this.ctx);
   }
 
   /** Looks at the room on the disk now, and keeps the reserve. */
@@ -674,7 +676,7 @@ export class Engine {
 
   /** Never twice at once: the second would only run into the first. */
   private compare(): Promise<ReconcileRound> {
-    this.comparing ??= reconcile(this.ctx, this.desk).finally(() => {
+    this.comparing ??= reconcile(this.ctx).finally(() => {
       this.comparing = undefined;
     });
     return this.comparing;

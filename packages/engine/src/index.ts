@@ -13,7 +13,7 @@ export {
 export { type TrackedJob, viewJob } from './jobs/job.ts';
 export { NotificationSubscription } from './ledger/notification-subscription.ts';
 export type { Cursor } from './ledger/read.ts';
-export type { Caller } from './operations/desk.ts';
+export type { Caller } from './operations/operations.ts';
 export {
   findOrg,
   insertOrg,

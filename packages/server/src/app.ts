@@ -1,6 +1,6 @@
 /** The native API as one Fastify application. It listens to nothing yet, so that a test can ask it directly. */
 import swagger from '@fastify/swagger';
-import { type FrontServer, frontServer } from '@torpor/gateway';
+import { createPublicServer, type PublicServer } from '@torpor/gateway';
 import { type FastifyServerFactory, fastify } from 'fastify';
 import { serializerCompiler, validatorCompiler } from 'fastify-type-provider-zod';
 import { buildRoutes } from './builds/routes.ts';
@@ -93,7 +93,7 @@ export async function buildApp(given: AppParts): Promise<App> {
     leaving: leaving.signal,
   };
   const server = createServer(parts);
-  const connections = watchConnections(server.server as FrontServer);
+  const connections = watchConnections(server.server as PublicServer);
   await server.register(swagger, openapiOptions(parts.version));
   addRequestHooks(server, parts);
   addFailureHandlers(server, parts);
@@ -142,7 +142,10 @@ function createServer(parts: RouteParts): RoutesApp {
     routerOptions: { maxParamLength: 200 },
     ...(gateway === undefined
       ? {}
-      : { serverFactory: ((api) => frontServer({ gateway, api, tls } as never)) as FastifyServerFactory }),
+      : {
+          serverFactory: ((api) =>
+            createPublicServer({ gateway, api, tls } as never)) as FastifyServerFactory,
+        }),
   });
   server.setValidatorCompiler(validatorCompiler);
   server.setSerializerCompiler(serializerCompiler);

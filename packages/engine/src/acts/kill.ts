@@ -3,21 +3,21 @@ import { TorporError } from '@torpor/protocol';
 import { type Context, runtimeOf, take } from '../context.ts';
 import { forgetActivity } from '../idleness.ts';
 import { jobsAtEnd } from '../jobs/follow.ts';
-import { commit, type Held, pass } from '../operations/held.ts';
 import { endOperation, FenceLost } from '../operations/operation.ts';
+import { commit, type OperationHandle, passFaultPoint } from '../operations/operation-handle.ts';
 import type { Sandbox } from '../sandbox.ts';
 import { within } from '../within.ts';
-import { openDoor, openGoneDoor } from './door.ts';
+import { cutAndOpenTrafficGate, openTrafficGate } from './traffic-gate.ts';
 
 /**
  * Drives a sandbox that is `killing`. When the runtime does not do it, the sandbox stays `killing` and the
  * reconciler asks again: a failed stop never makes the row say that it is gone (R81).
  */
-export async function kill(ctx: Context, held: Held, sandbox: Sandbox): Promise<void> {
-  const { operation, signal } = held;
+export async function kill(ctx: Context, handle: OperationHandle, sandbox: Sandbox): Promise<void> {
+  const { operation, signal } = handle;
   try {
     ctx.jobWatch.end(sandbox.id);
-    await pass(ctx, operation, 'kill-claimed');
+    await passFaultPoint(ctx, operation, 'kill-claimed');
     const upTo = { sandboxId: sandbox.id, generation: sandbox.generation };
     await within(
       ctx.clock,
@@ -26,14 +26,14 @@ export async function kill(ctx: Context, held: Held, sandbox: Sandbox): Promise<
       (own) => runtimeOf(ctx, sandbox).destroy(upTo, own),
       signal,
     );
-    await pass(ctx, operation, 'kill-destroyed');
+    await passFaultPoint(ctx, operation, 'kill-destroyed');
   } catch (thrown) {
     if (thrown instanceof FenceLost) throw thrown;
     const error = TorporError.from(thrown);
     await commit(ctx, operation, (tx) =>
       endOperation(tx, operation, ctx.clock.now(), { outcome: 'failed', error }),
     );
-    return openDoor(ctx, sandbox.id);
+    return openTrafficGate(ctx, sandbox.id);
   }
   await commit(ctx, operation, async (tx, locked) => {
     const now = ctx.clock.now();
@@ -44,6 +44,6 @@ export async function kill(ctx: Context, held: Held, sandbox: Sandbox): Promise<
     const head = { operationId: operation.id, baseId: null, checkpointId: null, change, also };
     await take(ctx, tx, locked, 'destroyed', 'sandbox.killed', {}, head);
   });
-  await pass(ctx, operation, 'kill-committed');
-  await openGoneDoor(ctx, sandbox.id);
+  await passFaultPoint(ctx, operation, 'kill-committed');
+  await cutAndOpenTrafficGate(ctx, sandbox.id);
 }

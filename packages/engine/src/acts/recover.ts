@@ -13,30 +13,35 @@ import {
 import { type Context, runtimeOf, take } from '../context.ts';
 import { forgetActivity } from '../idleness.ts';
 import { jobsAtEnd } from '../jobs/follow.ts';
-import { commit, type Held } from '../operations/held.ts';
 import { endOperation, FenceLost, type Operation } from '../operations/operation.ts';
+import { commit, type OperationHandle } from '../operations/operation-handle.ts';
 import type { Transaction } from '../ports/database.ts';
 import type { Observation } from '../ports/runtime.ts';
 import type { Sandbox } from '../sandbox.ts';
 import { within } from '../within.ts';
-import { openDoor, openGoneDoor } from './door.ts';
 import { reserve, sealCaptured } from './seal.ts';
+import { cutAndOpenTrafficGate, openTrafficGate } from './traffic-gate.ts';
 
 type Gone = Extract<Observation, { is: 'gone' }>;
 
 /** For a sandbox that should run and whose instance was proved gone. Ends the operation. */
-export async function recover(ctx: Context, held: Held, sandbox: Sandbox, found: Gone): Promise<void> {
-  const { operation } = held;
+export async function recover(
+  ctx: Context,
+  handle: OperationHandle,
+  sandbox: Sandbox,
+  found: Gone,
+): Promise<void> {
+  const { operation } = handle;
   ctx.jobWatch.end(sandbox.id);
   let salvaged: { readonly id: CheckpointId; readonly sealed: Sealed } | null = null;
   if (found.files) {
     try {
-      salvaged = await salvage(ctx, held, sandbox);
+      salvaged = await salvage(ctx, handle, sandbox);
     } catch (thrown) {
       if (thrown instanceof FenceLost) throw thrown;
       // The files were seen, so nothing is given up: the next round looks again and tries again.
       await putOff(ctx, operation, TorporError.from(thrown));
-      return openDoor(ctx, sandbox.id);
+      return openTrafficGate(ctx, sandbox.id);
     }
   }
   await commit(ctx, operation, async (tx, locked) => {
@@ -78,7 +83,7 @@ export async function recover(ctx: Context, held: Held, sandbox: Sandbox, found:
       'connections',
     ]);
   });
-  await openGoneDoor(ctx, sandbox.id);
+  await cutAndOpenTrafficGate(ctx, sandbox.id);
 }
 
 /** The operation that found the loss may have been a pause; it ends as failed then, because nobody was asked. */
@@ -98,14 +103,14 @@ async function end(
 
 async function salvage(
   ctx: Context,
-  held: Held,
+  handle: OperationHandle,
   sandbox: Sandbox,
 ): Promise<{ readonly id: CheckpointId; readonly sealed: Sealed }> {
   const id = ctx.ids.next('ckpt');
   const instance = { sandboxId: sandbox.id, generation: sandbox.generation };
-  await commit(ctx, held.operation, async (tx, locked) => {
-    await dropUnfinished(ctx, tx, held.operation);
-    await reserve(ctx, tx, locked, held.operation, id);
+  await commit(ctx, handle.operation, async (tx, locked) => {
+    await dropUnfinished(ctx, tx, handle.operation);
+    await reserve(ctx, tx, locked, handle.operation, id);
   });
   const sealed = await within(
     ctx.clock,
@@ -116,7 +121,7 @@ async function salvage(
       const captured = await runtimeOf(ctx, sandbox).recoverFiles(instance, staging, own);
       return sealCaptured(ctx, staging, captured, sandbox, own);
     },
-    held.signal,
+    handle.signal,
   );
   return { id, sealed };
 }

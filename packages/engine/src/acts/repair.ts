@@ -4,20 +4,20 @@
  */
 import { TorporError } from '@torpor/protocol';
 import { type Context, note } from '../context.ts';
-import { commit, type Held } from '../operations/held.ts';
 import { type Ending, endOperation } from '../operations/operation.ts';
+import { commit, type OperationHandle } from '../operations/operation-handle.ts';
 import type { Sandbox } from '../sandbox.ts';
-import { openDoor } from './door.ts';
 import { observe } from './observe.ts';
 import { recover } from './recover.ts';
 import { thaw } from './thaw.ts';
+import { openTrafficGate } from './traffic-gate.ts';
 
-export async function repair(ctx: Context, held: Held, sandbox: Sandbox): Promise<void> {
-  const { operation } = held;
+export async function repair(ctx: Context, handle: OperationHandle, sandbox: Sandbox): Promise<void> {
+  const { operation } = handle;
   const found = await observe(ctx, sandbox);
-  if (found.is === 'gone') return recover(ctx, held, sandbox, found);
+  if (found.is === 'gone') return recover(ctx, handle, sandbox, found);
   const thawed = found.is === 'frozen' && (await thaw(ctx, sandbox));
-  if (thawed) await openDoor(ctx, sandbox.id);
+  if (thawed) await openTrafficGate(ctx, sandbox.id);
   const well = found.is === 'running' || thawed;
   const why = 'why' in found ? found.why : 'it could not be thawed';
   const ending: Ending = well

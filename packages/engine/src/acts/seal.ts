@@ -16,16 +16,23 @@ import {
 import { type Context, note, runtimeOf, take } from '../context.ts';
 import { forgetActivity } from '../idleness.ts';
 import { jobsAtSeal } from '../jobs/follow.ts';
-import { commit, commitForSure, type Held, pass, phase, Undecided } from '../operations/held.ts';
 import { endOperation, FenceLost, type Operation, proveOurs, setPhase } from '../operations/operation.ts';
+import {
+  CommitUnknown,
+  commit,
+  commitForSure,
+  type OperationHandle,
+  passFaultPoint,
+  recordPhase,
+} from '../operations/operation-handle.ts';
 import type { Staging } from '../ports/checkpoint-store.ts';
 import type { Transaction } from '../ports/database.ts';
 import type { FreezePurpose, Instance, Runtime } from '../ports/runtime.ts';
 import type { Sandbox } from '../sandbox.ts';
 import { within } from '../within.ts';
-import { openDoor } from './door.ts';
 import { asMemoryFault, memoryFault } from './memory-fault.ts';
 import { thaw } from './thaw.ts';
+import { openTrafficGate } from './traffic-gate.ts';
 
 export interface SealPlan {
   readonly checkpointId: CheckpointId;
@@ -77,32 +84,37 @@ export async function reserve(
   );
 }
 
-export async function seal(ctx: Context, held: Held, sandbox: Sandbox, plan: SealPlan): Promise<void> {
-  const { operation, signal } = held;
+export async function seal(
+  ctx: Context,
+  handle: OperationHandle,
+  sandbox: Sandbox,
+  plan: SealPlan,
+): Promise<void> {
+  const { operation, signal } = handle;
   const runtime = runtimeOf(ctx, sandbox);
   const instance: Instance = { sandboxId: sandbox.id, generation: sandbox.generation };
   const began = ctx.clock.monotonic();
   try {
-    await pass(ctx, operation, 'seal-claimed');
-    await quieten(ctx, held, runtime, instance, plan.afterwards === 'continue' ? 'snapshot' : 'pause');
-    const written = await writeAsAllowed(ctx, held, runtime, instance, sandbox, plan);
-    await pass(ctx, operation, 'seal-sealed');
+    await passFaultPoint(ctx, operation, 'seal-claimed');
+    await quieten(ctx, handle, runtime, instance, plan.afterwards === 'continue' ? 'snapshot' : 'pause');
+    const written = await writeAsAllowed(ctx, handle, runtime, instance, sandbox, plan);
+    await passFaultPoint(ctx, operation, 'seal-sealed');
     signal.throwIfAborted();
     const durationMs = Math.round(ctx.clock.monotonic() - began);
     await commitSealed(ctx, operation, plan, written, durationMs);
   } catch (thrown) {
-    if (!(thrown instanceof FenceLost || thrown instanceof Undecided)) {
+    if (!(thrown instanceof FenceLost || thrown instanceof CommitUnknown)) {
       await undoSeal(ctx, operation, sandbox, TorporError.from(thrown));
       throw new SealFailed();
     }
     // Somebody else settles it; our own door is of no use to them.
-    await openDoor(ctx, sandbox.id);
+    await openTrafficGate(ctx, sandbox.id);
     throw thrown;
   }
-  await pass(ctx, operation, 'seal-committed');
+  await passFaultPoint(ctx, operation, 'seal-committed');
   if (plan.afterwards === 'continue') await goOn(ctx, operation, sandbox, plan.checkpointId);
   // What is to run again at once keeps its door closed until it does.
-  if (plan.afterwards !== 'start') await openDoor(ctx, sandbox.id);
+  if (plan.afterwards !== 'start') await openTrafficGate(ctx, sandbox.id);
 }
 
 /** Lets a sandbox go on that was sealed in place; only then is the operation over and the next one let in. */
@@ -114,7 +126,7 @@ export async function goOn(
 ): Promise<void> {
   await thaw(ctx, { ...sandbox, checkpointId });
   ctx.jobWatch.begin(sandbox.id);
-  await pass(ctx, operation, 'seal-thawed');
+  await passFaultPoint(ctx, operation, 'seal-thawed');
   await commit(ctx, operation, (tx) =>
     endOperation(tx, operation, ctx.clock.now(), { outcome: 'succeeded', result: { checkpointId } }),
   );
@@ -128,12 +140,12 @@ export class SealFailed extends Error {
 /** Holds new requests, lets those in flight finish within a bound, freezes, and resets what is still open. */
 async function quieten(
   ctx: Context,
-  held: Held,
+  handle: OperationHandle,
   runtime: Runtime,
   instance: Instance,
   purpose: FreezePurpose,
 ): Promise<void> {
-  const { operation, signal } = held;
+  const { operation, signal } = handle;
   const { callMs, drainMs } = ctx.settings;
   const { sandboxId } = instance;
   const call = <T>(what: string, work: (own: AbortSignal) => Promise<T>) =>
@@ -141,7 +153,7 @@ async function quieten(
 
   ctx.jobWatch.end(sandboxId);
   await call('Closing the door', () => ctx.gate.close(sandboxId));
-  await pass(ctx, operation, 'seal-closed');
+  await passFaultPoint(ctx, operation, 'seal-closed');
   await within(ctx.clock, drainMs, 'Draining', (own) => ctx.gate.drain(sandboxId, own), signal).catch(
     (thrown) => {
       // Past the bound the rest is cut below; only losing the operation is a reason to stop here.
@@ -150,20 +162,20 @@ async function quieten(
     },
   );
   await call('Writing dirty data back', (own) => runtime.presync(instance, own));
-  await pass(ctx, operation, 'seal-synced');
+  await passFaultPoint(ctx, operation, 'seal-synced');
   // A freeze that comes after somebody else undid this operation would stop a sandbox nobody thaws.
   await proveOurs(ctx.db, operation);
   await call('Freezing', (own) => runtime.freeze(instance, own, purpose));
-  await phase(ctx, operation, 'frozen');
-  await pass(ctx, operation, 'seal-frozen');
+  await recordPhase(ctx, operation, 'frozen');
+  await passFaultPoint(ctx, operation, 'seal-frozen');
   await call('Resetting connections', () => ctx.gate.cut(sandboxId));
-  await pass(ctx, operation, 'seal-cut');
+  await passFaultPoint(ctx, operation, 'seal-cut');
 }
 
 /** Writes what the plan wants; without the memory, as a checkpoint of its own, where that is allowed. */
 async function writeAsAllowed(
   ctx: Context,
-  held: Held,
+  handle: OperationHandle,
   runtime: Runtime,
   instance: Instance,
   sandbox: Sandbox,
@@ -171,15 +183,15 @@ async function writeAsAllowed(
 ): Promise<Written> {
   const { checkpointId, mode, filesInstead = 'never' } = plan;
   try {
-    return { checkpointId, sealed: await write(ctx, held, runtime, instance, sandbox, plan), skipped: [] };
+    return { checkpointId, sealed: await write(ctx, handle, runtime, instance, sandbox, plan), skipped: [] };
   } catch (thrown) {
-    const fault = mode === 'memory' && !held.signal.aborted ? memoryFault(thrown) : undefined;
+    const fault = mode === 'memory' && !handle.signal.aborted ? memoryFault(thrown) : undefined;
     if (fault === undefined) throw thrown;
     if (!allows(filesInstead, fault)) throw fault;
     const { code, message: why } = fault;
-    const again = await reserveForFiles(ctx, held.operation, why);
+    const again = await reserveForFiles(ctx, handle.operation, why);
     const filesOnly = { checkpointId: again, mode: 'files' } as const;
-    const sealed = await write(ctx, held, runtime, instance, sandbox, filesOnly);
+    const sealed = await write(ctx, handle, runtime, instance, sandbox, filesOnly);
     return { checkpointId: again, sealed, skipped: [{ part: 'memory', code, why }] };
   }
 }
@@ -206,7 +218,7 @@ async function reserveForFiles(ctx: Context, operation: Operation, why: string):
 /** Brings the frozen instance's bytes into the store, durably. */
 async function write(
   ctx: Context,
-  held: Held,
+  handle: OperationHandle,
   runtime: Runtime,
   instance: Instance,
   sandbox: Sandbox,
@@ -214,16 +226,16 @@ async function write(
 ): Promise<Sealed> {
   const { callMs, captureMs } = ctx.settings;
   const call = <T>(ms: number, what: string, work: (own: AbortSignal) => Promise<T>) =>
-    within(ctx.clock, ms, what, work, held.signal);
+    within(ctx.clock, ms, what, work, handle.signal);
   const staging = await call(callMs, 'Staging the checkpoint', (own) => ctx.store.stage(checkpointId, own));
   const captured = await call(mode === 'memory' ? captureMs : callMs, 'Capturing', (own) =>
     runtime.capture(instance, mode, staging, own),
   ).catch((thrown: unknown) => {
-    throw mode === 'memory' && !held.signal.aborted ? asMemoryFault(TorporError.from(thrown)) : thrown;
+    throw mode === 'memory' && !handle.signal.aborted ? asMemoryFault(TorporError.from(thrown)) : thrown;
   });
-  await phase(ctx, held.operation, 'captured');
-  await pass(ctx, held.operation, 'seal-captured');
-  return sealCaptured(ctx, staging, captured, sandbox, held.signal);
+  await recordPhase(ctx, handle.operation, 'captured');
+  await passFaultPoint(ctx, handle.operation, 'seal-captured');
+  return sealCaptured(ctx, staging, captured, sandbox, handle.signal);
 }
 
 /** Makes captured bytes durable and checks that they are what was meant: an empty checkpoint is a failure (R94). */
@@ -349,7 +361,7 @@ export async function undoSeal(
   await proveOurs(ctx.db, operation);
   const thawed = await thaw(ctx, sandbox);
   ctx.jobWatch.begin(sandbox.id);
-  await openDoor(ctx, sandbox.id);
+  await openTrafficGate(ctx, sandbox.id);
   await commit(ctx, operation, async (tx, locked) => {
     const now = ctx.clock.now();
     for (const unfinished of await findWriting(tx, operation.id)) await markDeleted(tx, unfinished.id, now);

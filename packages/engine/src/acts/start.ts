@@ -20,16 +20,22 @@ import { concludeFromTimeouts, recordRestored, recordStartTimeout } from '../che
 import { type Context, note, runtimeOf, take } from '../context.ts';
 import { touch } from '../idleness.ts';
 import { jobsAtEnd, jobsAtStart } from '../jobs/follow.ts';
-import { commit, commitForSure, type Held, pass, Undecided } from '../operations/held.ts';
 import { endOperation, FenceLost, findOperation, type Operation, setPhase } from '../operations/operation.ts';
+import {
+  CommitUnknown,
+  commit,
+  commitForSure,
+  type OperationHandle,
+  passFaultPoint,
+} from '../operations/operation-handle.ts';
 import type { Transaction } from '../ports/database.ts';
 import type { Instance, Started } from '../ports/runtime.ts';
 import type { Sandbox } from '../sandbox.ts';
 import { within } from '../within.ts';
-import { openDoor } from './door.ts';
 import { checkpointIn, lossBy, proofOfLoss } from './loss.ts';
 import { observe } from './observe.ts';
 import { nothingToStartFrom, type Source, sourcesOf } from './sources.ts';
+import { openTrafficGate } from './traffic-gate.ts';
 
 /** Faults of one source, for which the next may be tried. */
 const SOURCE_FAULTS: ReadonlySet<ErrorCode> = new Set([
@@ -43,27 +49,27 @@ function isSourceFault(thrown: unknown): thrown is TorporError {
 }
 
 /** Drives a sandbox that is `creating` or `resuming` to `running`, or back, and ends the operation. */
-export async function start(ctx: Context, held: Held, claimed: Sandbox): Promise<void> {
-  const { operation } = held;
+export async function start(ctx: Context, handle: OperationHandle, claimed: Sandbox): Promise<void> {
+  const { operation } = handle;
   let sandbox = claimed;
   let firstFault: TorporError | undefined;
   const skipped: Skipped[] = [];
   let started = false;
   try {
-    await pass(ctx, operation, 'start-claimed');
-    await clear(ctx, held, sandbox, sandbox.generation - 1);
-    await pass(ctx, operation, 'start-cleared');
+    await passFaultPoint(ctx, operation, 'start-claimed');
+    await clear(ctx, handle, sandbox, sandbox.generation - 1);
+    await passFaultPoint(ctx, operation, 'start-cleared');
     // Nothing can be started from a checkpoint whose files are at fault, not even its memory.
     const withoutFiles = new Set<CheckpointId>();
     for (const source of await sourcesOf(ctx, sandbox, operation)) {
       if (withoutFiles.has(source.checkpoint.id)) continue;
       sandbox = await aim(ctx, operation, sandbox, source, firstFault);
       try {
-        await startFrom(ctx, held, sandbox, source, skipped);
+        await startFrom(ctx, handle, sandbox, source, skipped);
         started = true;
         break;
       } catch (thrown) {
-        if (thrown instanceof FenceLost || thrown instanceof Undecided) throw thrown;
+        if (thrown instanceof FenceLost || thrown instanceof CommitUnknown) throw thrown;
         await clearAnyway(ctx, operation, sandbox);
         if (!isSourceFault(thrown)) throw thrown;
         if (thrown.toBody().details?.['part'] === 'files') withoutFiles.add(source.checkpoint.id);
@@ -73,14 +79,14 @@ export async function start(ctx: Context, held: Held, claimed: Sandbox): Promise
     }
     if (!started) throw firstFault ?? nothingToStartFrom(sandbox);
   } catch (thrown) {
-    if (thrown instanceof FenceLost || thrown instanceof Undecided) {
-      await openDoor(ctx, sandbox.id);
+    if (thrown instanceof FenceLost || thrown instanceof CommitUnknown) {
+      await openTrafficGate(ctx, sandbox.id);
       throw thrown;
     }
     await giveUp(ctx, operation, sandbox, TorporError.from(thrown));
   }
-  if (started) await pass(ctx, operation, 'start-committed');
-  await openDoor(ctx, sandbox.id);
+  if (started) await passFaultPoint(ctx, operation, 'start-committed');
+  await openTrafficGate(ctx, sandbox.id);
 }
 
 function skippedBy(fault: TorporError, { checkpoint, use }: Source): Skipped {
@@ -92,26 +98,36 @@ function skippedBy(fault: TorporError, { checkpoint, use }: Source): Skipped {
  * For a start whose server died and whose checkpoint may be used up: if the instance runs, it is the
  * sandbox. When it cannot be asked the operation stays open, because a wrong guess would lose it.
  */
-export async function adopt(ctx: Context, held: Held, sandbox: Sandbox): Promise<void> {
+export async function adopt(ctx: Context, handle: OperationHandle, sandbox: Sandbox): Promise<void> {
   const found = await observe(ctx, sandbox);
   if (found.is === 'unknown') throw new Error(`The start of ${sandbox.id} cannot be judged: ${found.why}`);
   if (found.is === 'gone') {
     // A generation is started once; the next try is a new one.
-    const again = await commit(ctx, held.operation, (tx, locked) => {
-      const data = { kind: held.operation.kind, phase: 'starting again', detail: found.why };
-      const head = { operationId: held.operation.id, generation: locked.generation + 1 };
+    const again = await commit(ctx, handle.operation, (tx, locked) => {
+      const data = { kind: handle.operation.kind, phase: 'starting again', detail: found.why };
+      const head = { operationId: handle.operation.id, generation: locked.generation + 1 };
       return note(ctx, tx, locked, 'operation.phase', data, head);
     });
-    return start(ctx, held, again);
+    return start(ctx, handle, again);
   }
-  const [source] = await sourcesOf(ctx, sandbox, held.operation);
+  const [source] = await sourcesOf(ctx, sandbox, handle.operation);
   if (source === undefined) throw nothingToStartFrom(sandbox);
-  await commitStarted(ctx, held.operation, { source, started: adopted(source), skipped: [], durationMs: 0 });
-  await openDoor(ctx, sandbox.id);
+  await commitStarted(ctx, handle.operation, {
+    source,
+    started: adopted(source),
+    skipped: [],
+    durationMs: 0,
+  });
+  await openTrafficGate(ctx, sandbox.id);
 }
 
 /** Waits until whatever ran before is dead and its mounts are gone. */
-async function clear(ctx: Context, held: Held, sandbox: Sandbox, generation: number): Promise<void> {
+async function clear(
+  ctx: Context,
+  handle: OperationHandle,
+  sandbox: Sandbox,
+  generation: number,
+): Promise<void> {
   if (generation < 1) return;
   const upTo: Instance = { sandboxId: sandbox.id, generation };
   await within(
@@ -119,14 +135,14 @@ async function clear(ctx: Context, held: Held, sandbox: Sandbox, generation: num
     ctx.settings.callMs,
     'Clearing the last run',
     (own) => runtimeOf(ctx, sandbox).destroy(upTo, own),
-    held.signal,
+    handle.signal,
   );
 }
 
 /** After a failed start, also when the operation's own time is over. What it leaves, the reconciler finds. */
 async function clearAnyway(ctx: Context, operation: Operation, sandbox: Sandbox): Promise<void> {
-  const held = { operation, signal: new AbortController().signal };
-  await clear(ctx, held, sandbox, sandbox.generation).catch((error: unknown) =>
+  const handle = { operation, signal: new AbortController().signal };
+  await clear(ctx, handle, sandbox, sandbox.generation).catch((error: unknown) =>
     ctx.report('clearing a failed start failed', { sandboxId: sandbox.id, error }),
   );
 }
@@ -153,22 +169,22 @@ async function aim(
 
 async function startFrom(
   ctx: Context,
-  held: Held,
+  handle: OperationHandle,
   sandbox: Sandbox,
   source: Source,
   skipped: readonly Skipped[],
 ): Promise<void> {
   const { checkpoint, use } = source;
-  await requireUsable(ctx, checkpoint, use, held.signal);
+  await requireUsable(ctx, checkpoint, use, handle.signal);
   // Where nothing but the memory is allowed, it is tried whatever was concluded.
   const concluded = source.hasFilesNext ? await concludeFromTimeouts(ctx, checkpoint) : undefined;
   if (concluded !== undefined) throw concluded;
-  await pass(ctx, held.operation, 'start-inspected');
+  await passFaultPoint(ctx, handle.operation, 'start-inspected');
   try {
-    await launch(ctx, held, sandbox, source, skipped);
+    await launch(ctx, handle, sandbox, source, skipped);
   } catch (thrown) {
-    if (thrown instanceof FenceLost || thrown instanceof Undecided) throw thrown;
-    if (isRestoreTimeout(thrown, source) && !held.signal.aborted) {
+    if (thrown instanceof FenceLost || thrown instanceof CommitUnknown) throw thrown;
+    if (isRestoreTimeout(thrown, source) && !handle.signal.aborted) {
       const known = await recordStartTimeout(ctx, checkpoint, thrown);
       throw (
         (source.hasFilesNext ? await concludeFromTimeouts(ctx, known) : undefined) ??
@@ -180,7 +196,7 @@ async function startFrom(
       throw thrown.with({ checkpointId: checkpoint.id, details: { location: checkpoint.location } });
     }
     if (checkpoint.replayable || isSourceFault(thrown)) throw thrown;
-    await judge(ctx, held, sandbox, source, thrown);
+    await judge(ctx, handle, sandbox, source, thrown);
   }
 }
 
@@ -201,7 +217,7 @@ function isRestoreTimeout(thrown: unknown, { checkpoint, use }: Source): thrown 
  */
 async function judge(
   ctx: Context,
-  held: Held,
+  handle: OperationHandle,
   sandbox: Sandbox,
   source: Source,
   thrown: unknown,
@@ -209,10 +225,10 @@ async function judge(
   const found = await observe(ctx, sandbox);
   if (found.is === 'gone' && found.untouched === true) throw thrown;
   const undecided = (cause: unknown) =>
-    new Undecided(`The start may have used checkpoint ${source.checkpoint.id} up.`, { cause });
+    new CommitUnknown(`The start may have used checkpoint ${source.checkpoint.id} up.`, { cause });
   if (found.is !== 'running') throw undecided(thrown);
   const start = { source, started: adopted(source), skipped: [], durationMs: 0 };
-  await commitStarted(ctx, held.operation, start).catch((cause: unknown) => {
+  await commitStarted(ctx, handle.operation, start).catch((cause: unknown) => {
     throw cause instanceof FenceLost ? cause : undecided(cause);
   });
 }
@@ -224,12 +240,12 @@ function adopted({ use }: Source): Started {
 
 async function launch(
   ctx: Context,
-  held: Held,
+  handle: OperationHandle,
   sandbox: Sandbox,
   source: Source,
   skipped: readonly Skipped[],
 ): Promise<void> {
-  const { operation, signal } = held;
+  const { operation, signal } = handle;
   const runtime = runtimeOf(ctx, sandbox);
   const instance: Instance = { sandboxId: sandbox.id, generation: sandbox.generation };
   const began = ctx.clock.monotonic();
@@ -240,7 +256,7 @@ async function launch(
   const spec = { env, services: declared.map(({ jobId: _, ...service }) => service), network, resources };
 
   const started = await call('Starting', (own) => runtime.start(instance, from, source.use, spec, own));
-  await pass(ctx, operation, 'start-started');
+  await passFaultPoint(ctx, operation, 'start-started');
   // A runtime that says "started" and did nothing is found out here, not by the user (R70).
   const observed = await call('Observing', (own) => runtime.observe(instance, own));
   if (observed.is !== 'running') {
@@ -251,7 +267,7 @@ async function launch(
       details: { seen: observed.is },
     });
   }
-  await pass(ctx, operation, 'start-observed');
+  await passFaultPoint(ctx, operation, 'start-observed');
   signal.throwIfAborted();
   const durationMs = Math.round(ctx.clock.monotonic() - began);
   await commitStarted(ctx, operation, { source, started, skipped, durationMs });

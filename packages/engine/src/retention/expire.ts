@@ -8,7 +8,6 @@
 import { forEachBounded } from '@torpor/host';
 import type { EventData } from '@torpor/protocol';
 import { type Context, note } from '../context.ts';
-import type { Desk } from '../operations/desk.ts';
 import type { Queryable, Transaction } from '../ports/database.ts';
 import { lockSandbox, SANDBOX_COLUMNS, type Sandbox, toSandbox } from '../sandbox.ts';
 import { inPages } from '../upkeep/pages.ts';
@@ -16,7 +15,7 @@ import { NotDue } from '../upkeep/sweeper.ts';
 import { kill } from '../verbs/kill.ts';
 import { keptForMs, retentionOfOrgs } from './policy.ts';
 
-export async function expirePaused(ctx: Context, desk: Desk): Promise<void> {
+export async function expirePaused(ctx: Context): Promise<void> {
   const { db, settings, stopping } = ctx;
   const { pageSize, hands } = settings;
   const each = (
@@ -35,7 +34,7 @@ export async function expirePaused(ctx: Context, desk: Desk): Promise<void> {
     );
   await each('withdrawing an expiry', listToWithdraw, (sandbox) => withdrawDeletion(ctx, sandbox));
   await each('announcing an expiry', listToAnnounce, (sandbox) => announceDeletion(ctx, sandbox));
-  await each('deleting an expired sandbox', listToDelete, (sandbox) => killExpired(ctx, desk, sandbox));
+  await each('deleting an expired sandbox', listToDelete, (sandbox) => killExpired(ctx, sandbox));
 }
 
 interface Times {
@@ -136,8 +135,8 @@ async function setDeletion<T extends 'sandbox.expiring' | 'sandbox.expiry_withdr
 }
 
 /** An operation under way is not superseded: the round comes again. */
-async function killExpired(ctx: Context, desk: Desk, { id, org }: Sandbox): Promise<void> {
-  await kill(ctx, desk, { org }, id, 'expired', async (tx, sandbox) => {
+async function killExpired(ctx: Context, { id, org }: Sandbox): Promise<void> {
+  await kill(ctx, { org }, id, 'expired', async (tx, sandbox) => {
     const now = ctx.clock.now();
     const due = await dueAt(ctx, tx, sandbox);
     if (due === undefined || due > now) throw new NotDue();

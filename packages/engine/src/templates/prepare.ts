@@ -17,7 +17,7 @@ import {
 import { removeBytes } from '../checkpoints/retention.ts';
 import { type Context, runtimeOf } from '../context.ts';
 import { refusalForDiskSpace } from '../disk/disk-space.ts';
-import type { Caller } from '../operations/desk.ts';
+import type { Caller } from '../operations/operations.ts';
 import { requireQuota } from '../orgs/quota.ts';
 import type { Captured, Runtime } from '../ports/runtime.ts';
 import { within } from '../within.ts';

@@ -4,7 +4,6 @@
  */
 import type { SandboxId } from '@torpor/protocol';
 import type { Context } from '../context.ts';
-import type { Desk } from '../operations/desk.ts';
 import { findOpenOperation } from '../operations/operation.ts';
 import type { Instance } from '../ports/runtime.ts';
 import { findSandbox, type Sandbox } from '../sandbox.ts';
@@ -13,12 +12,10 @@ import { compareSandbox } from './reconciler.ts';
 
 export class EndedInstances {
   readonly #ctx: Context;
-  readonly #desk: Desk;
   readonly #repairing = new Map<SandboxId, Promise<void>>();
 
-  constructor(ctx: Context, desk: Desk) {
+  constructor(ctx: Context) {
     this.#ctx = ctx;
-    this.#desk = desk;
   }
 
   /** The runtime says that an instance has ended. Returns at once. */
@@ -49,9 +46,9 @@ export class EndedInstances {
   /** An operation that is under way finds the end itself, or leaves the sandbox to be looked at after it. */
   async #compareWhenIdle(sandbox: Sandbox): Promise<void> {
     const open = await findOpenOperation(this.#ctx.db, sandbox.id);
-    if (open !== undefined) await this.#desk.finished(open.id, this.#ctx.stopping).catch(() => {});
+    if (open !== undefined) await this.#ctx.operations.finished(open.id, this.#ctx.stopping).catch(() => {});
     const now = await findSandbox(this.#ctx.db, sandbox.id);
     if (now?.state !== 'running' || now.generation !== sandbox.generation) return;
-    await compareSandbox(this.#ctx, this.#desk, now);
+    await compareSandbox(this.#ctx, now);
   }
 }

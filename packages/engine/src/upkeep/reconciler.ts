@@ -9,7 +9,6 @@ import { observe } from '../acts/observe.ts';
 import { repair } from '../acts/repair.ts';
 import type { Context } from '../context.ts';
 import { compareJobs } from '../jobs/compare.ts';
-import type { Desk } from '../operations/desk.ts';
 import { findOpenOperation, insertOperation, listOrphaned } from '../operations/operation.ts';
 import type { Instance, Runtime } from '../ports/runtime.ts';
 import { findSandbox, listSandboxes, lockSandbox, type Sandbox } from '../sandbox.ts';
@@ -41,16 +40,16 @@ function record(round: ReconcileRound, deed: RoundAction): void {
   if (round.did.length < MAX_ACTIONS) round.did.push(deed);
 }
 
-export async function reconcile(ctx: Context, desk: Desk): Promise<ReconcileRound> {
+export async function reconcile(ctx: Context): Promise<ReconcileRound> {
   const round: ReconcileRound = { takenUp: 0, repaired: 0, unknown: 0, failed: 0, did: [] };
-  await takeOverOrphans(ctx, desk, round);
-  await compareSandboxes(ctx, desk, round);
+  await takeOverOrphans(ctx, round);
+  await compareSandboxes(ctx, round);
   for (const runtime of ctx.runtimes.values()) await destroyStrays(ctx, runtime, round);
   return round;
 }
 
 /** Finishes or rolls back every operation whose server is gone, or that this server had to let go of. */
-async function takeOverOrphans(ctx: Context, desk: Desk, round: ReconcileRound): Promise<void> {
+async function takeOverOrphans(ctx: Context, round: ReconcileRound): Promise<void> {
   const server = { id: ctx.serverId, leaseMs: ctx.settings.serverLeaseMs };
   const orphans = inPages(
     (after, limit) => listOrphaned(ctx.db, ctx.clock.now(), server, after, limit),
@@ -58,18 +57,18 @@ async function takeOverOrphans(ctx: Context, desk: Desk, round: ReconcileRound):
     ctx.stopping,
   );
   await forEachBounded(orphans, ctx.settings.hands, async (operation) => {
-    if (desk.isDriving(operation.id)) return;
+    if (ctx.operations.isDriving(operation.id)) return;
     await countingFailures(ctx, round, operation.sandboxId, async () => {
-      await takeOverOperation(ctx, desk, operation);
+      await takeOverOperation(ctx, operation);
       round.takenUp++;
       record(round, { ...operation, what: `took up its ${operation.kind}, which nobody drove any more` });
       // What it ended as is the operation's own to say; here it only matters that it has.
-      await desk.finished(operation.id, ctx.stopping).catch(() => {});
+      await ctx.operations.finished(operation.id, ctx.stopping).catch(() => {});
     });
   });
 }
 
-async function compareSandboxes(ctx: Context, desk: Desk, round: ReconcileRound): Promise<void> {
+async function compareSandboxes(ctx: Context, round: ReconcileRound): Promise<void> {
   // A paused sandbox's leftovers are found by listing what the runtime has, not by asking for each.
   const states = ['running', 'killing'] as const;
   const live = inPages(
@@ -78,19 +77,19 @@ async function compareSandboxes(ctx: Context, desk: Desk, round: ReconcileRound)
     ctx.stopping,
   );
   await forEachBounded(live, ctx.settings.hands, (sandbox) =>
-    countingFailures(ctx, round, sandbox.id, () => compare(ctx, desk, sandbox, round)),
+    countingFailures(ctx, round, sandbox.id, () => compare(ctx, sandbox, round)),
   );
 }
 
 /** The same for one sandbox, outside of a round. */
-export async function compareSandbox(ctx: Context, desk: Desk, sandbox: Sandbox): Promise<void> {
-  await compare(ctx, desk, sandbox, { takenUp: 0, repaired: 0, unknown: 0, failed: 0, did: [] });
+export async function compareSandbox(ctx: Context, sandbox: Sandbox): Promise<void> {
+  await compare(ctx, sandbox, { takenUp: 0, repaired: 0, unknown: 0, failed: 0, did: [] });
 }
 
-async function compare(ctx: Context, desk: Desk, sandbox: Sandbox, round: ReconcileRound): Promise<void> {
+async function compare(ctx: Context, sandbox: Sandbox, round: ReconcileRound): Promise<void> {
   if ((await findOpenOperation(ctx.db, sandbox.id)) !== undefined) return;
   if (sandbox.state === 'killing') {
-    await kill(ctx, desk, { org: sandbox.org }, sandbox.id, 'reconcile');
+    await kill(ctx, { org: sandbox.org }, sandbox.id, 'reconcile');
     round.repaired++;
     record(round, { sandboxId: sandbox.id, org: sandbox.org, what: 'finished killing it' });
     return;
@@ -103,7 +102,7 @@ async function compare(ctx: Context, desk: Desk, sandbox: Sandbox, round: Reconc
     await recordEvidence(ctx, sandbox, 'running');
     await compareJobsOf(ctx, sandbox, round);
   } else {
-    await repairByOperation(ctx, desk, sandbox);
+    await repairByOperation(ctx, sandbox);
     round.repaired++;
     record(round, {
       sandboxId: sandbox.id,
@@ -147,9 +146,9 @@ async function recordEvidence(
 }
 
 /** Opens an operation for what needs repair, unless somebody has begun something since it was seen. */
-async function repairByOperation(ctx: Context, desk: Desk, sandbox: Sandbox): Promise<void> {
+async function repairByOperation(ctx: Context, sandbox: Sandbox): Promise<void> {
   const caller = { org: sandbox.org };
-  const operation = desk.draft({
+  const operation = ctx.operations.draft({
     kind: 'recover',
     sandboxId: sandbox.id,
     caller,
@@ -164,8 +163,8 @@ async function repairByOperation(ctx: Context, desk: Desk, sandbox: Sandbox): Pr
     return locked;
   });
   if (claimed === undefined) return;
-  desk.drive(operation, (held) => repair(ctx, held, claimed));
-  await desk.finished(operation.id, ctx.stopping);
+  ctx.operations.drive(operation, (handle) => repair(ctx, handle, claimed));
+  await ctx.operations.finished(operation.id, ctx.stopping);
 }
 
 /**

@@ -9,7 +9,6 @@ import { memoryFault } from '../acts/memory-fault.ts';
 import type { FilesInstead } from '../acts/seal.ts';
 import type { Context } from '../context.ts';
 import { idleAt, type Leases, listIdle } from '../idleness.ts';
-import type { Desk } from '../operations/desk.ts';
 import type { Queryable } from '../ports/database.ts';
 import { SANDBOX_COLUMNS, type Sandbox, toSandbox } from '../sandbox.ts';
 import { kill } from '../verbs/kill.ts';
@@ -34,15 +33,13 @@ interface PauseBackoff {
 
 export class Sweeper {
   readonly #ctx: Context;
-  readonly #desk: Desk;
   readonly #leases: Leases;
   /** Sandboxes whose pause failed, and when to try again; lost with the process, which then tries at once. */
   readonly #backoffs = new Map<SandboxId, PauseBackoff>();
   #seen: { readonly wall: number; readonly monotonic: number } | undefined;
 
-  constructor(ctx: Context, desk: Desk, leases: Leases) {
+  constructor(ctx: Context, leases: Leases) {
     this.#ctx = ctx;
-    this.#desk = desk;
     this.#leases = leases;
   }
 
@@ -79,7 +76,6 @@ export class Sweeper {
     guard: Guard,
   ): Promise<void> {
     const ctx = this.#ctx;
-    const desk = this.#desk;
     const { generation } = sandbox;
     const known = this.#backoffs.get(sandbox.id);
     const waiting = known?.generation === generation ? known : undefined;
@@ -90,8 +86,8 @@ export class Sweeper {
       const wanted = mode === undefined ? {} : { mode };
       const filesInstead = filesInsteadOf(sandbox, waiting?.isSlow === true);
       const automatic = { reason, guard, filesInstead };
-      if (how === 'pause') await pause(ctx, desk, caller, sandbox.id, wanted, automatic);
-      else await kill(ctx, desk, caller, sandbox.id, reason, guard);
+      if (how === 'pause') await pause(ctx, caller, sandbox.id, wanted, automatic);
+      else await kill(ctx, caller, sandbox.id, reason, guard);
       this.#backoffs.delete(sandbox.id);
     } catch (thrown) {
       if (thrown instanceof NotDue) return;

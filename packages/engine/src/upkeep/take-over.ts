@@ -3,24 +3,23 @@
  * what to do; the operation's own request says with what.
  */
 import { TorporError } from '@torpor/protocol';
-import { openDoor } from '../acts/door.ts';
 import { kill } from '../acts/kill.ts';
 import { observe } from '../acts/observe.ts';
 import { recover } from '../acts/recover.ts';
 import { repair } from '../acts/repair.ts';
 import { goOn, undoSeal } from '../acts/seal.ts';
 import { adopt, start } from '../acts/start.ts';
+import { openTrafficGate } from '../acts/traffic-gate.ts';
 import { findCheckpoint, findSealedBy } from '../checkpoints/checkpoint.ts';
 import { type Context, note } from '../context.ts';
-import type { Desk } from '../operations/desk.ts';
-import type { Held } from '../operations/held.ts';
 import { type Operation, takeOver } from '../operations/operation.ts';
+import type { OperationHandle } from '../operations/operation-handle.ts';
 import type { Queryable } from '../ports/database.ts';
 import { lockSandbox, type Sandbox } from '../sandbox.ts';
 import { startPaused } from '../verbs/seal-and-start.ts';
 
 /** Makes the operation ours, durably, and drives it to an end. */
-export async function takeOverOperation(ctx: Context, desk: Desk, orphan: Operation): Promise<void> {
+export async function takeOverOperation(ctx: Context, orphan: Operation): Promise<void> {
   const { operation, sandbox } = await ctx.db.transaction(async (tx) => {
     const locked = await lockSandbox(tx, orphan.sandboxId);
     const operation = await takeOver(tx, orphan, ctx.serverId, ctx.clock.now() + ctx.settings.operationMs);
@@ -32,7 +31,7 @@ export async function takeOverOperation(ctx: Context, desk: Desk, orphan: Operat
     const extras = { operationId: operation.id, generation };
     return { operation, sandbox: await note(ctx, tx, locked, 'operation.taken_over', data, extras) };
   });
-  desk.drive(operation, (held) => continueFrom(ctx, held, sandbox));
+  ctx.operations.drive(operation, (handle) => continueFrom(ctx, handle, sandbox));
 }
 
 /** A checkpoint that a start uses up cannot be started again: what came of the first start must be looked at. */
@@ -41,26 +40,30 @@ async function canStartAgain(db: Queryable, sandbox: Sandbox): Promise<boolean> 
   return base === undefined || base.replayable;
 }
 
-async function continueFrom(ctx: Context, held: Held, sandbox: Sandbox): Promise<void> {
+async function continueFrom(ctx: Context, handle: OperationHandle, sandbox: Sandbox): Promise<void> {
   switch (sandbox.state) {
     case 'creating':
     case 'resuming':
-      return (await canStartAgain(ctx.db, sandbox)) ? start(ctx, held, sandbox) : adopt(ctx, held, sandbox);
+      return (await canStartAgain(ctx.db, sandbox))
+        ? start(ctx, handle, sandbox)
+        : adopt(ctx, handle, sandbox);
     case 'running':
-      return held.operation.kind === 'recover' ? repair(ctx, held, sandbox) : rollBack(ctx, held, sandbox);
+      return handle.operation.kind === 'recover'
+        ? repair(ctx, handle, sandbox)
+        : rollBack(ctx, handle, sandbox);
     case 'pausing':
-      return rollBack(ctx, held, sandbox);
+      return rollBack(ctx, handle, sandbox);
     case 'paused':
-      return startPaused(ctx, held, held.operation.reason);
+      return startPaused(ctx, handle, handle.operation.reason);
     case 'killing':
-      return kill(ctx, held, sandbox);
+      return kill(ctx, handle, sandbox);
     case 'killed':
     case 'failed':
     case 'lost':
       // These end the operation in the transaction that writes them.
       throw new TorporError(
         'internal',
-        `Operation ${held.operation.id} is open on a sandbox that has ended.`,
+        `Operation ${handle.operation.id} is open on a sandbox that has ended.`,
       );
   }
 }
@@ -69,21 +72,21 @@ async function continueFrom(ctx: Context, held: Held, sandbox: Sandbox): Promise
  * Before the commit of a seal there is only one way: back, unless the instance is proved gone. After the
  * commit of one in place there is only the thaw left to do.
  */
-async function rollBack(ctx: Context, held: Held, sandbox: Sandbox): Promise<void> {
-  const sealed = await findSealedBy(ctx.db, held.operation.id);
+async function rollBack(ctx: Context, handle: OperationHandle, sandbox: Sandbox): Promise<void> {
+  const sealed = await findSealedBy(ctx.db, handle.operation.id);
   if (sandbox.state === 'running' && sealed !== undefined) {
-    await goOn(ctx, held.operation, sandbox, sealed.id);
-    return openDoor(ctx, sandbox.id);
+    await goOn(ctx, handle.operation, sandbox, sealed.id);
+    return openTrafficGate(ctx, sandbox.id);
   }
   const found = await observe(ctx, sandbox);
-  if (found.is === 'gone') return recover(ctx, held, sandbox, found);
+  if (found.is === 'gone') return recover(ctx, handle, sandbox, found);
   const error = new TorporError(
     'unreachable',
-    `The server stopped during the ${held.operation.kind}; it was undone.`,
+    `The server stopped during the ${handle.operation.kind}; it was undone.`,
     {
       sandboxId: sandbox.id,
       hint: 'The sandbox runs on. Ask again.',
     },
   );
-  return undoSeal(ctx, held.operation, sandbox, error);
+  return undoSeal(ctx, handle.operation, sandbox, error);
 }

@@ -11,8 +11,8 @@ import { type Checkpoint, getSealed } from '../checkpoints/checkpoint.ts';
 import { requireForkable } from '../checkpoints/forkable.ts';
 import { type Context, note, requirePause, runtimeOf } from '../context.ts';
 import { refusalForDiskSpace } from '../disk/disk-space.ts';
-import type { Caller, Desk } from '../operations/desk.ts';
 import { insertOperation, type Operation } from '../operations/operation.ts';
+import type { Caller } from '../operations/operations.ts';
 import { newSandboxes, requireQuota } from '../orgs/quota.ts';
 import { ConstraintViolation, type Transaction } from '../ports/database.ts';
 import type { Runtime } from '../ports/runtime.ts';
@@ -23,19 +23,18 @@ import { sealMode } from './pause.ts';
 
 export async function create(
   ctx: Context,
-  desk: Desk,
   caller: Caller,
   request: CreateRequest,
 ): Promise<{ readonly sandboxId: SandboxId; readonly operation: Operation }> {
-  const replayed = await desk.replay(caller, 'create', '', request);
-  if (replayed !== undefined) return answer(await desk.finished(replayed, caller.signal));
+  const replayed = await ctx.operations.replay(caller, 'create', '', request);
+  if (replayed !== undefined) return answer(await ctx.operations.finished(replayed, caller.signal));
   const { base, template, definition } = await originOf(ctx, caller.org, request);
   const runtime = runtimeOf(ctx, base);
   const sandbox = draft(ctx, caller, runtime, template, withDefinition(request, definition));
-  const birth: Birth = { sandbox, base, operation: draftCreate(desk, sandbox, request) };
+  const birth: Birth = { sandbox, base, operation: draftCreate(ctx, sandbox, request) };
   const full = await refusalForDiskSpace(ctx);
   let born: Sandbox | undefined;
-  const id = await desk
+  const id = await ctx.operations
     .acceptNew(
       caller,
       request,
@@ -45,13 +44,13 @@ export async function create(
         await requireQuota(tx, sandbox.org, newSandboxes(1, sandbox.memoryMb));
         born = await insertBirth(ctx, tx, birth);
       },
-      (held) => start(ctx, held, born ?? sandbox),
+      (handle) => start(ctx, handle, born ?? sandbox),
     )
     .catch((thrown: unknown) => {
       const gone = thrown instanceof ConstraintViolation && thrown.kind === 'foreign_key';
       throw gone ? goneMeanwhile(base) : thrown;
     });
-  return answer(await desk.finished(id, caller.signal));
+  return answer(await ctx.operations.finished(id, caller.signal));
 }
 
 function answer(operation: Operation): { readonly sandboxId: SandboxId; readonly operation: Operation } {
@@ -69,12 +68,18 @@ export interface Birth {
   readonly operation: Operation;
 }
 
-export function draftCreate(desk: Desk, sandbox: Sandbox, request: CreateRequest): Operation {
+export function draftCreate(ctx: Context, sandbox: Sandbox, request: CreateRequest): Operation {
   const caller = { org: sandbox.org };
   // What the sandbox keeps in its own row need not stand in the operation too.
   const { from, fallback } = request;
   const kept = { ...(from === undefined ? {} : { from }), ...(fallback === undefined ? {} : { fallback }) };
-  return desk.draft({ kind: 'create', sandboxId: sandbox.id, caller, request: kept, reason: 'request' });
+  return ctx.operations.draft({
+    kind: 'create',
+    sandboxId: sandbox.id,
+    caller,
+    request: kept,
+    reason: 'request',
+  });
 }
 
 export async function insertBirth(ctx: Context, tx: Transaction, birth: Birth): Promise<Sandbox> {

@@ -6,8 +6,8 @@ import { type Checkpoint, findCheckpoint } from '../checkpoints/checkpoint.ts';
 import { requireReplayable } from '../checkpoints/forkable.ts';
 import { type Context, runtimeOf } from '../context.ts';
 import { refusalForDiskSpace } from '../disk/disk-space.ts';
-import type { Caller, Desk } from '../operations/desk.ts';
 import { endOperation, listChildren, type Operation } from '../operations/operation.ts';
+import type { Caller } from '../operations/operations.ts';
 import { newSandboxes, requireQuota } from '../orgs/quota.ts';
 import type { Transaction } from '../ports/database.ts';
 import type { Runtime } from '../ports/runtime.ts';
@@ -22,7 +22,6 @@ export type Forked = { readonly sandboxId: SandboxId } | { readonly error: Torpo
 
 export async function fork(
   ctx: Context,
-  desk: Desk,
   caller: Caller,
   sandboxId: SandboxId,
   request: ForkRequest,
@@ -45,7 +44,7 @@ export async function fork(
       await requireRoomForChildren(tx, sandbox, runtime, request);
       births = await insertChildren(
         ctx,
-        desk,
+
         tx,
         { sandbox, operation },
         plan.checkpointId,
@@ -56,7 +55,7 @@ export async function fork(
   });
   const full = await refusalForDiskSpace(ctx);
   let claimed: Sandbox | undefined;
-  const accepted = await desk.accept(
+  const accepted = await ctx.operations.accept(
     { kind: 'fork', sandboxId, caller, request, reason: 'snapshot' },
     async (tx, sandbox, operation) => {
       if (full !== undefined) throw full;
@@ -67,26 +66,27 @@ export async function fork(
         await requireReplayable(tx, sandbox);
         await markUsed(tx, sandbox.id, ctx.clock.now());
         const from = { sandbox, operation };
-        births = await insertChildren(ctx, desk, tx, from, sandbox.checkpointId, runtime, request);
+        births = await insertChildren(ctx, tx, from, sandbox.checkpointId, runtime, request);
         const result = { checkpointId: sandbox.checkpointId };
         await endOperation(tx, operation, ctx.clock.now(), { outcome: 'succeeded', result });
         return;
       }
       claimed = await claimSeal(ctx, tx, sandbox, operation, plan);
     },
-    async (held) => {
+    async (handle) => {
       const sandbox = claimed;
       try {
-        if (sandbox !== undefined) await unlessSealFails(() => sealAndStart(ctx, held, sandbox, plan));
+        if (sandbox !== undefined) await unlessSealFails(() => sealAndStart(ctx, handle, sandbox, plan));
       } finally {
         // Those that did not come to be find that out by their first commit.
-        for (const { child, operation } of births) desk.drive(operation, (own) => start(ctx, own, child));
+        for (const { child, operation } of births)
+          ctx.operations.drive(operation, (own) => start(ctx, own, child));
       }
     },
   );
   if (accepted.is === 'already') throw new Error('A fork is never already there.');
-  const operation = await desk.finished(accepted.operationId, caller.signal);
-  return { forks: await childrenOf(ctx, desk, operation, caller), operation };
+  const operation = await ctx.operations.finished(accepted.operationId, caller.signal);
+  return { forks: await childrenOf(ctx, operation, caller), operation };
 }
 
 async function requireRoomForChildren(
@@ -104,7 +104,6 @@ type Births = { readonly child: Sandbox; readonly operation: Operation }[];
 /** All children at once or none, together with the checkpoint they come from. */
 async function insertChildren(
   ctx: Context,
-  desk: Desk,
   tx: Transaction,
   from: { readonly sandbox: Sandbox; readonly operation: Operation },
   checkpointId: Checkpoint['id'],
@@ -135,18 +134,18 @@ async function insertChildren(
   const births: Births = [];
   for (let i = 0; i < count; i++) {
     const sandbox = draft(ctx, maker, runtime, source.template, { ...inherited, ...wanted });
-    const operation = { ...draftCreate(desk, sandbox, { from: base.id }), parentId: from.operation.id };
+    const operation = { ...draftCreate(ctx, sandbox, { from: base.id }), parentId: from.operation.id };
     births.push({ child: await insertBirth(ctx, tx, { sandbox, base, operation }), operation });
   }
   return births;
 }
 
 /** Each child once it runs, or why it does not; one that failed does not hide the others. */
-async function childrenOf(ctx: Context, desk: Desk, operation: Operation, caller: Caller): Promise<Forked[]> {
+async function childrenOf(ctx: Context, operation: Operation, caller: Caller): Promise<Forked[]> {
   const children = await listChildren(ctx.db, operation.id);
   return Promise.all(
     children.map((child) =>
-      desk.finished(child.id, caller.signal).then(
+      ctx.operations.finished(child.id, caller.signal).then(
         () => ({ sandboxId: child.sandboxId }),
         (thrown: unknown) => ({ error: TorporError.from(thrown) }),
       ),

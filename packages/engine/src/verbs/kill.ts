@@ -2,8 +2,8 @@
 import type { Reason, SandboxId } from '@torpor/protocol';
 import { kill as destroy } from '../acts/kill.ts';
 import { type Context, take } from '../context.ts';
-import type { Caller, Desk } from '../operations/desk.ts';
 import type { Operation } from '../operations/operation.ts';
+import type { Caller } from '../operations/operations.ts';
 import type { Sandbox } from '../sandbox.ts';
 import type { Guard } from './pause.ts';
 
@@ -13,14 +13,13 @@ const EXPIRED = {
 
 export async function kill(
   ctx: Context,
-  desk: Desk,
   caller: Caller,
   sandboxId: SandboxId,
   reason: Reason = 'request',
   guard?: Guard,
 ): Promise<{ readonly operation: Operation | null }> {
   let claimed: Sandbox | undefined;
-  const accepted = await desk.accept(
+  const accepted = await ctx.operations.accept(
     { kind: 'kill', sandboxId, caller, request: {}, reason },
     async (tx, sandbox, operation, superseded) => {
       await guard?.(tx, sandbox);
@@ -32,10 +31,10 @@ export async function kill(
       const head = { operationId: operation.id, ...(reason === 'expired' ? EXPIRED : {}) };
       claimed = await take(ctx, tx, sandbox, 'kill', 'sandbox.killing', data, head);
     },
-    async (held) => {
-      if (claimed !== undefined) await destroy(ctx, held, claimed);
+    async (handle) => {
+      if (claimed !== undefined) await destroy(ctx, handle, claimed);
     },
   );
   if (accepted.is === 'already') return { operation: null };
-  return { operation: await desk.finished(accepted.operationId, caller.signal) };
+  return { operation: await ctx.operations.finished(accepted.operationId, caller.signal) };
 }

@@ -8,8 +8,8 @@ import {
 } from '@torpor/protocol';
 import { type FilesInstead, reserve, SealFailed, seal } from '../acts/seal.ts';
 import { type Context, requirePause, runtimeOf, take } from '../context.ts';
-import type { Caller, Desk } from '../operations/desk.ts';
 import { findLastDone, type Operation } from '../operations/operation.ts';
+import type { Caller } from '../operations/operations.ts';
 import type { Transaction } from '../ports/database.ts';
 import type { Runtime } from '../ports/runtime.ts';
 import { getSandbox, type Sandbox } from '../sandbox.ts';
@@ -35,7 +35,6 @@ export interface Paused {
 
 export async function pause(
   ctx: Context,
-  desk: Desk,
   caller: Caller,
   sandboxId: SandboxId,
   request: PauseRequest,
@@ -46,7 +45,7 @@ export async function pause(
   const mode = sealMode(runtimeOf(ctx, { runtime: name }), request.mode, 'be paused');
   const checkpointId = ctx.ids.next('ckpt');
   let claimed: Sandbox | undefined;
-  const accepted = await desk.accept(
+  const accepted = await ctx.operations.accept(
     { kind: 'pause', sandboxId, caller, request: { mode }, reason },
     async (tx, sandbox, operation) => {
       await guard?.(tx, sandbox);
@@ -54,7 +53,7 @@ export async function pause(
       const head = { operationId: operation.id };
       claimed = await take(ctx, tx, sandbox, 'pause', 'sandbox.pausing', { reason, mode }, head);
     },
-    async (held) => {
+    async (handle) => {
       if (claimed === undefined) return;
       const sandbox = claimed;
       const plan = {
@@ -68,13 +67,13 @@ export async function pause(
         filesInstead,
       } as const;
       await unlessSealFails(async () => {
-        await seal(ctx, held, sandbox, plan);
+        await seal(ctx, handle, sandbox, plan);
         retire(ctx, sandbox);
       });
     },
   );
   if (accepted.is === 'already') return alreadyPaused(ctx, accepted.sandbox);
-  const operation = await desk.finished(accepted.operationId, caller.signal);
+  const operation = await ctx.operations.finished(accepted.operationId, caller.signal);
   const { checkpointId: made } = operation.result as { checkpointId: CheckpointId };
   return { sandboxId, checkpointId: made, operation, isNew: true };
 }

@@ -13,8 +13,8 @@ import { requireStartable } from '../acts/sources.ts';
 import { start } from '../acts/start.ts';
 import { getSealed } from '../checkpoints/checkpoint.ts';
 import { type Context, take } from '../context.ts';
-import type { Caller, Desk } from '../operations/desk.ts';
 import type { Operation } from '../operations/operation.ts';
+import type { Caller } from '../operations/operations.ts';
 import { requireQuota, wokenSandbox } from '../orgs/quota.ts';
 import type { Transaction } from '../ports/database.ts';
 import { getSandbox, type Sandbox } from '../sandbox.ts';
@@ -55,24 +55,24 @@ export async function stepResuming(
 
 export async function resume(
   ctx: Context,
-  desk: Desk,
   caller: Caller,
   sandboxId: SandboxId,
   request: ResumeRequest,
 ): Promise<Resumed> {
   const { org, runtime } = await getSandbox(ctx.db, sandboxId, caller.org);
-  const replayed = await desk.replay(caller, 'resume', sandboxId, request);
-  if (replayed !== undefined) return resumedBy(sandboxId, await desk.finished(replayed, caller.signal));
+  const replayed = await ctx.operations.replay(caller, 'resume', sandboxId, request);
+  if (replayed !== undefined)
+    return resumedBy(sandboxId, await ctx.operations.finished(replayed, caller.signal));
   if (request.from !== undefined) requireStartable(await getSealed(ctx.db, request.from, org), runtime);
   let claimed: Sandbox | undefined;
-  const accepted = await desk.accept(
+  const accepted = await ctx.operations.accept(
     { kind: 'resume', sandboxId, caller, request, reason: 'request' },
     async (tx, sandbox, operation) => {
       await requireQuota(tx, org, wokenSandbox(sandbox), sandbox);
       claimed = await stepResuming(ctx, tx, sandbox, operation, 'request');
     },
-    async (held) => {
-      if (claimed !== undefined) await start(ctx, held, claimed);
+    async (handle) => {
+      if (claimed !== undefined) await start(ctx, handle, claimed);
     },
   );
   if (accepted.is === 'already') {
@@ -85,7 +85,7 @@ export async function resume(
     await extendLifetime(ctx, accepted.sandbox.id, request.timeoutSeconds);
     return { ...(await lastStart(ctx, sandboxId)), sandboxId, operation: null };
   }
-  const operation = await desk.finished(accepted.operationId, caller.signal);
+  const operation = await ctx.operations.finished(accepted.operationId, caller.signal);
   if (accepted.is === 'joined') await extendLifetime(ctx, sandboxId, request.timeoutSeconds);
   return resumedBy(sandboxId, operation);
 }

@@ -8,7 +8,7 @@ import { requireStartable } from '../acts/sources.ts';
 import { start } from '../acts/start.ts';
 import { getSealed } from '../checkpoints/checkpoint.ts';
 import { type Context, runtimeOf } from '../context.ts';
-import type { Caller, Desk } from '../operations/desk.ts';
+import type { Caller } from '../operations/operations.ts';
 import { requireQuota, wokenSandbox } from '../orgs/quota.ts';
 import { getSandbox, type Sandbox } from '../sandbox.ts';
 import { sealMode, unlessSealFails } from './pause.ts';
@@ -17,7 +17,6 @@ import { claimSeal, sealAndStart } from './seal-and-start.ts';
 
 export async function rollback(
   ctx: Context,
-  desk: Desk,
   caller: Caller,
   sandboxId: SandboxId,
   request: RollbackRequest,
@@ -25,8 +24,9 @@ export async function rollback(
   const { runtime: name, org } = await getSandbox(ctx.db, sandboxId, caller.org);
   // Only this checkpoint, by its memory or by its files: another one is not what was asked for.
   const wanted = { from: request.checkpointId, fallback: ['files'] };
-  const replayed = await desk.replay(caller, 'rollback', sandboxId, wanted);
-  if (replayed !== undefined) return resumedBy(sandboxId, await desk.finished(replayed, caller.signal));
+  const replayed = await ctx.operations.replay(caller, 'rollback', sandboxId, wanted);
+  if (replayed !== undefined)
+    return resumedBy(sandboxId, await ctx.operations.finished(replayed, caller.signal));
   const target = await getSealed(ctx.db, request.checkpointId, org);
   requireStartable(target, name);
   const runtime = runtimeOf(ctx, { runtime: name });
@@ -41,7 +41,7 @@ export async function rollback(
   };
   let running: Sandbox | undefined;
   let paused: Sandbox | undefined;
-  const accepted = await desk.accept(
+  const accepted = await ctx.operations.accept(
     { kind: 'rollback', sandboxId, caller, request: wanted, reason: 'rollback' },
     async (tx, sandbox, operation) => {
       if (sandbox.state === 'running') running = await claimSeal(ctx, tx, sandbox, operation, plan);
@@ -50,12 +50,12 @@ export async function rollback(
         paused = await stepResuming(ctx, tx, sandbox, operation, 'rollback');
       }
     },
-    async (held) => {
+    async (handle) => {
       const [sealed, resuming] = [running, paused];
-      if (sealed !== undefined) await unlessSealFails(() => sealAndStart(ctx, held, sealed, plan));
-      if (resuming !== undefined) await start(ctx, held, resuming);
+      if (sealed !== undefined) await unlessSealFails(() => sealAndStart(ctx, handle, sealed, plan));
+      if (resuming !== undefined) await start(ctx, handle, resuming);
     },
   );
   if (accepted.is === 'already') throw new Error('A rollback is never already there.');
-  return resumedBy(sandboxId, await desk.finished(accepted.operationId, caller.signal));
+  return resumedBy(sandboxId, await ctx.operations.finished(accepted.operationId, caller.signal));
 }

@@ -3,12 +3,12 @@
  * in place or, where the runtime cannot do that or another checkpoint is wanted, by a pause and a start.
  */
 import { type Reason, TorporError } from '@torpor/protocol';
-import { openDoor } from '../acts/door.ts';
 import { reserve, type SealPlan, seal } from '../acts/seal.ts';
 import { start } from '../acts/start.ts';
+import { openTrafficGate } from '../acts/traffic-gate.ts';
 import { type Context, take } from '../context.ts';
-import { commit, type Held } from '../operations/held.ts';
 import { endOperation, FenceLost, type Operation } from '../operations/operation.ts';
+import { commit, type OperationHandle } from '../operations/operation-handle.ts';
 import { ConstraintViolation, type Transaction } from '../ports/database.ts';
 import type { Sandbox } from '../sandbox.ts';
 import { stepResuming } from './resume.ts';
@@ -29,26 +29,26 @@ export async function claimSeal(
 
 export async function sealAndStart(
   ctx: Context,
-  held: Held,
+  handle: OperationHandle,
   sandbox: Sandbox,
   plan: SealPlan,
 ): Promise<void> {
-  await seal(ctx, held, sandbox, plan);
-  if (plan.afterwards === 'start') await startPaused(ctx, held, plan.reason);
+  await seal(ctx, handle, sandbox, plan);
+  if (plan.afterwards === 'start') await startPaused(ctx, handle, plan.reason);
 }
 
 /** Goes on to the start; also for an operation whose server died between the two. */
-export async function startPaused(ctx: Context, held: Held, reason: Reason): Promise<void> {
-  const { operation } = held;
+export async function startPaused(ctx: Context, handle: OperationHandle, reason: Reason): Promise<void> {
+  const { operation } = handle;
   let resuming: Sandbox;
   try {
     resuming = await commit(ctx, operation, (tx, paused) => stepResuming(ctx, tx, paused, operation, reason));
   } catch (thrown) {
     if (thrown instanceof FenceLost) throw thrown;
     await stayPaused(ctx, operation, thrown);
-    return openDoor(ctx, operation.sandboxId);
+    return openTrafficGate(ctx, operation.sandboxId);
   }
-  await start(ctx, held, resuming);
+  await start(ctx, handle, resuming);
 }
 
 /** The checkpoint to start from may have gone while the sandbox was being sealed; it stays where it is then. */

@@ -5,8 +5,8 @@ import { nameCheckpoint, refuseTakenName } from '../checkpoints/checkpoint.ts';
 import { requireReplayable } from '../checkpoints/forkable.ts';
 import { type Context, note, runtimeOf } from '../context.ts';
 import { refusalForDiskSpace } from '../disk/disk-space.ts';
-import type { Caller, Desk } from '../operations/desk.ts';
 import { endOperation, type Operation } from '../operations/operation.ts';
+import type { Caller } from '../operations/operations.ts';
 import { requireQuota } from '../orgs/quota.ts';
 import type { Transaction } from '../ports/database.ts';
 import type { Runtime } from '../ports/runtime.ts';
@@ -17,7 +17,6 @@ import { claimSeal, sealAndStart } from './seal-and-start.ts';
 
 export async function snapshot(
   ctx: Context,
-  desk: Desk,
   caller: Caller,
   sandboxId: SandboxId,
   request: SnapshotRequest,
@@ -33,7 +32,7 @@ export async function snapshot(
   });
   const full = await refusalForDiskSpace(ctx);
   let claimed: Sandbox | undefined;
-  const accepted = await desk.accept(
+  const accepted = await ctx.operations.accept(
     { kind: 'snapshot', sandboxId, caller, request, reason: 'snapshot' },
     async (tx, sandbox, operation) => {
       if (sandbox.state === 'paused') return keepAttached(ctx, tx, sandbox, operation, plan);
@@ -43,13 +42,13 @@ export async function snapshot(
       await requireQuota(tx, sandbox.org, { checkpoint: true }, sandbox);
       claimed = await claimSeal(ctx, tx, sandbox, operation, plan);
     },
-    async (held) => {
+    async (handle) => {
       const sandbox = claimed;
-      if (sandbox !== undefined) await unlessSealFails(() => sealAndStart(ctx, held, sandbox, plan));
+      if (sandbox !== undefined) await unlessSealFails(() => sealAndStart(ctx, handle, sandbox, plan));
     },
   );
   if (accepted.is === 'already') throw new Error('A snapshot is never already there.');
-  const operation = await desk.finished(accepted.operationId, caller.signal);
+  const operation = await ctx.operations.finished(accepted.operationId, caller.signal);
   return { checkpointId: operation.result?.['checkpointId'] as CheckpointId, operation };
 }
 

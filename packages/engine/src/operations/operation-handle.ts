@@ -5,7 +5,7 @@ import { ConstraintViolation, type Transaction } from '../ports/database.ts';
 import { lockSandbox, type Sandbox } from '../sandbox.ts';
 import { FenceLost, holdFence, type Operation, setPhase } from './operation.ts';
 
-export interface Held {
+export interface OperationHandle {
   readonly operation: Operation;
   /** Fires when the deadline passes or somebody supersedes the operation. */
   readonly signal: AbortSignal;
@@ -28,7 +28,7 @@ export async function commit<T>(
  * The database did not say whether a commit went through, nor can it be asked. Nothing may be done or
  * undone on a guess: the operation stays open and the reconciler takes it up when the database answers.
  */
-export class Undecided extends Error {
+export class CommitUnknown extends Error {
   override readonly name = 'Undecided';
 }
 
@@ -49,14 +49,14 @@ export async function commitForSure(
     const done = await ctx.db
       .transaction(async (tx) => happened(tx, await lockSandbox(tx, operation.sandboxId)))
       .catch((cause: unknown) => {
-        throw new Undecided(`Nobody knows whether operation ${operation.id} was committed.`, { cause });
+        throw new CommitUnknown(`Nobody knows whether operation ${operation.id} was committed.`, { cause });
       });
     if (!done) throw thrown;
   }
 }
 
 /** Writes down how far an operation has come. Losing the fence is found out here at the latest. */
-export async function phase(
+export async function recordPhase(
   ctx: Context,
   operation: Operation,
   name: string,
@@ -70,6 +70,6 @@ export async function phase(
 }
 
 /** Passes a named fault point of this operation. */
-export async function pass(ctx: Context, operation: Operation, place: Place): Promise<void> {
+export async function passFaultPoint(ctx: Context, operation: Operation, place: Place): Promise<void> {
   await ctx.faults.pass(`${operation.kind}.${place}`);
 }

@@ -3,26 +3,26 @@ import type { Clock, TrafficGate } from '@torpor/engine';
 import type { SandboxId } from '@torpor/protocol';
 import type { Sandboxes } from '../sandboxes.ts';
 import type { GatewaySettings } from '../settings.ts';
-import { Door, type DoorObserver, type DoorParts } from './door.ts';
-import { Holding } from './holding.ts';
-import { serverStops } from './refusals.ts';
+import { HeldRequestBudget } from './held-request-budget.ts';
+import { serverStopping } from './refusals.ts';
+import { type GateObserver, SandboxGate, type SandboxGateParts } from './sandbox-gate.ts';
 
-export interface DoorsParts {
+export interface SandboxGatesParts {
   readonly sandboxes: Sandboxes;
   readonly clock: Clock;
   readonly settings: GatewaySettings;
-  readonly observe: DoorObserver;
+  readonly observe: GateObserver;
 }
 
-export class Doors implements TrafficGate {
-  private readonly parts: DoorParts;
-  private readonly doors = new Map<SandboxId, Door>();
+export class SandboxGates implements TrafficGate {
+  private readonly parts: SandboxGateParts;
+  private readonly doors = new Map<SandboxId, SandboxGate>();
   private readonly stopping = new AbortController();
-  private readonly overall: Holding;
+  private readonly overall: HeldRequestBudget;
 
-  constructor(parts: DoorsParts) {
+  constructor(parts: SandboxGatesParts) {
     const { heldOverall, heldBytesOverall } = parts.settings;
-    this.overall = new Holding({ count: heldOverall, bytes: heldBytesOverall });
+    this.overall = new HeldRequestBudget({ count: heldOverall, bytes: heldBytesOverall });
     this.parts = { ...parts, holdingOverall: this.overall, stopping: this.stopping.signal };
   }
 
@@ -36,14 +36,14 @@ export class Doors implements TrafficGate {
   }
 
   /** The door, if anybody goes to it. */
-  peek(id: SandboxId): Door | undefined {
+  peek(id: SandboxId): SandboxGate | undefined {
     return this.doors.get(id);
   }
 
-  of(id: SandboxId): Door {
+  of(id: SandboxId): SandboxGate {
     let door = this.doors.get(id);
     if (door === undefined) {
-      door = new Door(id, this.parts, () => this.doors.delete(id));
+      door = new SandboxGate(id, this.parts, () => this.doors.delete(id));
       this.doors.set(id, door);
     }
     return door;
@@ -69,7 +69,7 @@ export class Doors implements TrafficGate {
   async stop(signal: AbortSignal): Promise<void> {
     this.stopping.abort();
     const doors = [...this.doors.values()];
-    for (const door of doors) door.refuseAll(serverStops());
+    for (const door of doors) door.refuseAll(serverStopping());
     await Promise.all(doors.map((door) => door.drain(signal)));
     for (const door of doors) door.cut();
   }

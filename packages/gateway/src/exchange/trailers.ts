@@ -1,5 +1,5 @@
 /** Fields after a body. They may say nothing that a head has been read for already: framing, routing, who asks. */
-import { type HeadersByName, headersByName } from '../answer/client-side.ts';
+import { type HeadersByName, headersByName } from '../response/client-http.ts';
 import { HOP_BY_HOP } from './hop-by-hop.ts';
 
 const NEVER_AFTERWARDS: ReadonlySet<string> = new Set([
@@ -34,6 +34,6 @@ export function requestTrailers(raw: readonly string[]): string[] {
   return kept;
 }
 
-export function answerTrailers(raw: readonly string[]): HeadersByName {
+export function responseTrailers(raw: readonly string[]): HeadersByName {
   return headersByName(requestTrailers(raw));
 }

@@ -5,38 +5,38 @@
 import type { Socket } from 'node:net';
 import type { Clock } from '@torpor/engine';
 import type { TorporError } from '@torpor/protocol';
+import type { ActiveExchange, Exchange } from '../gate/exchange.ts';
+import { badAppResponse, cutByPause } from '../gate/refusals.ts';
+import type { SandboxGate } from '../gate/sandbox-gate.ts';
 import {
-  abortAnswer,
-  announce,
+  abortResponse,
   type BodyKind,
   bodyKindOf,
   type ClientRequest,
   type ClientResponse,
   isBrokenOff,
   isHttp2,
-} from '../answer/client-side.ts';
-import type { Door } from '../door/door.ts';
-import type { Passage, Passing } from '../door/passage.ts';
-import { cutOff, noAnswer } from '../door/refusals.ts';
-import type { Breakdown, Connection, ExchangeListener } from '../upstream/connection.ts';
+  writeInformational,
+} from '../response/client-http.ts';
+import type { Connection, ExchangeFailure, ExchangeListener } from '../upstream/connection.ts';
 import { BadResponse, type Framing, type ResponseHead } from '../upstream/response-head.ts';
-import { type AnswerRules, answerHeaders } from './answer-headers.ts';
 import { type RequestFacts, requestHead } from './request-head.ts';
-import { answerTrailers, requestTrailers } from './trailers.ts';
+import { type ResponseHeaderRules, responseHeaders } from './response-headers.ts';
+import { requestTrailers, responseTrailers } from './trailers.ts';
 
-export interface PassageParts {
+export interface RequestExchangeParts {
   readonly clock: Clock;
-  readonly door: Door;
+  readonly door: SandboxGate;
   readonly port: number;
   readonly request: ClientRequest;
   readonly response: ClientResponse;
   readonly facts: RequestFacts;
-  readonly rules: Pick<AnswerRules, 'host' | 'sharesOrigin' | 'dropsCookies'>;
+  readonly rules: Pick<ResponseHeaderRules, 'host' | 'sharesOrigin' | 'dropsCookies'>;
   readonly isUse: boolean;
   /** Whether the agent's own token goes with it. */
   readonly withAgentToken: boolean;
   /** It has to wait; whoever made it bounds how long. */
-  readonly held: (passage: RequestPassage) => void;
+  readonly held: (passage: RequestExchange) => void;
   /** Answers in the gateway's own words; there is no answer yet. */
   readonly refuse: (error: TorporError) => void;
   /** Takes the connection over when the app has switched protocols; absent when nobody asked it to. */
@@ -52,10 +52,10 @@ const ONE_PIECE = 16 * 1024;
 /** How long the rest of a request is still taken after its answer is over. */
 const LINGER_MS = 2_000;
 
-export class RequestPassage implements Passage, Passing, ExchangeListener {
+export class RequestExchange implements Exchange, ActiveExchange, ExchangeListener {
   readonly heldBytes: number;
-  readonly isUse: boolean;
-  private readonly parts: PassageParts;
+  readonly countsAsUse: boolean;
+  private readonly parts: RequestExchangeParts;
   private readonly body: BodyKind;
   private connection: Connection | undefined;
   private state: 'waiting' | 'sent' | 'answering' | 'over' = 'waiting';
@@ -72,9 +72,9 @@ export class RequestPassage implements Passage, Passing, ExchangeListener {
   /** The whole answer was passed on. */
   private isEnded = false;
 
-  constructor(parts: PassageParts) {
+  constructor(parts: RequestExchangeParts) {
     this.parts = parts;
-    this.isUse = parts.isUse;
+    this.countsAsUse = parts.isUse;
     this.body = bodyKindOf(parts.request);
     this.heldBytes = weightOf(parts.request, this.body);
     parts.response.on('close', this.onClientClosed);
@@ -100,8 +100,8 @@ export class RequestPassage implements Passage, Passing, ExchangeListener {
     this.state = 'sent';
     this.connection = connection;
     this.movedAt = clock.monotonic();
-    door.begun(this);
-    if (this.isUse) door.answering(1);
+    door.exchangeStarted(this);
+    if (this.countsAsUse) door.awaitingResponse(1);
     const head = requestHead(facts, withAgentToken ? connection.token : undefined);
     connection.begin(facts.method, head, this.body, this);
     if (this.body !== 'none') this.sendBody(connection);
@@ -123,7 +123,7 @@ export class RequestPassage implements Passage, Passing, ExchangeListener {
     if (this.state !== 'sent' && this.state !== 'answering') return;
     this.connection?.reset();
     if (this.isEnded) this.finish();
-    else this.fail(cutOff(this.parts.door.id));
+    else this.fail(cutByPause(this.parts.door.id));
   }
 
   info({ status, headers }: ResponseHead): void {
@@ -132,8 +132,8 @@ export class RequestPassage implements Passage, Passing, ExchangeListener {
     this.moved();
     if (request.httpVersion === '1.0' || response.headersSent) return;
     if (status !== 100) {
-      const shown = answerHeaders(headers, { ...rules, isChunked: false });
-      announce(response, status, shown);
+      const shown = responseHeaders(headers, { ...rules, isChunked: false });
+      writeInformational(response, status, shown);
     } else if (facts.expectsContinue && !this.isContinued) {
       this.isContinued = true;
       response.writeContinue();
@@ -145,7 +145,7 @@ export class RequestPassage implements Passage, Passing, ExchangeListener {
     if (this.state !== 'sent') return;
     this.answering();
     const isChunked = framing === 'chunked' || framing === 'until-close';
-    const shown = answerHeaders(headers, { ...rules, isChunked });
+    const shown = responseHeaders(headers, { ...rules, isChunked });
     if (this.endsConnection()) shown.push('Connection', 'close');
     try {
       if ('stream' in response) response.writeHead(status, shown);
@@ -174,7 +174,7 @@ export class RequestPassage implements Passage, Passing, ExchangeListener {
     const { response } = this.parts;
     const { first } = this;
     // Throws when there are bytes in them that must not be; the answer is not over then.
-    if (trailers.length > 0) response.addTrailers(answerTrailers(trailers));
+    if (trailers.length > 0) response.addTrailers(responseTrailers(trailers));
     this.isFlushed = true;
     this.isEnded = true;
     if (first === undefined) response.end();
@@ -189,7 +189,7 @@ export class RequestPassage implements Passage, Passing, ExchangeListener {
     if (this.state !== 'sent' || switched === undefined || socket === undefined) {
       socket?.destroy();
       return void this.fail(
-        noAnswer(this.parts.door.id, this.parts.port, new BadResponse('It switched unasked.')),
+        badAppResponse(this.parts.door.id, this.parts.port, new BadResponse('It switched unasked.')),
       );
     }
     this.answering();
@@ -201,7 +201,7 @@ export class RequestPassage implements Passage, Passing, ExchangeListener {
     this.parts.request.resume();
   }
 
-  broken({ cause, answered }: Breakdown): void {
+  broken({ cause, answered }: ExchangeFailure): void {
     const { door, port, facts } = this.parts;
     if (this.state === 'over') return;
     if (this.isEnded) return void this.finish();
@@ -210,7 +210,7 @@ export class RequestPassage implements Passage, Passing, ExchangeListener {
       return void this.repeat();
     }
     // A sandbox that falls asleep may reset its connections before it is our turn.
-    this.fail(door.isClosed ? cutOff(door.id) : noAnswer(door.id, port, cause));
+    this.fail(door.isClosed ? cutByPause(door.id) : badAppResponse(door.id, port, cause));
   }
 
   /**
@@ -229,9 +229,9 @@ export class RequestPassage implements Passage, Passing, ExchangeListener {
     this.repeats++;
     this.state = 'waiting';
     this.connection = undefined;
-    if (this.isUse) door.answering(-1);
-    door.enterAgain(port, this);
-    door.ended(this);
+    if (this.countsAsUse) door.awaitingResponse(-1);
+    door.reenter(port, this);
+    door.exchangeEnded(this);
     // A line that moves at once has changed it by now.
     if ((this.state as string) === 'waiting') held(this);
   }
@@ -253,13 +253,13 @@ export class RequestPassage implements Passage, Passing, ExchangeListener {
   private answering(): void {
     if (this.state !== 'sent') return;
     this.state = 'answering';
-    if (this.isUse) this.parts.door.answering(-1);
+    if (this.countsAsUse) this.parts.door.awaitingResponse(-1);
     this.moved();
   }
 
   private moved(): void {
     this.movedAt = this.parts.clock.monotonic();
-    if (this.isUse) this.parts.door.moved();
+    if (this.countsAsUse) this.parts.door.bytesMoved();
   }
 
   /**
@@ -296,7 +296,7 @@ export class RequestPassage implements Passage, Passing, ExchangeListener {
     clock.sleep(LINGER_MS, done.signal).then(
       () => {
         this.connection?.reset();
-        if (!request.complete) abortAnswer(response);
+        if (!request.complete) abortResponse(response);
         this.finish();
       },
       () => {},
@@ -306,9 +306,9 @@ export class RequestPassage implements Passage, Passing, ExchangeListener {
   private fail(error: TorporError): void {
     const { response, refuse } = this.parts;
     const isBegun = response.headersSent;
-    if (this.state === 'sent' && this.isUse) this.parts.door.answering(-1);
+    if (this.state === 'sent' && this.countsAsUse) this.parts.door.awaitingResponse(-1);
     this.finish();
-    if (isBegun) abortAnswer(response);
+    if (isBegun) abortResponse(response);
     else refuse(error);
   }
 
@@ -316,7 +316,7 @@ export class RequestPassage implements Passage, Passing, ExchangeListener {
     if (this.state === 'over') return;
     this.state = 'over';
     this.connection = undefined;
-    this.parts.door.ended(this);
+    this.parts.door.exchangeEnded(this);
   }
 
   private readonly onClientDrained = (): void => {
@@ -331,7 +331,7 @@ export class RequestPassage implements Passage, Passing, ExchangeListener {
       return;
     }
     if (this.state === 'over' || this.isEnded) return;
-    if (this.state === 'sent' && this.isUse) this.parts.door.answering(-1);
+    if (this.state === 'sent' && this.countsAsUse) this.parts.door.awaitingResponse(-1);
     const { connection } = this;
     this.finish();
     connection?.reset();

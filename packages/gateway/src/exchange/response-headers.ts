@@ -3,7 +3,7 @@ import { ANSWERED_BY_HEADER } from '@torpor/protocol';
 import { setsPreviewCookie } from '../access/preview-cookie.ts';
 import { HOP_BY_HOP, namedByConnection } from './hop-by-hop.ts';
 
-export interface AnswerRules {
+export interface ResponseHeaderRules {
   /** The host that the client asked, lower-cased and without a port. */
   readonly host: string;
   /** The answer shares its origin with the API, and with the answers of other sandboxes. */
@@ -33,7 +33,7 @@ const NEVER_PASSED: ReadonlySet<string> = new Set([
 ]);
 
 /** Names and values take turns, in the order and the case in which the app sent them. */
-export function answerHeaders(raw: readonly string[], rules: AnswerRules): string[] {
+export function responseHeaders(raw: readonly string[], rules: ResponseHeaderRules): string[] {
   const named = namedByConnection(raw);
   const headers: string[] = [];
   let hasLength = false;
@@ -56,7 +56,7 @@ export function answerHeaders(raw: readonly string[], rules: AnswerRules): strin
   return headers;
 }
 
-function maySetCookie(value: string, { host, dropsCookies }: AnswerRules): boolean {
+function maySetCookie(value: string, { host, dropsCookies }: ResponseHeaderRules): boolean {
   if (dropsCookies || setsPreviewCookie(value)) return false;
   const domains = [...value.matchAll(/;\s*domain\s*=\s*"?\.?([^;"\s]*)/gi)].map((found) => found[1] ?? '');
   // For its own host it may; anything shorter belongs to its neighbours too.

@@ -13,7 +13,7 @@ interface Queue {
   waiting: number;
 }
 
-export class TurnTaking {
+export class PipelineOrder {
   private readonly queues = new WeakMap<Duplex, Queue>();
 
   /** What to wait for; undefined when nothing is before it. A client that sends too much ahead is hung up on. */

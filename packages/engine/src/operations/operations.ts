@@ -15,7 +15,6 @@ import { decide, type Wish } from '../lifecycle.ts';
 import { ConstraintViolation, type Transaction } from '../ports/database.ts';
 import { refusedBy } from '../refused-by.ts';
 import { type Dialect, lockSandbox, noSuchSandbox, type Sandbox } from '../sandbox.ts';
-import type { Held } from './held.ts';
 import { canonical, findByKey, hashBody, type Key, rememberKey } from './idempotency.ts';
 import {
   endOperation,
@@ -27,6 +26,7 @@ import {
   type Operation,
   outcomeError,
 } from './operation.ts';
+import type { OperationHandle } from './operation-handle.ts';
 
 /** Who asks, and how the request can be told from another. */
 export interface Caller {
@@ -55,24 +55,27 @@ export type Admit = (
 ) => Promise<void>;
 
 /** Drives an operation to its end, which it writes itself. */
-export type Drive = (held: Held) => Promise<void>;
+export type Drive = (handle: OperationHandle) => Promise<void>;
 
 export type Accepted =
   /** `replayed` is the answer to a key that was used before, however long ago. */
   | { readonly is: 'accepted' | 'joined' | 'replayed'; readonly operationId: OperationId }
   | { readonly is: 'already'; readonly sandbox: Sandbox };
 
+/** What operations need of the context that they are part of. */
+type OperationParts = Pick<Context, 'db' | 'clock' | 'ids' | 'settings' | 'serverId' | 'report'>;
+
 interface Driven {
   readonly done: Promise<void>;
   readonly controller: AbortController;
 }
 
-export class Desk {
-  private readonly ctx: Context;
+export class Operations {
+  private readonly ctx: OperationParts;
   private readonly growth: LedgerNotifications;
   private readonly driven = new Map<OperationId, Driven>();
 
-  constructor(ctx: Context, growth: LedgerNotifications) {
+  constructor(ctx: OperationParts, growth: LedgerNotifications) {
     this.ctx = ctx;
     this.growth = growth;
   }
@@ -143,9 +146,9 @@ export class Desk {
     if (operation !== undefined) {
       // The driver of what was superseded must be out of the way before anything is destroyed under it.
       const gone = superseded === undefined ? Promise.resolve() : this.interrupt(superseded.id);
-      this.drive(operation, async (held) => {
+      this.drive(operation, async (handle) => {
         await gone;
-        await drive(held);
+        await drive(handle);
       });
     }
     return accepted;

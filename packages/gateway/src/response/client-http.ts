@@ -29,7 +29,7 @@ export function headersByName(raw: readonly string[]): HeadersByName {
 }
 
 /** An answer that announces another. Node takes its headers in one form for HTTP/1.1 and in another for HTTP/2. */
-export function announce(response: ClientResponse, status: number, raw: readonly string[]): void {
+export function writeInformational(response: ClientResponse, status: number, raw: readonly string[]): void {
   response.writeInformation(status, 'stream' in response ? headersByName(raw) : raw);
 }
 
@@ -38,7 +38,7 @@ export function isHttp2(request: ClientRequest): request is Http2ServerRequest {
 }
 
 /** Breaks the answer off in such a way that the client cannot take it for a whole one. */
-export function abortAnswer(response: ClientResponse): void {
+export function abortResponse(response: ClientResponse): void {
   if ('stream' in response) response.stream.close(constants.NGHTTP2_INTERNAL_ERROR);
   else response.destroy();
 }

@@ -1,18 +1,18 @@
 /** How many requests are held, and how much memory they keep, at one door and at all doors together. */
 import { TorporError } from '@torpor/protocol';
 
-export interface HoldingBounds {
+export interface HeldRequestBounds {
   readonly count: number;
   readonly bytes: number;
 }
 
-export class Holding {
-  private readonly bounds: HoldingBounds;
-  private readonly within: Holding | undefined;
+export class HeldRequestBudget {
+  private readonly bounds: HeldRequestBounds;
+  private readonly within: HeldRequestBudget | undefined;
   private count = 0;
   private bytes = 0;
 
-  constructor(bounds: HoldingBounds, within?: Holding) {
+  constructor(bounds: HeldRequestBounds, within?: HeldRequestBudget) {
     this.bounds = bounds;
     this.within = within;
   }

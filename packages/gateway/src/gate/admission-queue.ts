@@ -9,19 +9,19 @@ import type { SandboxFacts } from '../sandboxes.ts';
 import type { GatewaySettings } from '../settings.ts';
 import { connect, PortClosed } from '../upstream/connect.ts';
 import { Connection, type ConnectionOwner } from '../upstream/connection.ts';
-import type { Passage } from './passage.ts';
-import { notAwake } from './refusals.ts';
+import type { Exchange } from './exchange.ts';
+import { notRunning } from './refusals.ts';
 
 /** One run of a sandbox, as far as this gateway believes in it. A door that was closed begins a new one. */
-export interface Era {
+export interface GateEpoch {
   readonly sandbox: SandboxFacts;
 }
 
 /** Who may pass: everybody, or only who waited when the door was closed, or nobody until it opens. */
-export type Admits = 'everybody' | 'earlier' | 'nobody';
+export type Admits2 = 'everybody' | 'earlier' | 'nobody';
 
 /** What those in line may hope for at a port that is closed. */
-export interface Hope {
+export interface PortGrace {
   /** How long from now on. */
   readonly ms: number;
   /** The declared service that is still coming up, if that is the reason. */
@@ -29,22 +29,22 @@ export interface Hope {
 }
 
 /** What a line asks of its door. */
-export interface LineDoor {
+export interface QueueGate {
   readonly clock: Clock;
   readonly settings: GatewaySettings;
   /** The present run; undefined when it is not known that there is one. */
-  readonly era: Era | undefined;
-  readonly admits: Admits;
+  readonly epoch: GateEpoch | undefined;
+  readonly admits: Admits2;
   /** Finds out whether the sandbox runs, and makes it; then all lines move on. */
-  bring(): void;
+  ensureRunning(): void;
   /** The run is not what it was believed to be. */
-  doubt(era: Era): void;
-  dial(era: Era, port: number): Promise<Address | AgentAddress | null>;
-  hopeFor(era: Era, port: number): Hope;
-  explainClosed(era: Era, port: number, hope: Hope): Promise<TorporError>;
-  left(passage: Passage): void;
+  epochEnded(era: GateEpoch): void;
+  dial(era: GateEpoch, port: number): Promise<Address | AgentAddress | null>;
+  portGraceOf(era: GateEpoch, port: number): PortGrace;
+  explainClosed(era: GateEpoch, port: number, hope: PortGrace): Promise<TorporError>;
+  leftQueue(passage: Exchange): void;
   /** Nothing may be left of a line. */
-  tidy(): void;
+  releaseIfUnused(): void;
 }
 
 const FIRST_LOOK_MS = 5;
@@ -57,30 +57,30 @@ interface Idle {
   readonly until: number;
 }
 
-export class Line implements ConnectionOwner {
+export class AdmissionQueue implements ConnectionOwner {
   readonly port: number;
-  private readonly door: LineDoor;
-  private readonly waiting: Passage[] = [];
+  private readonly door: QueueGate;
+  private readonly waiting: Exchange[] = [];
   /** How many of them, from the first on, waited already when the door was closed. */
   private earlier = 0;
-  private readonly eraOf = new Map<Connection, Era>();
+  private readonly eraOf = new Map<Connection, GateEpoch>();
   /** Those used last come first: the others may then be closed. */
   private readonly idle: Idle[] = [];
   /** New connections on which nothing has come back yet; the app may not even have taken them up. */
   private readonly unheard = new Set<Connection>();
   private connecting = 0;
   /** A question that is under way; whoever needs a connection meanwhile takes its answer too. */
-  private dialling: ReturnType<LineDoor['dial']> | undefined;
+  private dialling: ReturnType<QueueGate['dial']> | undefined;
   /** Whether somebody has answered on the port in this run. */
-  private proven: Era | undefined;
+  private proven: GateEpoch | undefined;
   /** The run in which it was last found closed, and how long the next rest is. */
-  private missedIn: Era | undefined;
+  private missedIn: GateEpoch | undefined;
   /** Taken once, when it was first found closed: what is left of a start must not be counted from a later look. */
-  private hope: (Hope & { readonly since: number }) | undefined;
+  private hope: (PortGrace & { readonly since: number }) | undefined;
   private restMs = FIRST_LOOK_MS;
   private isResting = false;
 
-  constructor(port: number, door: LineDoor) {
+  constructor(port: number, door: QueueGate) {
     this.port = port;
     this.door = door;
   }
@@ -91,7 +91,7 @@ export class Line implements ConnectionOwner {
 
   /** Whether somebody is about to pass; not at a port that has turned out to be closed. */
   get isMoving(): boolean {
-    return this.passable > 0 && this.door.era !== undefined && !this.isResting;
+    return this.passable > 0 && this.door.epoch !== undefined && !this.isResting;
   }
 
   private get passable(): number {
@@ -107,7 +107,7 @@ export class Line implements ConnectionOwner {
 
   /** A free connection, when nobody is before the one who asks. */
   takeAtOnce(): Connection | undefined {
-    const { admits, era } = this.door;
+    const { admits, epoch: era } = this.door;
     const isFree = this.waiting.length === 0 && admits === 'everybody' && era !== undefined;
     return isFree ? this.takeIdle() : undefined;
   }
@@ -116,7 +116,7 @@ export class Line implements ConnectionOwner {
     const now = this.door.clock.monotonic();
     for (let free = this.idle.pop(); free !== undefined; free = this.idle.pop()) {
       const { connection, until } = free;
-      if (connection.isUsable && now < until && this.eraOf.get(connection) === this.door.era) {
+      if (connection.isUsable && now < until && this.eraOf.get(connection) === this.door.epoch) {
         connection.socket.setTimeout(0);
         return connection;
       }
@@ -125,13 +125,13 @@ export class Line implements ConnectionOwner {
     return undefined;
   }
 
-  join(passage: Passage): void {
+  join(passage: Exchange): void {
     this.waiting.push(passage);
     this.pump();
   }
 
   /** Back to the head of the line, for one whose connection was dead already. The other free ones are no better. */
-  joinFirst(passage: Passage): void {
+  joinFirst(passage: Exchange): void {
     this.dropIdle();
     this.waiting.unshift(passage);
     this.earlier++;
@@ -139,12 +139,12 @@ export class Line implements ConnectionOwner {
   }
 
   /** False when it is not in line (any more). */
-  leave(passage: Passage): boolean {
+  leave(passage: Exchange): boolean {
     const at = this.waiting.indexOf(passage);
     if (at < 0) return false;
     this.waiting.splice(at, 1);
     if (at < this.earlier) this.earlier--;
-    this.door.left(passage);
+    this.door.leftQueue(passage);
     return true;
   }
 
@@ -155,10 +155,11 @@ export class Line implements ConnectionOwner {
   /** Moves the line on as far as it can be moved now. */
   pump(): void {
     if (this.passable === 0 || this.isResting) return;
-    const { era, settings } = this.door;
+    const { epoch: era, settings } = this.door;
     if (era === undefined) {
-      for (const passage of this.waiting.filter(({ isUse }) => !isUse)) this.refuse(passage, notAwake());
-      if (this.waiting.length > 0) this.door.bring();
+      for (const passage of this.waiting.filter(({ countsAsUse: isUse }) => !isUse))
+        this.refuse(passage, notRunning());
+      if (this.waiting.length > 0) this.door.ensureRunning();
       return;
     }
     while (this.passable > 0 && this.mayOvertake) {
@@ -172,8 +173,8 @@ export class Line implements ConnectionOwner {
   }
 
   /** A connection is handed to the next in line, or kept for whoever comes. */
-  freed(connection: Connection, promisedMs: number | undefined): void {
-    const { era, settings, clock } = this.door;
+  becameIdle(connection: Connection, promisedMs: number | undefined): void {
+    const { epoch: era, settings, clock } = this.door;
     if (era === undefined || this.eraOf.get(connection) !== era) return void connection.socket.destroy();
     if (this.passable > 0 && (connection.requests === 0 || this.mayOvertake)) {
       this.handOver(connection);
@@ -186,16 +187,16 @@ export class Line implements ConnectionOwner {
     this.idle.push({ connection, until: clock.monotonic() + ms });
   }
 
-  heard(connection: Connection): void {
+  firstByteReceived(connection: Connection): void {
     if (this.unheard.delete(connection)) this.pump();
   }
 
-  closed(connection: Connection): void {
-    this.heard(connection);
+  connectionClosed(connection: Connection): void {
+    this.firstByteReceived(connection);
     this.eraOf.delete(connection);
     const at = this.idle.findIndex((free) => free.connection === connection);
     if (at >= 0) this.idle.splice(at, 1);
-    this.door.tidy();
+    this.door.releaseIfUnused();
   }
 
   dropIdle(): void {
@@ -215,19 +216,19 @@ export class Line implements ConnectionOwner {
     if (next === undefined) return;
     if (this.earlier > 0) this.earlier--;
     if (connection.requests === 0) this.unheard.add(connection);
-    this.door.left(next);
+    this.door.leftQueue(next);
     next.begin(connection);
   }
 
-  private open(era: Era): void {
+  private open(era: GateEpoch): void {
     this.connecting++;
     this.connect(era).then(
       (connection) => {
         this.connecting--;
         this.hope = undefined;
         this.restMs = FIRST_LOOK_MS;
-        if (this.door.era === era) this.proven = era;
-        this.freed(connection, undefined);
+        if (this.door.epoch === era) this.proven = era;
+        this.becameIdle(connection, undefined);
         this.pump();
       },
       (thrown: unknown) => {
@@ -237,7 +238,7 @@ export class Line implements ConnectionOwner {
     );
   }
 
-  private async connect(era: Era): Promise<Connection> {
+  private async connect(era: GateEpoch): Promise<Connection> {
     const { clock, settings } = this.door;
     const found = await this.dial(era);
     if (found === null) throw new PortClosed('nothing listens');
@@ -248,15 +249,15 @@ export class Line implements ConnectionOwner {
     return connection;
   }
 
-  private dial(era: Era): ReturnType<LineDoor['dial']> {
+  private dial(era: GateEpoch): ReturnType<QueueGate['dial']> {
     this.dialling ??= this.door.dial(era, this.port).finally(() => {
       this.dialling = undefined;
     });
     return this.dialling;
   }
 
-  private missed(era: Era, thrown: unknown): void {
-    if (this.door.era !== era || this.waiting.length === 0) return void this.pump();
+  private missed(era: GateEpoch, thrown: unknown): void {
+    if (this.door.epoch !== era || this.waiting.length === 0) return void this.pump();
     if (this.missedIn !== era) {
       this.missedIn = era;
       this.hope = undefined;
@@ -264,12 +265,12 @@ export class Line implements ConnectionOwner {
     }
     if (!(thrown instanceof PortClosed)) {
       // The sandbox may have changed under us. It is looked at again, and says itself what has become of it.
-      this.door.doubt(era);
+      this.door.epochEnded(era);
       return void this.rest();
     }
     this.proven = undefined;
     const now = this.door.clock.monotonic();
-    this.hope ??= { ...this.door.hopeFor(era, this.port), since: now };
+    this.hope ??= { ...this.door.portGraceOf(era, this.port), since: now };
     const { hope } = this;
     if (now - hope.since < hope.ms) return void this.rest();
     this.hope = undefined;
@@ -282,7 +283,7 @@ export class Line implements ConnectionOwner {
     });
   }
 
-  private refuse(passage: Passage, error: TorporError): void {
+  private refuse(passage: Exchange, error: TorporError): void {
     if (this.leave(passage)) passage.refuse(error);
   }
 

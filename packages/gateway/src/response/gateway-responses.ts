@@ -8,21 +8,21 @@ import {
   type TorporError,
 } from '@torpor/protocol';
 import type { PreviewRoute } from '../route/route.ts';
-import { type ClientRequest, type ClientResponse, isHttp2, isNavigation } from './client-side.ts';
-import { e2bAnswer } from './e2b-body.ts';
+import { type ClientRequest, type ClientResponse, isHttp2, isNavigation } from './client-http.ts';
+import { e2bErrorResponse } from './e2b-error.ts';
 import { errorPage } from './error-page.ts';
 import { PAGE_POLICY, type Page, renderPage } from './page.ts';
 
-export interface AnswerParts {
+export interface GatewayResponseParts {
   readonly nextRequestId: () => RequestId;
   /** The address of a port's preview. */
   readonly previewUrl: (route: Pick<PreviewRoute, 'sandboxId' | 'port'>) => string;
 }
 
-export class Answers {
-  private readonly parts: AnswerParts;
+export class GatewayResponses {
+  private readonly parts: GatewayResponseParts;
 
-  constructor(parts: AnswerParts) {
+  constructor(parts: GatewayResponseParts) {
     this.parts = parts;
   }
 
@@ -46,7 +46,7 @@ export class Answers {
       return requestId;
     }
     if (route?.dialect === 'e2b') {
-      const theirs = e2bAnswer(error, route.sandboxId, route.port);
+      const theirs = e2bErrorResponse(error, route.sandboxId, route.port);
       this.json(request, response, theirs.status, { ...headers, 'x-request-id': requestId }, theirs.body);
       return requestId;
     }

@@ -1,8 +1,8 @@
 /** Answers the question of a waiting page: how far is it? Asking never wakes anybody, and never counts as use. */
 import type { Clock } from '@torpor/engine';
-import { type Stage, stageOf } from './answer/stage.ts';
-import type { Door } from './door/door.ts';
-import { unknownSandbox } from './door/refusals.ts';
+import { unknownSandbox } from './gate/refusals.ts';
+import type { SandboxGate } from './gate/sandbox-gate.ts';
+import { describeStatus, type PreviewStatus } from './response/preview-status.ts';
 import type { PreviewRoute } from './route/route.ts';
 import type { Sandboxes, SandboxFacts } from './sandboxes.ts';
 import type { GatewaySettings } from './settings.ts';
@@ -18,14 +18,14 @@ export interface StatusParts {
 }
 
 /** `door`: undefined when nobody is on the way there. */
-export async function statusOf(
+export async function readPreviewStatus(
   parts: StatusParts,
-  door: Door | undefined,
+  door: SandboxGate | undefined,
   { sandboxId, port }: PreviewRoute,
-): Promise<Stage> {
+): Promise<PreviewStatus> {
   const sandbox = await parts.sandboxes.find(sandboxId);
   if (sandbox === undefined) throw unknownSandbox(sandboxId);
-  return stageOf({
+  return describeStatus({
     state: sandbox.state,
     portAnswers:
       sandbox.state === 'running' && door?.isClosed !== true && (await answers(parts, sandbox, port)),

@@ -3,9 +3,9 @@ import type { Clock } from '@torpor/engine';
 import { type SandboxId, TorporError } from '@torpor/protocol';
 import type { Sandboxes, SandboxFacts } from '../sandboxes.ts';
 import type { GatewaySettings } from '../settings.ts';
-import { gone, notDispatched, staysAsleep, unknownSandbox } from './refusals.ts';
+import { autoResumeOff, notDispatched, sandboxGone, unknownSandbox } from './refusals.ts';
 
-export interface ReachParts {
+export interface EnsureRunningParts {
   readonly sandboxes: Pick<Sandboxes, 'find' | 'wake'>;
   readonly clock: Clock;
   readonly settings: GatewaySettings;
@@ -14,7 +14,11 @@ export interface ReachParts {
 }
 
 /** Resolves with the sandbox as it runs; throws what stands in the way. */
-export async function reach(parts: ReachParts, id: SandboxId, signal: AbortSignal): Promise<SandboxFacts> {
+export async function ensureRunning(
+  parts: EnsureRunningParts,
+  id: SandboxId,
+  signal: AbortSignal,
+): Promise<SandboxFacts> {
   const { sandboxes, clock, settings, untilOpen } = parts;
   for (;;) {
     signal.throwIfAborted();
@@ -25,7 +29,7 @@ export async function reach(parts: ReachParts, id: SandboxId, signal: AbortSigna
       case 'running':
         return sandbox;
       case 'paused':
-        if (!sandbox.autoResume) throw staysAsleep(sandbox);
+        if (!sandbox.autoResume) throw autoResumeOff(sandbox);
         if (await wake(parts, sandbox, signal)) continue;
         break;
       case 'resuming':
@@ -36,14 +40,18 @@ export async function reach(parts: ReachParts, id: SandboxId, signal: AbortSigna
       case 'pausing':
         break;
       default:
-        throw gone(sandbox);
+        throw sandboxGone(sandbox);
     }
     await clock.sleep(settings.lookAgainMs, signal);
   }
 }
 
 /** False when something else is under way, and the sandbox has to be looked at again a little later. */
-async function wake({ sandboxes }: ReachParts, sandbox: SandboxFacts, signal: AbortSignal): Promise<boolean> {
+async function wake(
+  { sandboxes }: EnsureRunningParts,
+  sandbox: SandboxFacts,
+  signal: AbortSignal,
+): Promise<boolean> {
   try {
     await sandboxes.wake(sandbox, signal);
     return true;

@@ -2,10 +2,10 @@
 import { type IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
-import type { ClientResponse } from '../answer/client-side.ts';
+import type { ClientResponse } from '../response/client-http.ts';
 import type { ResponseHead } from '../upstream/response-head.ts';
-import { type AnswerRules, answerHeaders } from './answer-headers.ts';
-import { Tunnel, type TunnelParts } from './tunnel.ts';
+import { type ResponseHeaderRules, responseHeaders } from './response-headers.ts';
+import { type TunnelParts, WebSocketTunnel } from './web-socket-tunnel.ts';
 
 /** What a client sends with its wish to switch. */
 export interface Upgrade {
@@ -19,7 +19,7 @@ export function isWebSocket({ headers }: IncomingMessage): boolean {
 }
 
 /** An answer on a connection that Node has let go of. Whatever is answered there is the last thing on it. */
-export function answerOn(request: IncomingMessage, socket: Duplex): ServerResponse & ClientResponse {
+export function responseOn(request: IncomingMessage, socket: Duplex): ServerResponse & ClientResponse {
   // From the beginning: a client that is gone while its sandbox wakes must not be anybody's fault.
   socket.on('error', () => socket.destroy());
   const response = new ServerResponse(request);
@@ -45,15 +45,15 @@ export function openTunnel(
   response: ServerResponse,
   { socket, head: fromClient }: Upgrade,
   head: ResponseHead,
-  rules: Pick<AnswerRules, 'host' | 'sharesOrigin' | 'dropsCookies'>,
+  rules: Pick<ResponseHeaderRules, 'host' | 'sharesOrigin' | 'dropsCookies'>,
   fromApp: Buffer,
 ): void {
   socket.off('readable', noticeEnd);
   socket.off('end', leave);
   response.detachSocket(socket as Socket);
-  const headers = answerHeaders(head.headers, { ...rules, isChunked: false });
+  const headers = responseHeaders(head.headers, { ...rules, isChunked: false });
   let text = 'HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n';
   for (let i = 0; i < headers.length; i += 2) text += `${headers[i]}: ${headers[i + 1]}\r\n`;
   socket.write(`${text}\r\n`, 'latin1');
-  new Tunnel({ ...parts, client: socket }).start({ fromClient, fromApp });
+  new WebSocketTunnel({ ...parts, client: socket }).start({ fromClient, fromApp });
 }

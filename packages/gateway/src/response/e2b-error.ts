@@ -1,12 +1,12 @@
 /** The gateway's own answers as E2B's clients know them: their statuses, and bodies that repeat the status. */
 import { bareSandboxId, factsOf, type SandboxId, type TorporError } from '@torpor/protocol';
 
-export interface E2bAnswer {
+export interface E2bErrorResponse {
   readonly status: number;
   readonly body: Readonly<Record<string, unknown>>;
 }
 
-export function e2bAnswer(error: TorporError, sandboxId: SandboxId, port: number): E2bAnswer {
+export function e2bErrorResponse(error: TorporError, sandboxId: SandboxId, port: number): E2bErrorResponse {
   const answer = (status: number, message: string, more: Readonly<Record<string, unknown>> = {}) => ({
     status,
     body: { sandboxId: bareSandboxId(sandboxId), message, ...more, code: status },

@@ -2,31 +2,31 @@
 import type { ServerResponse } from 'node:http';
 import type { Clock } from '@torpor/engine';
 import { type RequestId, TorporError } from '@torpor/protocol';
-import { admit, isAgentHealth, type Visitor } from './access/admission.ts';
+import { type AccessRequest, checkAccess, isAgentHealth } from './access/access-check.ts';
+import { credentialHeadersIn, type IsKey } from './access/credential-headers.ts';
 import { setPreviewCookie } from './access/preview-cookie.ts';
 import type { CheckSignature } from './access/signed-file.ts';
 import type { Tokens } from './access/tokens.ts';
-import { type IsKey, withheldFrom } from './access/withheld.ts';
-import { type Answers, previewHost } from './answer/answers.ts';
+import { RequestExchange } from './exchange/request-exchange.ts';
+import type { Origin } from './exchange/request-head.ts';
+import { openTunnel, type Upgrade } from './exchange/web-socket-upgrade.ts';
+import { heldTooLong, unknownSandbox } from './gate/refusals.ts';
+import type { SandboxGate } from './gate/sandbox-gate.ts';
+import type { SandboxGates } from './gate/sandbox-gates.ts';
+import { readPreviewStatus, STATUS_PATH } from './read-preview-status.ts';
 import {
   bodyKindOf,
   type ClientRequest,
   type ClientResponse,
   isHttp2,
   isNavigation,
-} from './answer/client-side.ts';
-import { stageOf } from './answer/stage.ts';
-import type { Door } from './door/door.ts';
-import type { Doors } from './door/doors.ts';
-import { heldTooLong, unknownSandbox } from './door/refusals.ts';
-import type { Origin } from './passage/request-head.ts';
-import { RequestPassage } from './passage/request-passage.ts';
-import { openTunnel, type Upgrade } from './passage/switch.ts';
+} from './response/client-http.ts';
+import { type GatewayResponses, previewHost } from './response/gateway-responses.ts';
+import { describeStatus } from './response/preview-status.ts';
 import { hostNameOf } from './route/host-name.ts';
 import { AGENT_PORT, type PreviewRoute } from './route/route.ts';
 import type { Sandboxes, SandboxFacts } from './sandboxes.ts';
 import type { GatewaySettings } from './settings.ts';
-import { STATUS_PATH, statusOf } from './status.ts';
 
 /** Who a key stands for. The gateway knows keys only from hearsay. */
 export interface Keys {
@@ -35,13 +35,13 @@ export interface Keys {
   orgOf(headers: ClientRequest['headers']): Promise<string>;
 }
 
-export interface VisitParts {
+export interface PreviewRequestParts {
   readonly sandboxes: Sandboxes;
-  readonly doors: Doors;
+  readonly doors: SandboxGates;
   readonly keys: Keys;
   readonly tokens: Tokens;
   readonly checkSignature: CheckSignature;
-  readonly answers: Answers;
+  readonly answers: GatewayResponses;
   readonly clock: Clock;
   readonly settings: GatewaySettings;
   /** With its port. */
@@ -49,7 +49,7 @@ export interface VisitParts {
   readonly refused: (route: PreviewRoute, error: TorporError, requestId: RequestId) => void;
 }
 
-export interface Visit {
+export interface PreviewRequest {
   readonly route: PreviewRoute;
   readonly request: ClientRequest;
   readonly response: ClientResponse;
@@ -57,7 +57,7 @@ export interface Visit {
   readonly upgrade: Upgrade | undefined;
 }
 
-export async function receive(parts: VisitParts, asked: Visit): Promise<void> {
+export async function handlePreviewRequest(parts: PreviewRequestParts, asked: PreviewRequest): Promise<void> {
   const { route, request, response } = asked;
   let visit = asked;
   try {
@@ -66,18 +66,23 @@ export async function receive(parts: VisitParts, asked: Visit): Promise<void> {
     if (visit.upgrade !== undefined && bodyKindOf(request) !== 'none')
       throw new TorporError('invalid_request', 'A request that becomes a WebSocket has no body.');
     const org = route.by === 'path' ? await parts.keys.orgOf(request.headers) : undefined;
-    const sandbox = parts.doors.peek(route.sandboxId)?.facts ?? (await look(parts, route));
+    const sandbox = parts.doors.peek(route.sandboxId)?.facts ?? (await loadSandbox(parts, route));
     visit = { ...asked, route: { ...route, dialect: dialectOf(route, sandbox) } };
     if (org !== undefined && org !== sandbox.org) throw unknownSandbox(route.sandboxId);
     const origin = originOf(request);
-    const admission = admit(parts, route, sandbox, visitorOf(request, origin));
+    const admission = checkAccess(parts, route, sandbox, visitorOf(request, origin));
     if (admission.is === 'refused') throw admission.error;
-    if (admission.is === 'linked') return welcome(parts, visit, origin, admission.location);
-    if (isStatusQuestion(route)) return await tellStatus(parts, visit);
+    if (admission.is === 'linked') return redirectWithCookie(parts, visit, origin, admission.location);
+    if (isStatusQuestion(route)) return await sendStatus(parts, visit);
     const isHealth = route.port === AGENT_PORT && isAgentHealth(request.method ?? '', route.path);
     // A sandbox that runs may be asked, one that sleeps must not notice.
-    if (isHealth && parts.doors.peek(route.sandboxId)?.era === undefined) await look(parts, route);
-    const withheld = await withheldFrom(request.headers, route.sandboxId, parts.tokens, parts.keys.isKey);
+    if (isHealth && parts.doors.peek(route.sandboxId)?.epoch === undefined) await loadSandbox(parts, route);
+    const withheld = await credentialHeadersIn(
+      request.headers,
+      route.sandboxId,
+      parts.tokens,
+      parts.keys.isKey,
+    );
     // While we looked, the visitor may have left.
     if (response.destroyed || response.closed) return;
     pass(parts, visit, origin, { withheld, isHealth });
@@ -85,7 +90,7 @@ export async function receive(parts: VisitParts, asked: Visit): Promise<void> {
     refuse(parts, visit, TorporError.from(thrown));
   } finally {
     // Whoever only looked leaves nothing behind.
-    parts.doors.peek(route.sandboxId)?.tidy();
+    parts.doors.peek(route.sandboxId)?.releaseIfUnused();
   }
 }
 
@@ -97,20 +102,23 @@ function dialectOf(route: PreviewRoute, sandbox: SandboxFacts): PreviewRoute['di
   return route.by === 'host' && sandbox.dialect === 'e2b' ? 'e2b' : route.dialect;
 }
 
-async function look({ sandboxes, doors }: VisitParts, { sandboxId }: PreviewRoute): Promise<SandboxFacts> {
+async function loadSandbox(
+  { sandboxes, doors }: PreviewRequestParts,
+  { sandboxId }: PreviewRoute,
+): Promise<SandboxFacts> {
   const sandbox = await sandboxes.find(sandboxId);
   if (sandbox === undefined) throw unknownSandbox(sandboxId);
-  doors.of(sandboxId).see(sandbox);
+  doors.of(sandboxId).noteSandbox(sandbox);
   return sandbox;
 }
 
-function refuse({ answers, refused }: VisitParts, visit: Visit, error: TorporError): void {
+function refuse({ answers, refused }: PreviewRequestParts, visit: PreviewRequest, error: TorporError): void {
   refused(visit.route, error, answers.refuse(visit.request, visit.response, visit.route, error));
 }
 
 function pass(
-  parts: VisitParts,
-  visit: Visit,
+  parts: PreviewRequestParts,
+  visit: PreviewRequest,
   origin: Origin,
   { withheld, isHealth }: { readonly withheld: ReadonlySet<string>; readonly isHealth: boolean },
 ): void {
@@ -125,7 +133,7 @@ function pass(
   };
   const isAgent = port === AGENT_PORT;
   const contentLength = request.headers['content-length'];
-  const passage = new RequestPassage({
+  const passage = new RequestExchange({
     clock,
     door,
     port,
@@ -145,7 +153,7 @@ function pass(
       expectsContinue,
       contentLength: bodyKindOf(request) === 'chunked' ? undefined : contentLength,
     },
-    held: (waiting) => watchHeld(parts, visit, door, waiting),
+    held: (waiting) => boundWaiting(parts, visit, door, waiting),
     refuse: (error) => refuse(parts, visit, error),
     ...(upgrade === undefined
       ? {}
@@ -168,7 +176,12 @@ function withholding(
 }
 
 /** A program gets its answer or a refusal that it can act on; a person gets something to look at. */
-function watchHeld(parts: VisitParts, visit: Visit, door: Door, passage: RequestPassage): void {
+function boundWaiting(
+  parts: PreviewRequestParts,
+  visit: PreviewRequest,
+  door: SandboxGate,
+  passage: RequestExchange,
+): void {
   const { clock, settings, answers } = parts;
   const { route, request, response } = visit;
   const over = new AbortController();
@@ -179,11 +192,11 @@ function watchHeld(parts: VisitParts, visit: Visit, door: Door, passage: Request
   };
   const aMoment = () => {
     // A page that waits leads back here when there is nothing to wait for, again and again: that has an answer soon.
-    if (!door.isComingUp(route.port)) return void wait(settings.holdMs - settings.momentMs, tooLong);
+    if (!door.isStartingUp(route.port)) return void wait(settings.holdMs - settings.momentMs, tooLong);
     if (!passage.leave()) return;
-    door.want();
-    const state = door.isClosed ? 'pausing' : door.era === undefined ? 'resuming' : 'running';
-    const stage = stageOf({ state, portAnswers: false, isComing: true, failure: undefined });
+    door.requestWake();
+    const state = door.isClosed ? 'pausing' : door.epoch === undefined ? 'resuming' : 'running';
+    const stage = describeStatus({ state, portAnswers: false, isComing: true, failure: undefined });
     answers.waiting(request, response, { ...stage, statusPath: STATUS_PATH });
   };
   const wait = (ms: number, then: () => void) => void clock.sleep(ms, over.signal).then(then, () => {});
@@ -195,19 +208,27 @@ function isStatusQuestion({ by, path }: PreviewRoute): boolean {
   return by === 'host' && (path === STATUS_PATH || path.startsWith(`${STATUS_PATH}?`));
 }
 
-async function tellStatus(parts: VisitParts, { route, request, response }: Visit): Promise<void> {
-  const stage = await statusOf(parts, parts.doors.peek(route.sandboxId), route);
+async function sendStatus(
+  parts: PreviewRequestParts,
+  { route, request, response }: PreviewRequest,
+): Promise<void> {
+  const stage = await readPreviewStatus(parts, parts.doors.peek(route.sandboxId), route);
   parts.answers.json(request, response, 200, {}, stage);
 }
 
-function welcome(parts: VisitParts, visit: Visit, origin: Origin, location: string): void {
+function redirectWithCookie(
+  parts: PreviewRequestParts,
+  visit: PreviewRequest,
+  origin: Origin,
+  location: string,
+): void {
   const { tokens, settings, answers } = parts;
   const value = tokens.cookie(visit.route.sandboxId, settings.cookieMs);
   const cookie = setPreviewCookie(value, settings.cookieMs, origin.scheme === 'https');
   answers.redirect(visit.request, visit.response, location, cookie);
 }
 
-function visitorOf({ method = 'GET', headers }: ClientRequest, { host, scheme }: Origin): Visitor {
+function visitorOf({ method = 'GET', headers }: ClientRequest, { host, scheme }: Origin): AccessRequest {
   return { method, headers, host, scheme };
 }
 

@@ -1,7 +1,7 @@
 /** How far a sandbox is on its way to a visitor, in words for people. The waiting page shows it. */
 import type { SandboxState, TorporError } from '@torpor/protocol';
 
-export interface Stage {
+export interface PreviewStatus {
   readonly state: SandboxState;
   readonly title: string;
   readonly message: string;
@@ -11,7 +11,7 @@ export interface Stage {
   readonly over: boolean;
 }
 
-export interface Seen {
+export interface StatusInput {
   readonly state: SandboxState;
   /** Whether the port answers; only of a sandbox that runs. */
   readonly portAnswers: boolean;
@@ -20,7 +20,7 @@ export interface Seen {
   readonly failure: TorporError | undefined;
 }
 
-export function stageOf({ state, portAnswers, isComing, failure }: Seen): Stage {
+export function describeStatus({ state, portAnswers, isComing, failure }: StatusInput): PreviewStatus {
   const waits = { state, ready: false, over: false };
   switch (state) {
     case 'running':

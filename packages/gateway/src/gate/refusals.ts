@@ -14,7 +14,7 @@ export function unknownSandbox(sandboxId: SandboxId): TorporError {
 }
 
 /** A sandbox that will never run again. */
-export function gone({ id, state, reason, lostCheckpoint }: SandboxFacts): TorporError {
+export function sandboxGone({ id, state, reason, lostCheckpoint }: SandboxFacts): TorporError {
   const extra: ErrorDetails = {
     sandboxId: id,
     details: { dispatched: false, state, ...(reason === null ? {} : { reason }) },
@@ -37,7 +37,7 @@ export function gone({ id, state, reason, lostCheckpoint }: SandboxFacts): Torpo
 }
 
 /** It sleeps, and whoever made it does not want that a visit wakes it. */
-export function staysAsleep({ id }: SandboxFacts): TorporError {
+export function autoResumeOff({ id }: SandboxFacts): TorporError {
   return new TorporError('conflict', 'The sandbox sleeps, and does not wake for visitors.', {
     sandboxId: id,
     hint: 'It does not wake by itself (autoResume is off): resume it first.',
@@ -46,7 +46,7 @@ export function staysAsleep({ id }: SandboxFacts): TorporError {
 }
 
 /** For questions that must not wake anybody. */
-export function notAwake(): TorporError {
+export function notRunning(): TorporError {
   return new TorporError('conflict', 'The sandbox does not run.', { details: { dispatched: false } });
 }
 
@@ -76,7 +76,7 @@ export function heldTooLong(sandboxId: SandboxId, ms: number): TorporError {
   });
 }
 
-export function tooManyPassing(sandboxId: SandboxId): TorporError {
+export function tooManyActive(sandboxId: SandboxId): TorporError {
   return new TorporError('capacity', 'Too many requests are under way to this sandbox.', {
     sandboxId,
     retryAfterMs: 2_000,
@@ -84,7 +84,7 @@ export function tooManyPassing(sandboxId: SandboxId): TorporError {
   });
 }
 
-export function serverStops(): TorporError {
+export function serverStopping(): TorporError {
   return new TorporError('unreachable', 'The server is stopping.', {
     retryAfterMs: 1_000,
     details: { dispatched: false },
@@ -92,7 +92,7 @@ export function serverStops(): TorporError {
 }
 
 /** The sandbox went to sleep or was killed, or the server stops, with the request inside. */
-export function cutOff(sandboxId: SandboxId): TorporError {
+export function cutByPause(sandboxId: SandboxId): TorporError {
   return new TorporError('unreachable', 'The sandbox stopped before it had answered.', {
     sandboxId,
     retryable: false,
@@ -103,7 +103,7 @@ export function cutOff(sandboxId: SandboxId): TorporError {
 }
 
 /** The program took the request and broke off, or answered with something that is not HTTP. */
-export function noAnswer(sandboxId: SandboxId, port: number, cause: unknown): TorporError {
+export function badAppResponse(sandboxId: SandboxId, port: number, cause: unknown): TorporError {
   return new TorporError('no_answer', `The program on port ${port} did not answer properly.`, {
     sandboxId,
     retryable: false,

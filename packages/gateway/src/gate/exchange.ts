@@ -2,11 +2,11 @@
 import type { TorporError } from '@torpor/protocol';
 import type { Connection } from '../upstream/connection.ts';
 
-export interface Passage {
+export interface Exchange {
   /** What it keeps in memory while it is held. */
   readonly heldBytes: number;
   /** Whether it is use of the sandbox: it may wake it, and holds it awake. */
-  readonly isUse: boolean;
+  readonly countsAsUse: boolean;
   /** Its turn has come: it sends its request at once, before anybody else does anything. */
   begin(connection: Connection): void;
   /** It will not be passed on, and nothing in the sandbox has seen it. */
@@ -14,7 +14,7 @@ export interface Passage {
 }
 
 /** A passage that has begun, as a pause sees it. */
-export interface Passing {
+export interface ActiveExchange {
   /** Whether a pause need not wait for it: it has its answer, and nothing has moved for a while. */
   isQuiet(now: number): boolean;
   /** Asks it to come to an end by itself, if it is of the kind that can. */

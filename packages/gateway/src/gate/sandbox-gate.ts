@@ -7,32 +7,38 @@ import { type SandboxId, TorporError } from '@torpor/protocol';
 import { AGENT_PORT } from '../route/route.ts';
 import type { Sandboxes, SandboxFacts } from '../sandboxes.ts';
 import type { GatewaySettings } from '../settings.ts';
-import { Holding, tooManyHeld } from './holding.ts';
-import { TrafficLease } from './lease.ts';
-import { type Admits, type Era, type Hope, Line, type LineDoor } from './line.ts';
-import type { Passage, Passing } from './passage.ts';
-import { reach } from './reach.ts';
+import {
+  AdmissionQueue,
+  type Admits2,
+  type GateEpoch,
+  type PortGrace,
+  type QueueGate,
+} from './admission-queue.ts';
+import { ensureRunning } from './ensure-running.ts';
+import type { ActiveExchange, Exchange } from './exchange.ts';
+import { HeldRequestBudget, tooManyHeld } from './held-request-budget.ts';
 import {
   heldTooLong,
   notDispatched,
   portClosed,
-  serverStops,
+  serverStopping,
   stillStarting,
-  tooManyPassing,
+  tooManyActive,
 } from './refusals.ts';
+import { TrafficLease } from './traffic-lease.ts';
 
-export interface DoorParts {
+export interface SandboxGateParts {
   readonly sandboxes: Sandboxes;
   readonly clock: Clock;
   readonly settings: GatewaySettings;
-  readonly holdingOverall: Holding;
+  readonly holdingOverall: HeldRequestBudget;
   /** Fires when the server stops. */
   readonly stopping: AbortSignal;
-  readonly observe: DoorObserver;
+  readonly observe: GateObserver;
 }
 
 /** For figures and logs; never for decisions. */
-export interface DoorObserver {
+export interface GateObserver {
   woken(id: SandboxId, ms: number, error: TorporError | undefined): void;
 }
 
@@ -41,36 +47,39 @@ interface Failure {
   readonly at: number;
 }
 
-export class Door implements LineDoor {
+export class SandboxGate implements QueueGate {
   readonly id: SandboxId;
   readonly clock: Clock;
   readonly settings: GatewaySettings;
   /** What was last seen of the sandbox; enough to know who may come in. */
   facts: SandboxFacts | undefined;
-  era: Era | undefined;
-  admits: Admits = 'everybody';
-  readonly holding: Holding;
-  private readonly parts: DoorParts;
-  private readonly lines = new Map<number, Line>();
-  private readonly passing = new Set<Passing>();
+  epoch: GateEpoch | undefined;
+  admits: Admits2 = 'everybody';
+  readonly holding: HeldRequestBudget;
+  private readonly parts: SandboxGateParts;
+  private readonly lines = new Map<number, AdmissionQueue>();
+  private readonly passing = new Set<ActiveExchange>();
   private readonly lease: TrafficLease;
-  private readonly onIdle: (door: Door) => void;
+  private readonly onIdle: (door: SandboxGate) => void;
   private shut: PromiseWithResolvers<void> | undefined;
   private isBringing = false;
   private isWanted = false;
   private failure: Failure | undefined;
   private onChange: () => void = () => {};
 
-  constructor(id: SandboxId, parts: DoorParts, onIdle: (door: Door) => void) {
+  constructor(id: SandboxId, parts: SandboxGateParts, onIdle: (door: SandboxGate) => void) {
     this.id = id;
     this.parts = parts;
     this.clock = parts.clock;
     this.settings = parts.settings;
     this.onIdle = onIdle;
     const { heldPerSandbox, heldBytesPerSandbox, quietMs } = parts.settings;
-    this.holding = new Holding({ count: heldPerSandbox, bytes: heldBytesPerSandbox }, parts.holdingOverall);
+    this.holding = new HeldRequestBudget(
+      { count: heldPerSandbox, bytes: heldBytesPerSandbox },
+      parts.holdingOverall,
+    );
     const hold = () => parts.sandboxes.hold(id);
-    this.lease = new TrafficLease(parts.clock, quietMs, hold, () => this.tidy(), parts.stopping);
+    this.lease = new TrafficLease(parts.clock, quietMs, hold, () => this.releaseIfUnused(), parts.stopping);
   }
 
   get isClosed(): boolean {
@@ -87,8 +96,8 @@ export class Door implements LineDoor {
   }
 
   /** Whether something is under way that ends with an open port, so that it makes sense to show how far it is. */
-  isComingUp(port: number): boolean {
-    return this.era === undefined || this.hopeFor(this.era, port).starting !== undefined;
+  isStartingUp(port: number): boolean {
+    return this.epoch === undefined || this.portGraceOf(this.epoch, port).starting !== undefined;
   }
 
   /** Why the sandbox could not be woken last time; undefined when it could, or nobody has tried. */
@@ -97,10 +106,10 @@ export class Door implements LineDoor {
   }
 
   /** Passes it on at once, or holds it until its turn has come. */
-  enter(port: number, passage: Passage): void {
-    if (this.parts.stopping.aborted) return void passage.refuse(serverStops());
+  enter(port: number, passage: Exchange): void {
+    if (this.parts.stopping.aborted) return void passage.refuse(serverStopping());
     if (this.passing.size >= this.settings.passingPerSandbox)
-      return void passage.refuse(tooManyPassing(this.id));
+      return void passage.refuse(tooManyActive(this.id));
     const line = this.line(port);
     const free = line.takeAtOnce();
     if (free !== undefined) return void passage.begin(free);
@@ -110,53 +119,53 @@ export class Door implements LineDoor {
   }
 
   /** A request whose connection was dead before it had arrived: nobody has seen it, and it keeps its place. */
-  enterAgain(port: number, passage: Passage): void {
-    if (this.parts.stopping.aborted) return void passage.refuse(serverStops());
+  reenter(port: number, passage: Exchange): void {
+    if (this.parts.stopping.aborted) return void passage.refuse(serverStopping());
     this.hold(passage);
     this.line(port).joinFirst(passage);
   }
 
   /** The passage is not wanted any more. False when it is not in line. */
-  leave(port: number, passage: Passage): boolean {
+  leave(port: number, passage: Exchange): boolean {
     return this.lines.get(port)?.leave(passage) ?? false;
   }
 
   /** Wakes the sandbox as soon as it may be, though nobody waits in line for it. */
-  want(): void {
+  requestWake(): void {
     this.isWanted = true;
-    if (!this.isClosed && this.era === undefined) this.bring();
+    if (!this.isClosed && this.epoch === undefined) this.ensureRunning();
   }
 
   /** What is seen of the sandbox from elsewhere; a sandbox that runs can be gone to. */
-  see(sandbox: SandboxFacts): void {
+  noteSandbox(sandbox: SandboxFacts): void {
     this.facts = sandbox;
-    if (sandbox.state === 'running' && !this.isClosed) this.era ??= { sandbox };
+    if (sandbox.state === 'running' && !this.isClosed) this.epoch ??= { sandbox };
   }
 
-  begun(passing: Passing): void {
+  exchangeStarted(passing: ActiveExchange): void {
     this.passing.add(passing);
     // A WebSocket may open while a pause waits for those inside.
     if (this.isClosed || this.isStopping) passing.askToEnd();
   }
 
-  ended(passing: Passing): void {
+  exchangeEnded(passing: ActiveExchange): void {
     this.passing.delete(passing);
     this.onChange();
-    this.tidy();
+    this.releaseIfUnused();
   }
 
   /** Something inside has changed that a pause may wait for. */
-  changed(): void {
+  exchangeChanged(): void {
     this.onChange();
   }
 
   /** Bytes have moved. */
-  moved(): void {
+  bytesMoved(): void {
     this.lease.moved();
   }
 
   /** Somebody inside has to be waited for, or (-1) not any more. */
-  answering(change: 1 | -1): void {
+  awaitingResponse(change: 1 | -1): void {
     this.lease.wait(change);
   }
 
@@ -171,7 +180,7 @@ export class Door implements LineDoor {
   /** Resolves when nothing is inside that a pause has to wait for, or the signal fires. */
   async drain(signal: AbortSignal): Promise<void> {
     for (const passing of this.passing) passing.askToEnd();
-    const isQuiet = (passing: Passing) => passing.isQuiet(this.clock.monotonic());
+    const isQuiet = (passing: ActiveExchange) => passing.isQuiet(this.clock.monotonic());
     const isCalm = () =>
       [...this.passing].every(isQuiet) && ![...this.lines.values()].some((line) => line.isMoving);
     while (!signal.aborted && !isCalm()) {
@@ -187,21 +196,21 @@ export class Door implements LineDoor {
 
   cut(): void {
     if (this.isClosed) this.admits = 'nobody';
-    this.era = undefined;
+    this.epoch = undefined;
     for (const passing of [...this.passing]) passing.cut();
     for (const line of this.lines.values()) line.dropIdle();
   }
 
   open(): void {
-    this.era = undefined;
+    this.epoch = undefined;
     for (const line of this.lines.values()) line.dropIdle();
     this.failure = undefined;
     this.shut?.resolve();
     this.shut = undefined;
     this.admits = 'everybody';
-    if (this.isWanted) this.bring();
+    if (this.isWanted) this.ensureRunning();
     for (const line of this.lines.values()) line.pump();
-    this.tidy();
+    this.releaseIfUnused();
   }
 
   /** Nobody who waits will be let in any more. */
@@ -209,7 +218,7 @@ export class Door implements LineDoor {
     for (const line of this.lines.values()) line.refuseAll(error);
   }
 
-  bring(): void {
+  ensureRunning(): void {
     if (this.isBringing || this.isClosed || this.parts.stopping.aborted) return;
     const { failure, clock } = this;
     if (failure !== undefined && clock.monotonic() - failure.at < this.settings.failureMs) {
@@ -223,7 +232,7 @@ export class Door implements LineDoor {
         this.failure = undefined;
         // A door that was closed meanwhile begins anew when it opens.
         if (this.isClosed) return;
-        this.see(sandbox);
+        this.noteSandbox(sandbox);
         for (const line of this.lines.values()) line.pump();
       },
       (thrown: unknown) => {
@@ -231,21 +240,21 @@ export class Door implements LineDoor {
         const error = notDispatched(TorporError.from(thrown), this.id);
         this.failure = { error, at: clock.monotonic() };
         this.refuseAll(error);
-        this.tidy();
+        this.releaseIfUnused();
       },
     );
   }
 
-  doubt(era: Era): void {
-    if (this.era === era) this.era = undefined;
+  epochEnded(era: GateEpoch): void {
+    if (this.epoch === era) this.epoch = undefined;
   }
 
-  dial({ sandbox }: Era, port: number): Promise<Address | AgentAddress | null> {
+  dial({ sandbox }: GateEpoch, port: number): Promise<Address | AgentAddress | null> {
     const { sandboxes } = this.parts;
     return port === AGENT_PORT ? sandboxes.agent(sandbox) : sandboxes.dial(sandbox, port);
   }
 
-  hopeFor({ sandbox }: Era, port: number): Hope {
+  portGraceOf({ sandbox }: GateEpoch, port: number): PortGrace {
     const { startingMs, portGraceMs } = this.settings;
     const age = sandbox.startedAt === null ? 0 : this.clock.now() - sandbox.startedAt;
     const service = sandbox.services.find((one) => one.port === port);
@@ -253,21 +262,21 @@ export class Door implements LineDoor {
     return { ms: service !== undefined || age < portGraceMs ? portGraceMs : 0, starting: undefined };
   }
 
-  async explainClosed({ sandbox }: Era, port: number, { starting }: Hope): Promise<TorporError> {
+  async explainClosed({ sandbox }: GateEpoch, port: number, { starting }: PortGrace): Promise<TorporError> {
     if (starting !== undefined) return stillStarting(this.id, port, starting);
     const open = await this.parts.sandboxes.openPorts(sandbox).catch(() => []);
     return portClosed(this.id, port, open);
   }
 
-  left(passage: Passage): void {
+  leftQueue(passage: Exchange): void {
     this.holding.remove(passage.heldBytes);
-    if (passage.isUse) this.lease.wait(-1);
+    if (passage.countsAsUse) this.lease.wait(-1);
     this.onChange();
   }
 
-  private hold(passage: Passage): void {
+  private hold(passage: Exchange): void {
     this.holding.add(passage.heldBytes);
-    if (passage.isUse) this.lease.wait(1);
+    if (passage.countsAsUse) this.lease.wait(1);
   }
 
   /** However long nobody answers: after its time the sandbox is looked at afresh, by whoever waits then. */
@@ -279,7 +288,7 @@ export class Door implements LineDoor {
     clock.sleep(wakeMs, AbortSignal.any([done.signal, stopping])).then(
       () => late.abort(heldTooLong(this.id, wakeMs)),
       () => {
-        if (stopping.aborted) late.abort(serverStops());
+        if (stopping.aborted) late.abort(serverStopping());
       },
     );
     const sandboxes = {
@@ -288,7 +297,7 @@ export class Door implements LineDoor {
     };
     const untilOpen = () => this.shut?.promise ?? Promise.resolve();
     try {
-      return await reach({ sandboxes, clock, settings, untilOpen }, this.id, late.signal);
+      return await ensureRunning({ sandboxes, clock, settings, untilOpen }, this.id, late.signal);
     } finally {
       done.abort();
     }
@@ -307,13 +316,13 @@ export class Door implements LineDoor {
     }
   }
 
-  private line(port: number): Line {
-    const known = this.lines.get(port) ?? new Line(port, this);
+  private line(port: number): AdmissionQueue {
+    const known = this.lines.get(port) ?? new AdmissionQueue(port, this);
     this.lines.set(port, known);
     return known;
   }
 
-  tidy(): void {
+  releaseIfUnused(): void {
     for (const [port, line] of this.lines) if (line.isEmpty) this.lines.delete(port);
     const isInUse =
       this.lines.size > 0 || this.passing.size > 0 || this.isClosed || this.isBringing || this.lease.isHeld;

@@ -2,18 +2,18 @@
 import { createServer, type IncomingMessage, type Server, type ServerOptions } from 'node:http';
 import { createSecureServer, type Http2SecureServer, type ServerHttp2Session } from 'node:http2';
 import type { Duplex } from 'node:stream';
-import type { ClientRequest, ClientResponse } from './answer/client-side.ts';
+import { isWebSocket } from './exchange/web-socket-upgrade.ts';
 import type { Gateway } from './gateway.ts';
-import { isWebSocket } from './passage/switch.ts';
+import type { ClientRequest, ClientResponse } from './response/client-http.ts';
 
-export interface FrontOptions {
+export interface PublicServerOptions {
   readonly gateway: Gateway;
   readonly api: (request: ClientRequest, response: ClientResponse) => void;
   /** Present: HTTPS, with HTTP/2 for those who speak it. */
   readonly tls?: { readonly key: string; readonly cert: string } | undefined;
 }
 
-export type FrontServer = Server | Http2SecureServer;
+export type PublicServer = Server | Http2SecureServer;
 
 /** Longer than the proxies that may stand in front keep theirs. */
 const KEPT_MS = 72_000;
@@ -32,7 +32,7 @@ const HTTP1: ServerOptions = {
 /** Uploads, downloads and pages of one visitor share a connection; this many at once is more than browsers use. */
 const MAX_STREAMS = 256;
 
-export function frontServer({ gateway, api, tls }: FrontOptions): FrontServer {
+export function createPublicServer({ gateway, api, tls }: PublicServerOptions): PublicServer {
   const server =
     tls === undefined
       ? createServer(HTTP1)

@@ -8,7 +8,7 @@ import { previewCookies } from './preview-cookie.ts';
 import { type CheckSignature, signedFileIn } from './signed-file.ts';
 import type { Tokens } from './tokens.ts';
 
-export interface Visitor {
+export interface AccessRequest {
   readonly method: string;
   readonly headers: IncomingHttpHeaders;
   /** The host as the client named it. */
@@ -16,28 +16,28 @@ export interface Visitor {
   readonly scheme: 'http' | 'https';
 }
 
-export type Admission =
+export type AccessDecision =
   | { readonly is: 'admitted' }
   /** A one-time link was used: the browser gets a cookie and comes again without it. */
   | { readonly is: 'linked'; readonly location: string }
   | { readonly is: 'refused'; readonly error: TorporError };
 
-const ADMITTED: Admission = { is: 'admitted' };
+const ADMITTED: AccessDecision = { is: 'admitted' };
 export const LINK_PARAMETER = 'torpor_token';
 const TOKEN_HEADERS = ['torpor-preview-token', 'e2b-traffic-access-token'] as const;
 
-export interface AdmissionParts {
+export interface AccessCheckParts {
   readonly tokens: Tokens;
   readonly checkSignature: CheckSignature;
   readonly clock: Clock;
 }
 
-export function admit(
-  parts: AdmissionParts,
+export function checkAccess(
+  parts: AccessCheckParts,
   route: PreviewRoute,
   sandbox: SandboxFacts,
-  visitor: Visitor,
-): Admission {
+  visitor: AccessRequest,
+): AccessDecision {
   const { tokens } = parts;
   if (route.port === AGENT_PORT) return admitToAgent(parts, route, visitor);
   // Whoever has a key of the organisation has more than a preview already.
@@ -65,10 +65,10 @@ const AGENT_PATHS =
   /^\/(?:health|files|files\/compose|metrics|envs|turns|process\.Process\/\w+|filesystem\.Filesystem\/\w+)(?:\?|$)/;
 
 function admitToAgent(
-  { tokens, checkSignature, clock }: AdmissionParts,
+  { tokens, checkSignature, clock }: AccessCheckParts,
   { sandboxId, path }: PreviewRoute,
-  visitor: Visitor,
-): Admission {
+  visitor: AccessRequest,
+): AccessDecision {
   if (isAgentHealth(visitor.method, path)) return ADMITTED;
   if (!AGENT_PATHS.test(path)) {
     return refuse(new TorporError('not_found', 'There is nothing here.', { sandboxId }));
@@ -94,7 +94,7 @@ export function isAgentHealth(method: string, path: string): boolean {
   return (method === 'GET' || method === 'HEAD') && /^\/health(?:\?|$)/.test(path);
 }
 
-function refuse(error: TorporError): Admission {
+function refuse(error: TorporError): AccessDecision {
   return { is: 'refused', error };
 }
 
@@ -113,7 +113,7 @@ function isPrivate(sandboxId: SandboxId, hadLink: boolean): TorporError {
  * A cookie is sent along whoever made the browser ask. Other sandboxes are neighbours under one domain, so that
  * `SameSite` does not tell them apart; what the browser says about where a request comes from does.
  */
-function isFromOwnOrigin({ method, headers, host, scheme }: Visitor): boolean {
+function isFromOwnOrigin({ method, headers, host, scheme }: AccessRequest): boolean {
   const { origin } = headers;
   if (origin !== undefined && origin !== `${scheme}://${host}`) return false;
   const site = headers['sec-fetch-site'];

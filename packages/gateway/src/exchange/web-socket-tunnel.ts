@@ -5,18 +5,18 @@
 import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import type { Clock } from '@torpor/engine';
-import type { Door } from '../door/door.ts';
-import type { Passing } from '../door/passage.ts';
+import type { ActiveExchange } from '../gate/exchange.ts';
+import type { SandboxGate } from '../gate/sandbox-gate.ts';
 import { CLIENT_LEFT, COME_BACK, FrameCursor } from './web-socket-frames.ts';
 
 export interface TunnelParts {
   readonly clock: Clock;
-  readonly door: Door;
+  readonly door: SandboxGate;
   readonly client: Duplex;
   readonly upstream: Socket;
 }
 
-export class Tunnel implements Passing {
+export class WebSocketTunnel implements ActiveExchange {
   private readonly parts: TunnelParts;
   private readonly toClient = new FrameCursor();
   private readonly toApp = new FrameCursor();
@@ -43,8 +43,8 @@ export class Tunnel implements Passing {
     if (early.fromApp.length > 0) this.onAppData(early.fromApp);
     client.resume();
     upstream.resume();
-    door.moved();
-    door.begun(this);
+    door.bytesMoved();
+    door.exchangeStarted(this);
   }
 
   /** Nobody waits for somebody who only listens, or has said goodbye. */
@@ -68,14 +68,14 @@ export class Tunnel implements Passing {
 
   private readonly onClientData = (chunk: Buffer): void => {
     if (this.state === 'left' || this.state === 'over') return;
-    this.parts.door.moved();
+    this.parts.door.bytesMoved();
     this.toApp.follow(chunk, false);
     if (!this.parts.upstream.write(chunk)) this.parts.client.pause();
   };
 
   private readonly onAppData = (chunk: Buffer): void => {
     if (this.state === 'left' || this.state === 'over') return;
-    this.parts.door.moved();
+    this.parts.door.bytesMoved();
     const isLeaving = this.state === 'leaving';
     const followed = this.toClient.follow(chunk, isLeaving);
     const bytes = followed === chunk.length ? chunk : chunk.subarray(0, followed);
@@ -104,7 +104,7 @@ export class Tunnel implements Passing {
       () => client.destroy(),
       () => {},
     );
-    door.changed();
+    door.exchangeChanged();
   }
 
   private over(): void {
@@ -114,7 +114,7 @@ export class Tunnel implements Passing {
     if (upstream.destroyed && !client.destroyed && this.state !== 'left') client.end(() => client.destroy());
     if (!client.destroyed || !upstream.destroyed || this.state === 'over') return;
     this.state = 'over';
-    door.ended(this);
+    door.exchangeEnded(this);
   }
 }
 

@@ -9,7 +9,7 @@ const NONE: ReadonlySet<string> = new Set();
 /** Asked only about what has the form of a key. */
 export type IsKey = (text: string) => Promise<boolean>;
 
-export function withheldFrom(
+export function credentialHeadersIn(
   headers: IncomingHttpHeaders,
   id: SandboxId,
   tokens: Tokens,
