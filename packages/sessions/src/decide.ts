@@ -1,28 +1,28 @@
 /**
- * The decision, whole: what is done for a session, from what is found of its sandbox and from how the last try
- * ended. Nothing here does anything. docs/sessions.md draws the table.
+ * Decides what to do for a session, from the state of its sandbox and from the failure of the last attempt. A pure
+ * function; docs/sessions.md has the table.
  */
 import type { Evidence, SandboxState, TorporError } from '@torpor/protocol';
 
 export type FoundSandbox =
-  /** The session never had a sandbox, or was healed of a dead one. */
+  /** The session never had a sandbox, or the reconciler has unbound a dead one. */
   | { readonly is: 'none' }
-  /** It is bound to one that nobody knows. */
+  /** The session is bound to a sandbox that does not exist. */
   | { readonly is: 'absent' }
   | { readonly is: 'sandbox'; readonly state: SandboxState; readonly evidence: Evidence };
 
 export type Decision =
   | { readonly action: 'use' }
   | { readonly action: 'resume' }
-  /** Recorded as running and seen otherwise: the engine is asked to make the two agree. */
+  /** The sandbox is recorded as running and was observed otherwise: the engine is asked to repair it. */
   | { readonly action: 'repair' }
   /** An operation is under way. */
   | { readonly action: 'wait' }
-  /** Nothing changes; the caller is told why, and may come again. */
+  /** Nothing changes; the caller gets the error and may try again. */
   | { readonly action: 'refuse' }
   | { readonly action: 'spawn'; readonly why: string };
 
-/** Faults of the platform that somebody has to mend, and that say nothing about the sandbox. */
+/** Faults of the platform that an operator has to fix, and that say nothing about the sandbox. */
 const PLATFORM_FAULTS: ReadonlySet<string> = new Set([
   'storage_readonly',
   'version_unsupported',
@@ -31,7 +31,7 @@ const PLATFORM_FAULTS: ReadonlySet<string> = new Set([
   'forbidden',
 ]);
 
-/** Whether a failure says nothing about the sandbox: the same may work a moment later. */
+/** Whether a failure says nothing about the sandbox: the same call may succeed a moment later. */
 export function isTransient(failure: TorporError): boolean {
   return failure.retryable || PLATFORM_FAULTS.has(failure.code);
 }
@@ -48,7 +48,7 @@ const BY_STATE: Readonly<Record<SandboxState, Decision>> = {
   lost: { action: 'spawn', why: 'lost' },
 };
 
-/** `failure` is how the last act for this very sandbox ended, if it failed. */
+/** `failure` is the error of the last action for this sandbox, if that action failed. */
 export function decide(found: FoundSandbox, failure?: TorporError): Decision {
   if (failure?.code === 'transitioning') return { action: 'wait' };
   if (failure !== undefined && isTransient(failure)) return { action: 'refuse' };

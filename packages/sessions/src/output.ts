@@ -1,4 +1,4 @@
-/** What was answered: stored chunk by chunk, each once, and read by whoever comes. */
+/** The stored output of turns: each chunk is stored once, and can be read any number of times. */
 import type { Queryable, Transaction } from '@torpor/engine';
 import type { SessionId, TurnId } from '@torpor/protocol';
 import { CHANNEL } from './context.ts';
@@ -10,8 +10,8 @@ export interface StoredChunk extends OutputChunk {
 }
 
 /**
- * Stores what stands between two positions, unless somebody has stored from there already: two servers may listen
- * to one program. False then.
+ * Stores the output between two positions. False when output from there is stored already: two servers may read the
+ * output of one program.
  */
 export async function storeOutput(
   tx: Transaction,
@@ -25,11 +25,11 @@ export async function storeOutput(
     [turnId, from, to],
   );
   if (rows.length === 0) return false;
-  // A step has at most one chunk of each channel, and more bytes than chunks.
+  // A step has at most one chunk of each channel, and more bytes than chunks, so the positions are unique.
   for (const [index, { channel, text }] of chunks.entries()) {
     await tx.query(
       'INSERT INTO session_output (turn_id, position, channel, text) VALUES ($1, $2, $3, $4)',
-      // PostgreSQL has no text with a NUL in it.
+      // Text in PostgreSQL cannot hold a NUL.
       [turnId, from + index, channel, text.replaceAll('\0', '\ufffd')],
     );
   }
@@ -59,31 +59,31 @@ export async function wholeOutput(db: Queryable, turnId: TurnId): Promise<string
   return rows.map(({ text }) => text).join('');
 }
 
-/** What was said before a turn, newest last, as much of the end as fits. */
+/** The turns before a turn, newest last: as many of the newest as fit into the limits. */
 export async function historyBefore(
   db: Queryable,
   sessionId: SessionId,
   seq: number,
-  most: { readonly turns: number; readonly bytes: number },
+  limits: { readonly turns: number; readonly bytes: number },
 ): Promise<PastTurn[]> {
   const rows = await db.query<{ id: TurnId; input: string }>(
     `SELECT id, input FROM session_turns WHERE session_id = $1 AND seq < $2 AND delivered_at IS NOT NULL
      ORDER BY seq DESC LIMIT $3`,
-    [sessionId, seq, most.turns],
+    [sessionId, seq, limits.turns],
   );
   const history: PastTurn[] = [];
-  let left = most.bytes;
+  let left = limits.bytes;
   for (const { id, input } of rows) {
-    const exchange = { input, output: await wholeOutput(db, id) };
-    left -= Buffer.byteLength(exchange.input) + Buffer.byteLength(exchange.output);
+    const past = { input, output: await wholeOutput(db, id) };
+    left -= Buffer.byteLength(past.input) + Buffer.byteLength(past.output);
     if (left < 0) break;
-    history.unshift(exchange);
+    history.unshift(past);
   }
   return history;
 }
 
 /** How much of an answer is stored, in characters. */
-export async function storedBytes(db: Queryable, turnId: TurnId): Promise<number> {
+export async function storedLength(db: Queryable, turnId: TurnId): Promise<number> {
   const [row] = await db.query<{ sum: number | null }>(
     'SELECT SUM(LENGTH(text)) AS sum FROM session_output WHERE turn_id = $1',
     [turnId],

@@ -1,4 +1,4 @@
-/** Changes of a session that somebody asked for: another sandbox, or none any more. */
+/** Changes of a session on request: another sandbox, or the end of the session. */
 import { isTerminal, type SandboxId, type SessionChange, TorporError } from '@torpor/protocol';
 import { CHANNEL, type Context } from './context.ts';
 import { lastFiles, timeOfFiles } from './last-files.ts';
@@ -17,8 +17,8 @@ import { requireRuntime } from './session-runtime.ts';
 import { endOpenTurns, lastClaimedTurn } from './turn.ts';
 
 /**
- * From its last files where there are any. What it had is kept asleep or running: somebody may want to look at it.
- * `runtime` moves the session there; files of another runtime stay behind.
+ * Plans a new sandbox from the session's last files, if there are any. The former sandbox is kept, paused or running: the
+ * user may want to look into it. `runtime` moves the session to that runtime; files of another runtime stay behind.
  */
 export async function planNewSandbox(ctx: Context, session: Session, runtime?: string): Promise<void> {
   if (session.endedAt !== null) throw sessionEnded(session);
@@ -35,7 +35,7 @@ export async function planNewSandbox(ctx: Context, session: Session, runtime?: s
     retire: false,
     ...(runtime === undefined ? {} : { runtime }),
   };
-  // Takes the place of a plan that waits: a sandbox that is still being made for that is not bound then.
+  // Replaces a plan that is waiting: a sandbox that is still being created for that plan will not be bound.
   const isPlanned = await ctx.db.transaction((tx) => replacePlan(tx, session, plan));
   if (!isPlanned) throw sessionChanged();
 }
@@ -44,7 +44,7 @@ export async function rebindTo(ctx: Context, session: Session, sandboxId: Sandbo
   if (session.endedAt !== null) throw sessionEnded(session);
   const sandbox = await ctx.engine.get(session.org, sandboxId);
   if (isTerminal(sandbox.state)) {
-    throw new TorporError('conflict', `The sandbox is ${sandbox.state}: a session cannot go on in it.`, {
+    throw new TorporError('conflict', `The sandbox is ${sandbox.state}: a session cannot continue in it.`, {
       sandboxId,
     });
   }
@@ -61,13 +61,13 @@ export async function rebindTo(ctx: Context, session: Session, sandboxId: Sandbo
     formerSandboxId: session.sandboxId,
     from: null,
     lost: hasItsFiles ? [] : ['processes', 'files'],
-    // In a sandbox that never had a turn of the session there is nothing that the session ever wrote.
+    // A sandbox that never had a turn of the session has no files of the session.
     lostSince: hasItsFiles ? null : await timeOfFiles(ctx, session, isOwn ? sandbox.baseId : null),
     threadKept: hasItsFiles,
   };
   const isBound = await ctx.db.transaction(async (tx) => {
     await lockSession(tx, session.id);
-    // A turn that went to the old sandbox meanwhile left its files there.
+    // A turn that was sent to the old sandbox meanwhile left its files there.
     if ((await lastClaimedTurn(tx, session.id))?.id !== turn?.id) return false;
     return bind(tx, session, { sandboxId, change, source: null }, ctx.settings.wakesKept);
   });
@@ -75,8 +75,8 @@ export async function rebindTo(ctx: Context, session: Session, sandboxId: Sandbo
 }
 
 function sessionChanged(): TorporError {
-  return new TorporError('transitioning', 'The session was given another sandbox or a turn meanwhile.', {
-    hint: 'Look at the session, and ask again.',
+  return new TorporError('transitioning', 'The session got another sandbox or a turn meanwhile.', {
+    hint: 'Read the session, and try again.',
   });
 }
 
@@ -96,7 +96,7 @@ export async function endSession(ctx: Context, session: Session): Promise<void> 
   });
   const { sandboxId, org } = session;
   if (sandboxId === null) return;
-  // At once where it can be; what is left of it is ended by the round.
+  // Killed at once if possible; otherwise the reconciler kills it later.
   await ctx.engine
     .kill({ org }, sandboxId)
     .then(() =>
@@ -105,6 +105,6 @@ export async function endSession(ctx: Context, session: Session): Promise<void> 
       ),
     )
     .catch((thrown: unknown) =>
-      ctx.report('the sandbox of an ended session is left', { sandboxId, error: thrown }),
+      ctx.report('the sandbox of an ended session could not be killed yet', { sandboxId, error: thrown }),
     );
 }

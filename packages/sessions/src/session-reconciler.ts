@@ -1,7 +1,7 @@
 /**
- * Sessions whose sandbox died heal by themselves, so that the next message finds the way clear. Each round looks
- * at a bounded number of rows, goes on where the last one stopped, and is not stopped by one bad row. Nothing is
- * started for it: a sandbox is made when there is something to say.
+ * Unbinds sessions from sandboxes that have ended, so that the next turn gets a new sandbox at once. Each round reads a
+ * bounded number of rows, continues where the last round stopped, and is not stopped by one failing row. A round creates
+ * no sandboxes: a sandbox is created when there is a turn to deliver.
  */
 import type { Queryable } from '@torpor/engine';
 import { type Healing, isTerminal, type SandboxId, type SessionChange, TorporError } from '@torpor/protocol';
@@ -16,7 +16,7 @@ export class SessionReconciler {
   readonly #ctx: Context;
   #healed = 0;
   #failed = 0;
-  /** Where the next round begins; lost with the process, which then begins anew. */
+  /** Where the next round begins. After a restart the server begins anew. */
   #deadCursor = '';
   #pausedCursor = '';
   #nextPausedCheckAt = 0;
@@ -27,14 +27,14 @@ export class SessionReconciler {
 
   async round(): Promise<void> {
     const { db, settings } = this.#ctx;
-    const most = settings.healedAtOnce;
-    const dead = await listDead(db, this.#deadCursor, most);
+    const limit = settings.healedAtOnce;
+    const dead = await listDead(db, this.#deadCursor, limit);
     for (const session of dead) await this.#countingFailures(session, () => this.#unbindDead(session));
-    this.#deadCursor = dead.length < most ? '' : (dead.at(-1)?.id ?? '');
+    this.#deadCursor = dead.length < limit ? '' : (dead.at(-1)?.id ?? '');
     await this.#checkPausedSandboxes();
-    for (const session of await listPlanned(db, most))
+    for (const session of await listPlanned(db, limit))
       await this.#countingFailures(session, () => this.#finishPlan(session));
-    await this.#killLeftovers(most);
+    await this.#killLeftovers(limit);
   }
 
   async report(): Promise<Healing> {
@@ -51,32 +51,32 @@ export class SessionReconciler {
     if (sandboxId === null) return;
     const sandbox = await ctx.engine.get(org, sandboxId).catch(undefinedIfNotFound);
     if (sandbox !== undefined && !isTerminal(sandbox.state)) return;
-    // Its files may be there for a server that has the runtime; nothing is given up for lack of it.
+    // A server that has the runtime may still have the files, so nothing is unbound without the runtime.
     if (missingRuntime(ctx, session, sandbox?.runtime) !== undefined) return;
     const why = sandbox?.state ?? 'not_found';
-    const message = sandbox?.reason ?? `The sandbox ${sandboxId} is not there.`;
+    const message = sandbox?.reason ?? `The sandbox ${sandboxId} does not exist.`;
     const from = await lastFiles(ctx, org, sandboxId, session.spec.sandbox.runtime);
     const threadKept = from !== null && (await checkpointHoldsLastTurn(ctx, session, sandboxId, from));
     await this.#unbindSandbox(session, { why, message, from, threadKept });
   }
 
-  /** Looking at a checkpoint costs a disk's time: a few in a round, and a rest when all have been looked at. */
+  /** Inspecting a checkpoint costs disk time: a few in each round, and a pause after all were inspected. */
   async #checkPausedSandboxes(): Promise<void> {
     const { db, settings, clock } = this.#ctx;
     if (clock.monotonic() < this.#nextPausedCheckAt) return;
-    const asleep = await listPaused(db, this.#pausedCursor, settings.sleepersAtOnce);
-    for (const session of asleep)
+    const paused = await listPaused(db, this.#pausedCursor, settings.sleepersAtOnce);
+    for (const session of paused)
       await this.#countingFailures(session, () => this.#checkPausedSandbox(session));
-    const isLast = asleep.length < settings.sleepersAtOnce;
-    this.#pausedCursor = isLast ? '' : (asleep.at(-1)?.id ?? '');
+    const isLast = paused.length < settings.sleepersAtOnce;
+    this.#pausedCursor = isLast ? '' : (paused.at(-1)?.id ?? '');
     if (isLast) this.#nextPausedCheckAt = clock.monotonic() + settings.sleepersRestMs;
   }
 
-  /** One that sleeps and of which nothing can be started any more is not ended: its files may be put back. */
+  /** Unbinds a paused sandbox that cannot be started any more, but does not kill it: its files may be restored. */
   async #checkPausedSandbox(session: Session): Promise<void> {
     const { org, sandboxId } = session;
     if (sandboxId === null || (await this.#ctx.engine.isStartable(org, sandboxId))) return;
-    const message = `Nothing is left that ${sandboxId} could be started from.`;
+    const message = `No checkpoint is left that ${sandboxId} could be started from.`;
     await this.#unbindSandbox(session, { why: 'checkpoint_missing', message, from: null, threadKept: false });
   }
 
@@ -100,10 +100,10 @@ export class SessionReconciler {
     if (done) this.#healed++;
   }
 
-  /** A crash between the decision and the binding: what was begun is brought to its end. */
+  /** After a crash between the plan and the binding: finishes the plan, or drops it. */
   async #finishPlan(session: Session): Promise<void> {
     const ctx = this.#ctx;
-    // Whoever decided on it may still be at it.
+    // The server that wrote the plan may still be at work.
     if (ctx.clock.now() - (session.plan?.at ?? 0) < ctx.settings.spawnMs) return;
     const filter = { org: session.org, metadata: { [SESSION_LABEL]: session.id } };
     const { items } = await ctx.engine.list(filter, '', 100);
@@ -121,19 +121,19 @@ export class SessionReconciler {
     });
   }
 
-  /** A sandbox that could not be ended is tried again next time; its row stays until it is (R81). */
-  async #killLeftovers(most: number): Promise<void> {
+  /** Kills replaced sandboxes. When a kill fails, the row stays and the next round tries again (R81). */
+  async #killLeftovers(limit: number): Promise<void> {
     const { engine, db, report } = this.#ctx;
     const rows = await db.query<{ sandbox_id: SandboxId; org: string }>(
       'SELECT sandbox_id, org FROM session_leftovers ORDER BY sandbox_id LIMIT $1',
-      [most],
+      [limit],
     );
     for (const { sandbox_id: id, org } of rows) {
       try {
         await engine.kill({ org, signal: this.#ctx.stopping }, id).catch(undefinedIfNotFound);
         await db.transaction((tx) => tx.query('DELETE FROM session_leftovers WHERE sandbox_id = $1', [id]));
       } catch (error) {
-        report('a replaced sandbox could not be ended', { sandboxId: id, error });
+        report('a replaced sandbox could not be killed', { sandboxId: id, error });
       }
     }
   }
@@ -144,7 +144,7 @@ export class SessionReconciler {
       await work();
     } catch (error) {
       this.#failed++;
-      this.#ctx.report('healing a session failed', { sessionId: session.id, error });
+      this.#ctx.report('reconciling a session failed', { sessionId: session.id, error });
     }
   }
 }

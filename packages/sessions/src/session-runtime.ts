@@ -1,9 +1,9 @@
-/** A session may be pinned to a runtime, by its spec or by the sandbox it has, that this server does not have. */
+/** A session may need a runtime, by its spec or by its sandbox, that this server does not have. */
 import { TorporError } from '@torpor/protocol';
 import type { Context } from './context.ts';
 import type { Session } from './session.ts';
 
-/** Undefined when the server has the runtime, or none is asked for. */
+/** Undefined when the server has the runtime, or the session needs no particular one. */
 export function missingRuntime(
   { engine }: Pick<Context, 'engine'>,
   { key, sandboxId }: Pick<Session, 'key' | 'sandboxId'>,
@@ -13,7 +13,7 @@ export function missingRuntime(
   if (runtime === undefined || configured.includes(runtime)) return undefined;
   return new TorporError(
     'capability_unsupported',
-    `The session "${key}" wants the runtime "${runtime}", which this server does not have.`,
+    `The session "${key}" needs the runtime "${runtime}", which this server does not have.`,
     {
       ...(sandboxId === null ? {} : { sandboxId }),
       hint:

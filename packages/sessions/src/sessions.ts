@@ -1,7 +1,6 @@
 /**
- * Sessions as a face asks for them: conversations with a program in a sandbox that sleeps, is replaced or dies,
- * and of which the next message is always answered. Start reading at `decide.ts`, then `get-or-spawn.ts` and
- * `deliver.ts`.
+ * The entry point for the server: conversations with a program in a sandbox. The sandbox may be paused, replaced or lost;
+ * the next turn is always delivered. Start reading at `decide.ts`, then `get-or-spawn.ts` and `deliver.ts`.
  */
 import { isDeepStrictEqual } from 'node:util';
 import { type Caller, NotificationSubscription } from '@torpor/engine';
@@ -73,10 +72,10 @@ export class Sessions {
     await this.#notifications.start(this.#ctx.db);
     if (!options.rounds) return;
     this.#every(deliverEveryMs, 'delivering', () => this.#deliverer.round());
-    this.#every(healEveryMs, 'healing', () => this.#reconciler.round());
+    this.#every(healEveryMs, 'reconciling sessions', () => this.#reconciler.round());
   }
 
-  /** What is under way is let go of, and taken up by the next start. */
+  /** Stops what is under way; the next start continues it. */
   async stop(): Promise<void> {
     this.#stopping.abort();
     await Promise.all(this.#rounds);
@@ -85,31 +84,31 @@ export class Sessions {
   }
 
   /**
-   * The session of that key, or a new one. What it is made with counts when it is made; a spec that no sandbox could
-   * be made from gives way to another one.
+   * The session with this key, or a new one. The spec counts only for a new session, or when no sandbox could be created
+   * from the old spec.
    */
   async open(org: string, key: string, spec: SessionSpec): Promise<SessionView> {
     const { db, ids, clock } = this.#ctx;
     const known = await findByKey(db, org, key);
     if (known !== undefined) return viewSession(await this.#corrected(known, spec));
-    const fresh = { id: ids.next('ses'), org, key, spec, createdAt: clock.now() } as Session;
+    const created = { id: ids.next('ses'), org, key, spec, createdAt: clock.now() } as Session;
     const opened = await db.transaction(async (tx) => {
-      await insertSession(tx, fresh);
+      await insertSession(tx, created);
       return findByKey(tx, org, key);
     });
-    if (opened === undefined) throw new TorporError('conflict', 'The session was ended as it was opened.');
+    if (opened === undefined) throw new TorporError('conflict', 'The session was ended while it was opened.');
     return viewSession(opened);
   }
 
   async #corrected(session: Session, spec: SessionSpec): Promise<Session> {
     if (!session.specFailed || isDeepStrictEqual(session.spec, spec)) return session;
     await this.#ctx.db.transaction((tx) => correctSpec(tx, session, spec));
-    // Turns that waited for it are delivered now.
+    // Turns that were waiting for a sandbox are delivered now.
     this.#deliverer.deliverNow(session.id);
     return getSession(this.#ctx.db, session.org, session.id);
   }
 
-  /** A sandbox that runs, whatever became of the one it had; `change` of the session says what was done. */
+  /** Resumes or replaces the sandbox of the session; `change` of the session says what was done. */
   async getOrSpawn(caller: Pick<Caller, 'org' | 'signal'>, id: SessionId): Promise<SessionReply> {
     await getSession(this.#ctx.db, caller.org, id);
     const { session, sandbox } = await getOrSpawn(this.#ctx, id, caller.signal);
@@ -127,13 +126,13 @@ export class Sessions {
     return { items: items.map(viewSession), nextCursor };
   }
 
-  /** Kept from here on, and delivered once, now or as soon as it can be. */
+  /** Stores the turn. It is delivered once, now or as soon as possible. */
   async send(caller: Caller, id: SessionId, input: string): Promise<TurnView> {
     const { db, ids, clock } = this.#ctx;
     const { org, idempotencyKey: key = null } = caller;
     const turnId = ids.next('turn');
     const turn = await db.transaction(async (tx) => {
-      // Held until the commit, so that turns are numbered one after the other and none joins an ended session.
+      // Locked until the commit, so that turns get consecutive numbers and no turn is added to an ended session.
       await tx.query('SELECT id FROM sessions WHERE id = $1 {FOR UPDATE}', [id]);
       const session = await getSession(tx, org, id);
       const known = key === null ? undefined : await findTurnByKey(tx, id, key);
@@ -167,14 +166,14 @@ export class Sessions {
     return { items: await Promise.all(replies), nextCursor };
   }
 
-  /** What became of its sandboxes, oldest first; cursors are `ordinal`. */
+  /** The history of the session's wakes, oldest first; cursors are `ordinal`. */
   async wakes(org: string, id: SessionId, afterOrdinal: number, limit: number): Promise<Page<SessionWake>> {
     await getSession(this.#ctx.db, org, id);
     const found = await listWakes(this.#ctx.db, id, afterOrdinal, limit + 1);
     return pageOf(found, limit, ({ ordinal }) => String(ordinal));
   }
 
-  /** Everything stored of a turn after a position, then what comes, and its state whenever that changes. */
+  /** Yields the stored output of a turn after a position, then new output, and the turn whenever its state changes. */
   async *follow(
     org: string,
     id: SessionId,
@@ -188,7 +187,7 @@ export class Sessions {
     let shown = '';
     while (!ended.aborted) {
       const changed = this.#notifications.next(ended);
-      // Read before the output: what had ended then has all its output stored.
+      // The turn is read before the output: a turn that has ended has all its output stored.
       const turn = viewTurn(await getTurn(this.#ctx.db, id, turnId));
       for (let chunks = await this.#chunksAfter(turnId, last); chunks.length > 0; ) {
         for (const chunk of chunks) yield { chunk };
@@ -204,8 +203,8 @@ export class Sessions {
   }
 
   /**
-   * To a sandbox that the caller names, or to a new one, perhaps on another runtime; the way out when the program
-   * itself is stuck, or when the runtime is not there any more.
+   * Binds the session to a sandbox that the caller names, or to a new one, perhaps on another runtime. For a program that
+   * hangs, or a runtime that no longer exists.
    */
   async rebind(caller: Caller, id: SessionId, { sandboxId, runtime }: RebindRequest): Promise<SessionReply> {
     const session = await getSession(this.#ctx.db, caller.org, id);
@@ -214,7 +213,7 @@ export class Sessions {
     return this.getOrSpawn(caller, id);
   }
 
-  /** Turns that wait are not delivered any more, and its sandbox is ended. */
+  /** Fails the turns that are waiting, and kills the sandbox. */
   async end(org: string, id: SessionId): Promise<SessionView> {
     await endSession(this.#ctx, await getSession(this.#ctx.db, org, id));
     return this.get(org, id);
@@ -224,7 +223,7 @@ export class Sessions {
     return this.#reconciler.report();
   }
 
-  /** One round of each, for those who do not wait for the clock. */
+  /** Runs one round of the reconciler now. */
   async reconcile(): Promise<void> {
     await this.#reconciler.round();
   }

@@ -1,7 +1,7 @@
-/** Storing an answer as it comes, until the turn ends. Taken up again, it goes on where the stored part ends. */
+/** Stores the answer of a turn as it arrives, until the turn ends. Called again, it continues where the stored part ends. */
 import { TorporError } from '@torpor/protocol';
 import type { Context } from './context.ts';
-import { storedBytes, storeOutput } from './output.ts';
+import { storedLength, storeOutput } from './output.ts';
 import { type Session, setThread } from './session.ts';
 import { endTurn, type Turn, type TurnEnd } from './turn.ts';
 import type { ProgramOutput } from './turn-port.ts';
@@ -9,15 +9,15 @@ import { TurnReader } from './turn-reader.ts';
 
 export async function storeAnswer(ctx: Context, session: Session, turn: Turn): Promise<void> {
   const { sandboxId, tag } = turn;
-  if (sandboxId === null || tag === null) throw new TorporError('internal', 'Nobody answers this turn.');
+  if (sandboxId === null || tag === null) throw new TorporError('internal', 'No process answers this turn.');
   const stop = new AbortController();
   const signal = AbortSignal.any([ctx.stopping, stop.signal]);
-  const writer = new AnswerWriter(ctx, session, turn, await storedBytes(ctx.db, turn.id));
+  const writer = new AnswerWriter(ctx, session, turn, await storedLength(ctx.db, turn.id));
   try {
-    for await (const said of ctx.turnPort.listen(session.org, sandboxId, tag, turn.outputEnd, signal)) {
-      if (await writer.take(said)) return;
+    for await (const output of ctx.turnPort.listen(session.org, sandboxId, tag, turn.outputEnd, signal)) {
+      if (await writer.take(output)) return;
     }
-    throw new TorporError('unreachable', 'The sandbox was cut off while the program answered.');
+    throw new TorporError('unreachable', 'The connection to the sandbox broke while the program answered.');
   } catch (thrown) {
     if (!(thrown instanceof TorporError) || thrown.code !== 'not_found') throw thrown;
     const error = noAnswer('The program that answered is gone.');
@@ -44,22 +44,22 @@ class AnswerWriter {
     this.#stored = stored;
   }
 
-  /** Whether the turn has ended with it. */
-  async take(said: ProgramOutput): Promise<boolean> {
+  /** Returns whether the turn has ended with this output. */
+  async take(output: ProgramOutput): Promise<boolean> {
     const { mode } = this.#session.spec.program;
-    if (said.is === 'end') {
+    if (output.is === 'end') {
       const rest = this.#reader.release();
       const bytes = rest.reduce((sum, { text }) => sum + Buffer.byteLength(text), 0);
       const step = { chunks: rest, thread: null, position: this.#position + bytes };
-      await this.#write(step, mode === 'turn' ? exited(said) : failed(noAnswer(endOf(said))));
+      await this.#write(step, mode === 'turn' ? exited(output) : failed(noAnswer(endOf(output))));
       return true;
     }
-    const step = this.#reader.read(said.channel, said.position, said.bytes);
+    const step = this.#reader.read(output.channel, output.position, output.bytes);
     await this.#write(step, step.ended && mode === 'service' ? DONE : null);
     return step.ended && mode === 'service';
   }
 
-  /** What was said, what it means and that it is the end are one: a crash leaves all of it or nothing. */
+  /** Writes the output, the thread and the end of the turn in one transaction: a crash leaves all of it or nothing. */
   async #write(
     { chunks, thread, position }: Pick<ReturnType<TurnReader['read']>, 'chunks' | 'thread' | 'position'>,
     end: TurnEnd | null,
@@ -74,7 +74,7 @@ class AnswerWriter {
       if (end !== null) await endTurn(tx, turn.id, end, ctx.clock.now());
       return true;
     });
-    if (!isOurs) throw new TorporError('transitioning', 'Another server listens to this turn.');
+    if (!isOurs) throw new TorporError('transitioning', 'Another server stores the answer of this turn.');
     this.#position = position;
     for (const { text } of kept) this.#stored += Buffer.byteLength(text);
   }
@@ -97,8 +97,8 @@ function endOf({ exitCode, signal }: Extract<ProgramOutput, { is: 'end' }>): str
 }
 
 function noAnswer(what: string): TorporError {
-  return new TorporError('no_answer', `${what} It had the turn, and has not ended it.`, {
+  return new TorporError('no_answer', `${what} It had received the turn and not ended it.`, {
     retryable: false,
-    hint: 'The program may have done what it was asked: look before you send it again.',
+    hint: 'The program may have acted on the turn: check before you send it again.',
   });
 }

@@ -1,7 +1,6 @@
 /**
- * Sees to it that turns are delivered: at once when one is sent, and in rounds for those that had to wait or that
- * a crash left. One session is worked on once at a time here; that another server may do the same costs work and
- * nothing else.
+ * Delivers turns: at once when a turn is sent, and in rounds for turns that had to wait or that a crash left behind. This
+ * server works on a session once at a time. Another server may work on the same session; that costs only duplicate work.
  */
 import type { SessionId } from '@torpor/protocol';
 import type { Context } from './context.ts';
@@ -11,25 +10,23 @@ import { firstOpenTurn, sessionsWithWork } from './turn.ts';
 export class TurnDeliverer {
   readonly #ctx: Context;
   readonly #underWay = new Map<SessionId, Promise<void>>();
-  /** Somebody asked while it was worked on. */
+  /** Sessions that a caller asked for and that `#work` has not picked up yet. */
   readonly #requested = new Set<SessionId>();
 
   constructor(ctx: Context) {
     this.#ctx = ctx;
   }
 
-  /** Works on the session now, whatever its turns had to wait for. */
+  /** Works on the session now, even if its turn is waiting for a retry. */
   deliverNow(id: SessionId): void {
     this.#requested.add(id);
     this.#begin(id);
   }
 
   async round(): Promise<void> {
-    const room = this.#ctx.settings.hands - this.#underWay.size;
-    if (room <= 0) return;
-    // Those that are worked on already are among them.
-    const limit = room + this.#underWay.size;
-    for (const id of await sessionsWithWork(this.#ctx.db, this.#ctx.clock.now(), limit)) this.#begin(id);
+    const { hands } = this.#ctx.settings;
+    if (hands <= this.#underWay.size) return;
+    for (const id of await sessionsWithWork(this.#ctx.db, this.#ctx.clock.now(), hands)) this.#begin(id);
   }
 
   async whenIdle(): Promise<void> {
@@ -48,12 +45,12 @@ export class TurnDeliverer {
   }
 
   async #work(id: SessionId): Promise<void> {
-    for (let goOn = true; goOn && !this.#ctx.stopping.aborted; ) {
-      const urged = this.#requested.delete(id);
+    for (let hasMore = true; hasMore && !this.#ctx.stopping.aborted; ) {
+      const isRequested = this.#requested.delete(id);
       const turn = await firstOpenTurn(this.#ctx.db, id);
       if (turn === undefined) return;
-      if (!urged && turn.tryAt > this.#ctx.clock.now()) return;
-      goOn = await advanceTurn(this.#ctx, turn, urged);
+      if (!isRequested && turn.tryAt > this.#ctx.clock.now()) return;
+      hasMore = await advanceTurn(this.#ctx, turn, isRequested);
     }
   }
 }

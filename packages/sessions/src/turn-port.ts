@@ -1,7 +1,7 @@
-/** The inside of a sandbox as a session needs it: a turn goes in once, and its answer comes out. */
+/** The port to the program in a sandbox: delivers a turn once, and reads its answer. The server implements it. */
 import type { Program, SandboxId, TurnId } from '@torpor/protocol';
 
-/** What was said before, for a program that does not remember. */
+/** An earlier turn and its answer, for a program that has lost its own history. */
 export interface PastTurn {
   readonly input: string;
   readonly output: string;
@@ -16,15 +16,15 @@ export interface TurnMessage {
   readonly history: readonly PastTurn[] | null;
 }
 
-/** What the agent of the sandbox has written down about a turn. */
+/** What the agent of the sandbox has recorded about a turn. */
 export type DeliveryReceipt =
-  /** The program has it. `tag` names the process, `offset` where in its output the answer begins. */
+  /** The program has the turn. `tag` names the process; the answer begins at `offset` of its output. */
   | { readonly is: 'written'; readonly tag: string; readonly offset: number }
-  /** It was recorded, and then something broke: whether the program got it cannot be known. */
+  /** The agent recorded the turn and then failed: whether the program got the turn cannot be known. */
   | { readonly is: 'unknown'; readonly why: string };
 
 export type ProgramOutput =
-  /** `position` is where the bytes begin in everything the process wrote. */
+  /** `position` is the offset of the bytes in the whole output of the process. */
   | {
       readonly is: 'output';
       readonly channel: 'stdout' | 'stderr';
@@ -33,11 +33,11 @@ export type ProgramOutput =
     }
   | { readonly is: 'end'; readonly exitCode: number; readonly signal: string | null };
 
-/** Every call throws a TorporError; a passing one says nothing about what has happened inside. */
+/** Every call throws a TorporError. A transient error says nothing about what happened in the sandbox. */
 export interface TurnPort {
-  /** May be repeated: the agent answers what it recorded the first time. */
-  deliver(org: string, id: SandboxId, order: TurnMessage, signal: AbortSignal): Promise<DeliveryReceipt>;
-  /** What a process says, from `from` on as far as it is kept. Throws `not_found` when there is no such process. */
+  /** May be repeated: the agent answers with what it recorded the first time. */
+  deliver(org: string, id: SandboxId, message: TurnMessage, signal: AbortSignal): Promise<DeliveryReceipt>;
+  /** Reads the output of a process from offset `from`, as far as it is kept. Throws `not_found` when there is no such process. */
   listen(
     org: string,
     id: SandboxId,

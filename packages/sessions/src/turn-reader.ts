@@ -1,9 +1,10 @@
 /**
- * Reads what a program says. Lines of stdout that begin with `{"torpor":` are for us: `{"torpor":{"thread":"…"}}`
- * names the program's own thread, `{"torpor":{"end":"turn_…"}}` ends a turn. Everything else is the answer.
+ * Reads the output of a program. Lines of stdout that begin with `{"torpor":` are control messages:
+ * `{"torpor":{"thread":"…"}}` names the program's own thread, `{"torpor":{"end":"turn_…"}}` ends a turn. Everything else
+ * is the answer.
  *
- * `position` after each step is how far the bytes are dealt with, so that reading can be taken up there after a
- * crash. A line that may yet turn out to be for us is not dealt with.
+ * `position` of each step is how far the bytes were processed, so that reading can continue there after a crash. The
+ * beginning of a line that may still become a control message is not processed yet.
  */
 import { StringDecoder } from 'node:string_decoder';
 
@@ -14,21 +15,21 @@ export interface OutputChunk {
 
 export interface ReadStep {
   readonly chunks: readonly OutputChunk[];
-  /** The program's own thread, when it named one. */
+  /** The program's own thread, if the program named one. */
   readonly thread: string | null;
   readonly ended: boolean;
-  /** Everything before it is dealt with. */
+  /** All bytes before this position were processed. */
   readonly position: number;
 }
 
 const CONTROL_PREFIX = '{"torpor":';
-/** A line for us is short; anything longer is the program's own. */
+/** Control messages are short; a longer line is part of the answer. */
 const MAX_CONTROL_LINE_BYTES = 4_096;
 
 export class TurnReader {
   readonly #turn: string;
   readonly #decoders = { stdout: new StringDecoder('utf8'), stderr: new StringDecoder('utf8') };
-  /** The beginning of a line of stdout that may be for us. */
+  /** The beginning of a line of stdout that may become a control message. */
   #held = Buffer.alloc(0);
   #atLineStart = true;
 
@@ -39,7 +40,7 @@ export class TurnReader {
   read(channel: 'stdout' | 'stderr', position: number, bytes: Uint8Array): ReadStep {
     const end = position + bytes.length;
     if (channel === 'stderr') {
-      // Programs write a line for us in one go, so that what is held now was not one.
+      // Programs write a control message in one call, so the held bytes are not one.
       const before = this.release();
       const text = this.#decoders.stderr.write(Buffer.from(bytes));
       return { chunks: [...before, ...chunkOf('stderr', text)], thread: null, ended: false, position: end };
@@ -56,11 +57,11 @@ export class TurnReader {
           this.#held = rest;
           break;
         }
-        const said = controlMessageOf(line);
-        if (said !== undefined) {
+        const message = controlMessageOf(line);
+        if (message !== undefined) {
           rest = rest.subarray(line.length);
-          thread = said.thread ?? thread;
-          ended = said.end === this.#turn;
+          thread = message.thread ?? thread;
+          ended = message.end === this.#turn;
           if (ended) return { chunks: chunkOf('stdout', text), thread, ended, position: end - rest.length };
           continue;
         }
@@ -74,7 +75,7 @@ export class TurnReader {
     return { chunks: chunkOf('stdout', text), thread, ended, position: end - this.#held.length };
   }
 
-  /** What is left when no more will come. */
+  /** Returns the held bytes when no more output will come. */
   release(): OutputChunk[] {
     const text = this.#decoders.stdout.write(this.#held);
     if (this.#held.length > 0) this.#atLineStart = false;

@@ -1,9 +1,9 @@
 /**
  * The round that deletes sandboxes which were paused for longer than their policy allows.
  *
- * A deletion is announced first, by an event in the transaction that writes when it comes. Only what was announced is
+ * A deletion is announced first, by an event in the transaction that writes its time. Only announced sandboxes are
  * deleted, and not before the announced time. A resume, or any other change of state, clears the announcement in the
- * transaction of its event. What the queries find is a suspicion; each case is judged again under the sandbox's lock.
+ * transaction of its event. The queries only find candidates; each candidate is checked again under the sandbox's lock.
  */
 import { forEachBounded } from '@torpor/host';
 import type { EventData } from '@torpor/protocol';
@@ -40,7 +40,7 @@ export async function expirePaused(ctx: Context): Promise<void> {
 interface Times {
   readonly now: number;
   readonly noticeMs: number;
-  /** What applies where neither the sandbox nor its organisation says anything. */
+  /** The server's setting, for sandboxes without a retention of their own or of their organisation. */
   readonly fallbackMs: number;
 }
 
@@ -56,7 +56,7 @@ const COLUMNS = SANDBOX_COLUMNS.split(',')
   .map((column) => `s.${column.trim()}`)
   .join(', ');
 
-/** Paused and not announced, with less than the notice left. */
+/** Paused sandboxes that are due within the notice period and not announced. */
 async function listToAnnounce(db: Queryable, times: Times, after: string, limit: number): Promise<Sandbox[]> {
   const kept = keptForMs('$1');
   const rows = await db.query(
@@ -69,7 +69,7 @@ async function listToAnnounce(db: Queryable, times: Times, after: string, limit:
   return rows.map(toSandbox);
 }
 
-/** Announced under a policy that has changed since: for good now, or for longer. */
+/** Announced sandboxes that a changed policy now keeps for longer, or for good. */
 async function listToWithdraw(db: Queryable, times: Times, after: string, limit: number): Promise<Sandbox[]> {
   const kept = keptForMs('$1');
   const rows = await db.query(
@@ -92,7 +92,7 @@ async function listToDelete(db: Queryable, times: Times, after: string, limit: n
   return rows.map(toSandbox);
 }
 
-/** When the policy in force would delete the sandbox; undefined when it would not. */
+/** When the current policy deletes the sandbox; undefined when it does not. */
 async function dueAt(ctx: Context, tx: Transaction, sandbox: Sandbox): Promise<number | undefined> {
   if (sandbox.state !== 'paused' || sandbox.unusedSince === null) return undefined;
   const ofOrg = await retentionOfOrgs(tx, [sandbox.org], ctx.settings.deletePausedAfterMs);
@@ -134,7 +134,7 @@ async function setDeletion<T extends 'sandbox.expiring' | 'sandbox.expiry_withdr
   await note(ctx, tx, sandbox, event, data, { operationId: null });
 }
 
-/** An operation under way is not superseded: the round comes again. */
+/** Does not supersede an operation under way: the next round tries again. */
 async function killExpired(ctx: Context, { id, org }: Sandbox): Promise<void> {
   await kill(ctx, { org }, id, 'expired', async (tx, sandbox) => {
     const now = ctx.clock.now();

@@ -1,4 +1,4 @@
-/** Templates whose server died while it prepared them: given up, with the reason for whoever asks. */
+/** Marks templates as failed whose server died while it prepared them. The row keeps the reason. */
 import { TorporError } from '@torpor/protocol';
 import { markDeleted } from '../checkpoints/checkpoint.ts';
 import type { Context } from '../context.ts';
@@ -13,14 +13,14 @@ export async function failAbandonedTemplates(ctx: Context): Promise<void> {
   await ctx.db.transaction((tx) => deleteFailed(tx, now - idempotencyMs));
 }
 
-/** The bytes go with the next removal of what was given up. */
+/** The bytes are removed by the next round of the collector. */
 async function failTemplate(ctx: Context, template: Template): Promise<void> {
   const { name, writingId } = template;
   const error = new TorporError('unreachable', `The server died while the template "${name}" was prepared.`, {
     hint: 'Make it again.',
   });
   await ctx.db.transaction(async (tx) => {
-    // It may have become ready since it was found.
+    // The template may have become ready since it was listed.
     if ((await setFailed(tx, template, error)) && writingId !== null)
       await markDeleted(tx, writingId, ctx.clock.now());
   });

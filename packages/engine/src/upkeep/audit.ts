@@ -1,4 +1,4 @@
-/** Reads the whole ledger again and compares it with what the rows say. For `fsck`, and for tests. */
+/** Reads the whole ledger again and compares it with the rows. For `fsck`, and for tests. */
 import type { EventView, SandboxId } from '@torpor/protocol';
 import type { Context } from '../context.ts';
 import { findJobDisagreement } from '../jobs/audit.ts';
@@ -20,7 +20,7 @@ export async function* audit(ctx: Context): AsyncGenerator<Disagreement> {
     ctx.settings.pageSize,
   )) {
     if ((await disagreement(ctx, sandbox)) === null) continue;
-    // The row and its events were read at two moments; only what a second look confirms is a disagreement.
+    // The row and its events were read at different times; only a disagreement that a second read confirms is real.
     const again = await findSandbox(ctx.db, sandbox.id);
     const what = again === undefined ? null : await disagreement(ctx, again);
     if (what !== null) yield { sandboxId: sandbox.id, what };

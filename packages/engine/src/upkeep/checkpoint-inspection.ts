@@ -1,6 +1,6 @@
 /**
- * Looks at the presence and sizes of sealed checkpoints, so that a checkpoint that is gone is known before somebody
- * needs it, and one that is back is known to be back. Contents are the scrubbing's.
+ * Inspects the presence and sizes of sealed checkpoints, so that a missing checkpoint is known before a start needs it,
+ * and a checkpoint that is back is known to be back. Contents are read by the scrubber.
  */
 import { forEachBounded } from '@torpor/host';
 import type { SandboxState } from '@torpor/protocol';
@@ -12,7 +12,7 @@ import type { Queryable } from '../ports/database.ts';
 import { findSandbox } from '../sandbox.ts';
 import { inPages } from './pages.ts';
 
-/** What a round of looks saw. */
+/** What a round of inspections found. */
 export interface InspectionCounts {
   inspected: number;
   damaged: number;
@@ -20,65 +20,65 @@ export interface InspectionCounts {
 }
 
 export interface InspectionFilter {
-  /** Absent: of all organisations. */
+  /** Absent: all organisations. */
   readonly org?: string;
-  /** Whether providers are asked about what they keep. */
+  /** Whether providers are asked about the checkpoints that they keep. */
   readonly external: boolean;
-  /** Nobody waits for it: checkpoints with many files must not keep the disk from those who do. */
+  /** No caller waits: the inspection of checkpoints with many files must leave the disk to others. */
   readonly background?: boolean;
 }
 
-/** Paged and with few hands; `signal` ends it between two checkpoints. */
+/** Reads rows in pages and inspects few checkpoints at once; `signal` stops it between two checkpoints. */
 export async function inspectCheckpoints(
   ctx: Context,
   filter: InspectionFilter,
   signal: AbortSignal,
 ): Promise<InspectionCounts> {
   const { pageSize, inspectHands } = ctx.settings;
-  const looks: InspectionCounts = { inspected: 0, damaged: 0, unknown: 0 };
+  const counts: InspectionCounts = { inspected: 0, damaged: 0, unknown: 0 };
   const sealed = inPages((after, limit) => listSealed(ctx.db, filter.org, after, limit), pageSize, signal);
   await forEachBounded(sealed, inspectHands, async (checkpoint) => {
     if (checkpoint.external && !filter.external) return;
-    // Another server has its runtime, and looks at it.
+    // A server that has the runtime inspects it.
     if (!ctx.runtimes.has(checkpoint.runtime)) return;
     const began = ctx.clock.monotonic();
-    await inspectOne(ctx, checkpoint, looks).catch((thrown: unknown) =>
-      ctx.report('looking at a checkpoint failed', { checkpointId: checkpoint.id, error: thrown }),
+    await inspectOne(ctx, checkpoint, counts).catch((thrown: unknown) =>
+      ctx.report('inspecting a checkpoint failed', { checkpointId: checkpoint.id, error: thrown }),
     );
     if (filter.background === true) await limitLoad(ctx, ctx.clock.monotonic() - began, signal);
   });
-  return looks;
+  return counts;
 }
 
 async function limitLoad({ clock, settings }: Context, worked: number, signal: AbortSignal): Promise<void> {
   await clock.sleep(worked * (100 / settings.inspectLoadPercent - 1), signal).catch(() => {});
 }
 
-async function inspectOne(ctx: Context, checkpoint: Checkpoint, looks: InspectionCounts): Promise<void> {
-  const seen = await lookAt(ctx, checkpoint);
-  looks.inspected++;
-  if (seen.some(({ error }) => provesDamage(error))) {
-    if (await isBeingUsedUp(ctx, checkpoint)) return;
-    looks.damaged++;
-  } else if (seen.some(({ error }) => error !== null)) {
-    looks.unknown++;
+async function inspectOne(ctx: Context, checkpoint: Checkpoint, counts: InspectionCounts): Promise<void> {
+  const results = await lookAt(ctx, checkpoint);
+  counts.inspected++;
+  if (results.some(({ error }) => provesDamage(error))) {
+    if (await isBeingConsumed(ctx, checkpoint)) return;
+    counts.damaged++;
+  } else if (results.some(({ error }) => error !== null)) {
+    counts.unknown++;
   }
-  await recordLooks(ctx, checkpoint, seen);
+  await recordLooks(ctx, checkpoint, results);
 }
 
-/** A start may use up what a provider keeps, and writes that down when it is done. */
-async function isBeingUsedUp(ctx: Context, { replayable, sandboxId }: Checkpoint): Promise<boolean> {
+/** A start may consume a checkpoint that a provider keeps, and records that when it is done. */
+async function isBeingConsumed(ctx: Context, { replayable, sandboxId }: Checkpoint): Promise<boolean> {
   if (replayable || sandboxId === null) return false;
   return (await findSandbox(ctx.db, sandboxId))?.state !== 'paused';
 }
 
-/** A checkpoint that is not well, and the state of the sandbox that it belongs to. */
+/** An unhealthy checkpoint, and the state of its sandbox. */
 export interface UnhealthyCheckpoint {
   readonly checkpoint: Checkpoint;
   readonly sandboxState: SandboxState | null;
 }
 
-/** One page of an organisation's checkpoints that are not well, by id. */
+/** One page of an organisation's unhealthy checkpoints, by id. */
 export async function listUnhealthy(
   db: Queryable,
   org: string,
@@ -97,14 +97,14 @@ export async function listUnhealthy(
   }));
 }
 
-/** How many sealed checkpoints are not well, by how. */
+/** How many sealed checkpoints are unhealthy, by kind. */
 export interface HealthCounts {
   readonly damaged: number;
   readonly missing: number;
   readonly unknown: number;
 }
 
-/** Reads only what is not well, by an index of its own. */
+/** Reads only unhealthy checkpoints, by the index `checkpoints_unhealthy`. */
 export async function countUnhealthy(db: Queryable): Promise<HealthCounts> {
   const rows = await db.query<{ health: 'damaged' | 'unknown'; files_missing: number; count: number }>(
     `SELECT health, files_missing, CAST(COUNT(*) AS {integer}) AS count FROM checkpoints

@@ -1,4 +1,4 @@
-/** One round of keeping the checkpoints in order: unfinished, unreferenced, expiring, removable, unread. */
+/** One round of cleaning up checkpoints: unfinished, expired, unreferenced and removable ones, and stray bytes. */
 
 import type { CheckpointId } from '@torpor/protocol';
 import {
@@ -37,7 +37,7 @@ export async function collectCheckpoints(ctx: Context): Promise<void> {
   };
 
   await failAbandonedTemplates(ctx).catch((thrown: unknown) =>
-    ctx.report('giving up templates failed', { error: thrown }),
+    ctx.report('failing abandoned templates failed', { error: thrown }),
   );
   const unfinished = inPages(
     (after, limit) => listUnfinished(db, clock.now(), settings.operationMs, after, limit),
@@ -61,7 +61,7 @@ export async function collectCheckpoints(ctx: Context): Promise<void> {
   await removeStrayBytes(ctx);
 }
 
-/** Bytes whose row says that they are gone, or that no row explains: what a stale owner wrote too late. */
+/** Removes bytes whose row is deleted or missing: a stale owner wrote them too late. */
 async function removeStrayBytes(ctx: Context): Promise<void> {
   const { callMs, pageSize } = ctx.settings;
   const stored: StoredCheckpoint[] = [];
@@ -80,7 +80,7 @@ async function removeStrayBytes(ctx: Context): Promise<void> {
   }
 }
 
-/** The states of those that a row wants. */
+/** The states of the stored checkpoints that have a row which is not deleted. */
 async function listWanted(
   db: Queryable,
   stored: readonly StoredCheckpoint[],
@@ -93,7 +93,7 @@ async function listWanted(
   return new Map(rows.map(({ id, state }) => [id, state]));
 }
 
-/** Reads the contents of a few checkpoints that nobody has read for long. */
+/** Reads the contents of the few checkpoints that were not read for longest. */
 export async function scrubCheckpoints(ctx: Context, most: number): Promise<void> {
   const due = await listToScrub(ctx.db, ctx.clock.now() - ctx.settings.scrubEveryMs, most);
   for (const checkpoint of due) await verifyCheckpoint(ctx, checkpoint);

@@ -1,6 +1,6 @@
 /**
- * Ends of sandboxes that are seen between two rounds of the reconciler: by the runtime itself, or by a call that meets
- * a dead instance. Each is repaired at once, and once for everybody who sees it.
+ * Repairs sandboxes whose instance ended between two rounds of the reconciler. The runtime reports the end, or a call
+ * finds the instance dead. The repair begins at once, and all who notice the end share one repair.
  */
 import type { SandboxId } from '@torpor/protocol';
 import type { Context } from '../context.ts';
@@ -18,7 +18,7 @@ export class EndedInstances {
     this.#ctx = ctx;
   }
 
-  /** The runtime says that an instance has ended. Returns at once. */
+  /** Called by the runtime when an instance has ended. Returns at once. */
   onEnded(instance: Instance): void {
     this.#ctx.background.run(`repairing ${instance.sandboxId}`, async () => {
       const sandbox = await findSandbox(this.#ctx.db, instance.sandboxId);
@@ -26,12 +26,15 @@ export class EndedInstances {
     });
   }
 
-  /** For a caller that saw the sandbox gone: waits for the repair, but not longer than for an observation. */
+  /** For a caller that found the instance dead: waits for the repair, but not longer than for an observation. */
   async waitForRepair(sandbox: Sandbox): Promise<void> {
     const { clock, settings } = this.#ctx;
     await within(clock, settings.observeMs, 'Repairing', () => this.#repair(sandbox)).catch(
       (error: unknown) =>
-        this.#ctx.report('the repair of a sandbox that has ended goes on', { sandboxId: sandbox.id, error }),
+        this.#ctx.report('the repair of a sandbox that has ended continues', {
+          sandboxId: sandbox.id,
+          error,
+        }),
     );
   }
 
@@ -43,7 +46,7 @@ export class EndedInstances {
     return repairing;
   }
 
-  /** An operation that is under way finds the end itself, or leaves the sandbox to be looked at after it. */
+  /** Waits for an operation under way: it notices the end itself, or leaves the sandbox to be compared afterwards. */
   async #compareWhenIdle(sandbox: Sandbox): Promise<void> {
     const open = await findOpenOperation(this.#ctx.db, sandbox.id);
     if (open !== undefined) await this.#ctx.operations.finished(open.id, this.#ctx.stopping).catch(() => {});

@@ -1,6 +1,6 @@
 /**
- * What networks refused, as lines of the ledger for who uses the sandbox. A sandbox is a stranger's: it gets a
- * bounded number of lines in an hour, and what it does beyond that is for the log alone.
+ * Records refused connections as events of the ledger, for the users of the sandbox. Programs in a sandbox are untrusted:
+ * a sandbox gets a bounded number of events in an hour, and further refusals go to the log alone.
  */
 import { Mutex } from '@torpor/host';
 import type { SandboxId, SandboxState } from '@torpor/protocol';
@@ -14,7 +14,7 @@ const PERIOD_MS = 3_600_000;
 
 export class NetworkRefusals {
   readonly #ctx: Context;
-  readonly #written = new Map<SandboxId, { readonly since: number; lines: number }>();
+  readonly #written = new Map<SandboxId, { readonly since: number; events: number }>();
   /** Refusals are written one after the other: a burst of them must not keep the database from other requests. */
   readonly #mutex = new Mutex();
 
@@ -33,9 +33,9 @@ export class NetworkRefusals {
   #mayWrite(id: SandboxId): boolean {
     const now = this.#ctx.clock.now();
     for (const [other, { since }] of this.#written) if (now - since >= PERIOD_MS) this.#written.delete(other);
-    const entry = this.#written.get(id) ?? { since: now, lines: 0 };
+    const entry = this.#written.get(id) ?? { since: now, events: 0 };
     this.#written.set(id, entry);
-    return ++entry.lines <= MAX_EVENTS;
+    return ++entry.events <= MAX_EVENTS;
   }
 
   async #write({ sandboxId, generation }: Instance, refusal: Refusal): Promise<void> {
@@ -43,7 +43,7 @@ export class NetworkRefusals {
     await ctx.db.transaction(async (tx) => {
       if ((await findSandbox(tx, sandboxId)) === undefined) return;
       const sandbox = await lockSandbox(tx, sandboxId);
-      // It may have ended meanwhile, and then its last line was written.
+      // The sandbox may have ended meanwhile; then its last event is written already.
       if (sandbox.generation !== generation || !LIVE_STATES.includes(sandbox.state)) return;
       await note(ctx, tx, sandbox, 'network.refused', refusal, { operationId: null });
     });

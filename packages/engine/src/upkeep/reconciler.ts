@@ -1,6 +1,6 @@
 /**
- * Desired against observed, at start and from time to time. Everything is recomputed from what is there,
- * so nothing of this needs to survive a crash. What cannot be observed is unknown, never gone; every
+ * Compares the desired with the observed state, at the start of the server and periodically. Everything is recomputed
+ * from what is observed, so no state here has to survive a crash. What cannot be observed is unknown, never gone. Every
  * repair is an event that says what was found.
  */
 import { forEachBounded } from '@torpor/host';
@@ -23,13 +23,13 @@ export interface ReconcileRound {
   repaired: number;
   unknown: number;
   failed: number;
-  /** What was done, one by one; a bounded number of them. */
+  /** The single actions, a bounded number of them. */
   readonly did: RoundAction[];
 }
 
 interface RoundAction {
   readonly sandboxId: SandboxId;
-  /** Null when no sandbox is known by that id. */
+  /** Null when there is no sandbox with this id. */
   readonly org: string | null;
   readonly what: string;
 }
@@ -48,7 +48,7 @@ export async function reconcile(ctx: Context): Promise<ReconcileRound> {
   return round;
 }
 
-/** Finishes or rolls back every operation whose server is gone, or that this server had to let go of. */
+/** Finishes or undoes every operation whose server is gone, or that this server had to leave open. */
 async function takeOverOrphans(ctx: Context, round: ReconcileRound): Promise<void> {
   const server = { id: ctx.serverId, leaseMs: ctx.settings.serverLeaseMs };
   const orphans = inPages(
@@ -61,15 +61,15 @@ async function takeOverOrphans(ctx: Context, round: ReconcileRound): Promise<voi
     await countingFailures(ctx, round, operation.sandboxId, async () => {
       await takeOverOperation(ctx, operation);
       round.takenUp++;
-      record(round, { ...operation, what: `took up its ${operation.kind}, which nobody drove any more` });
-      // What it ended as is the operation's own to say; here it only matters that it has.
+      record(round, { ...operation, what: `took over its ${operation.kind}, which no server was driving` });
+      // The outcome is recorded with the operation; here it only matters that the operation has ended.
       await ctx.operations.finished(operation.id, ctx.stopping).catch(() => {});
     });
   });
 }
 
 async function compareSandboxes(ctx: Context, round: ReconcileRound): Promise<void> {
-  // A paused sandbox's leftovers are found by listing what the runtime has, not by asking for each.
+  // Leftovers of paused sandboxes are found by listing the runtime's instances, not by observing each sandbox.
   const states = ['running', 'killing'] as const;
   const live = inPages(
     (after, limit) => listSandboxes(ctx.db, { states }, after, limit),
@@ -81,7 +81,7 @@ async function compareSandboxes(ctx: Context, round: ReconcileRound): Promise<vo
   );
 }
 
-/** The same for one sandbox, outside of a round. */
+/** Compares one sandbox, outside of a round. */
 export async function compareSandbox(ctx: Context, sandbox: Sandbox): Promise<void> {
   await compare(ctx, sandbox, { takenUp: 0, repaired: 0, unknown: 0, failed: 0, did: [] });
 }
@@ -107,12 +107,12 @@ async function compare(ctx: Context, sandbox: Sandbox, round: ReconcileRound): P
     record(round, {
       sandboxId: sandbox.id,
       org: sandbox.org,
-      what: `it was seen ${found.is}, and was repaired`,
+      what: `repaired it: it was found ${found.is}`,
     });
   }
 }
 
-/** Jobs whose processes have ended, and processes that ought to be jobs. */
+/** Ends jobs whose processes have ended, and makes jobs of processes that have none. */
 async function compareJobsOf(ctx: Context, sandbox: Sandbox, round: ReconcileRound): Promise<void> {
   try {
     const { changed, hasRunning } = await compareJobs(ctx, sandbox);
@@ -122,12 +122,12 @@ async function compareJobsOf(ctx: Context, sandbox: Sandbox, round: ReconcileRou
     }
     if (hasRunning && !ctx.jobWatch.isWatching(sandbox.id)) ctx.jobWatch.begin(sandbox.id);
   } catch (thrown) {
-    // An agent that cannot be asked says nothing about its processes.
+    // When the agent does not answer, nothing is concluded about its processes.
     ctx.report('comparing jobs failed', { sandboxId: sandbox.id, error: thrown });
   }
 }
 
-/** Only news is written: a hundred thousand sandboxes that are well cost no writes. */
+/** Writes only changes: a hundred thousand healthy sandboxes cost no writes. */
 async function recordEvidence(
   ctx: Context,
   sandbox: Sandbox,
@@ -145,7 +145,7 @@ async function recordEvidence(
   );
 }
 
-/** Opens an operation for what needs repair, unless somebody has begun something since it was seen. */
+/** Opens an operation that repairs the sandbox, unless the sandbox has changed or another operation was opened since. */
 async function repairByOperation(ctx: Context, sandbox: Sandbox): Promise<void> {
   const caller = { org: sandbox.org };
   const operation = ctx.operations.draft({
@@ -168,8 +168,8 @@ async function repairByOperation(ctx: Context, sandbox: Sandbox): Promise<void> 
 }
 
 /**
- * Instances that no sandbox owns. What the runtime has is read first and the rows after it: a row is
- * written before its instance is made, so an instance without a row has no owner that is yet to come.
+ * Destroys instances that no sandbox owns. The runtime's instances are listed before the rows are read: a row is written
+ * before its instance is made, so an instance without a row will never get an owner.
  */
 async function destroyStrays(ctx: Context, runtime: Runtime, round: ReconcileRound): Promise<void> {
   const instances: Instance[] = [];
@@ -188,13 +188,13 @@ async function destroyStrays(ctx: Context, runtime: Runtime, round: ReconcileRou
         runtime.destroy({ sandboxId: instance.sandboxId, generation: upTo }, signal),
       );
       round.repaired++;
-      const what = `cleared what ${runtime.name} had of generation ${instance.generation}, which nobody owned`;
+      const what = `removed what ${runtime.name} had of generation ${instance.generation}, which no sandbox owned`;
       record(round, { sandboxId: instance.sandboxId, org: sandbox?.org ?? null, what });
     });
   }
 }
 
-/** The newest generation of this sandbox that may be destroyed, or null when the instance is the living one. */
+/** The newest generation of this sandbox that may be destroyed, or null when the instance is the current one. */
 function newestStrayGeneration(sandbox: Sandbox | undefined, instance: Instance): number | null {
   if (sandbox === undefined) return instance.generation;
   const lives = ['creating', 'running', 'pausing', 'resuming', 'killing'].includes(sandbox.state);
@@ -202,7 +202,7 @@ function newestStrayGeneration(sandbox: Sandbox | undefined, instance: Instance)
   return instance.generation <= newestDead ? newestDead : null;
 }
 
-/** One bad row never stops a round. */
+/** One failing row never stops a round. */
 async function countingFailures(
   ctx: Context,
   round: ReconcileRound,

@@ -1,7 +1,6 @@
 /**
- * The short round, every second or so: lifetimes and idleness that have run out, heartbeats of this
- * server and of the sandboxes in use. What it finds is only a suspicion: each case is looked at again
- * under the sandbox's lock before anything happens to it.
+ * The short round, every second or so: pauses or kills sandboxes whose lifetime or idle time has run out. The queries
+ * only find candidates: each candidate is checked again under the sandbox's lock before anything happens.
  */
 import { forEachBounded } from '@torpor/host';
 import { type SandboxId, TorporError } from '@torpor/protocol';
@@ -15,7 +14,7 @@ import { kill } from '../verbs/kill.ts';
 import { type Guard, pause } from '../verbs/pause.ts';
 import { inPages } from './pages.ts';
 
-/** The cause was gone when it was looked at under the lock; nothing was done. */
+/** The sandbox was no longer due when it was checked under the lock; nothing was done. */
 export class NotDue extends Error {
   override readonly name = 'NotDue';
 }
@@ -23,7 +22,7 @@ export class NotDue extends Error {
 const MAX_BACKOFF_MS = 60_000;
 
 interface PauseBackoff {
-  /** Of the run that it is about; the next run has not failed yet. */
+  /** The generation whose pause failed; the backoff does not count for the next one. */
   readonly generation: number;
   readonly until: number;
   readonly waitMs: number;
@@ -34,9 +33,9 @@ interface PauseBackoff {
 export class Sweeper {
   readonly #ctx: Context;
   readonly #leases: Leases;
-  /** Sandboxes whose pause failed, and when to try again; lost with the process, which then tries at once. */
+  /** Sandboxes whose pause failed, and when to try again. After a restart the server tries at once. */
   readonly #backoffs = new Map<SandboxId, PauseBackoff>();
-  #seen: { readonly wall: number; readonly monotonic: number } | undefined;
+  #lastClocks: { readonly wall: number; readonly monotonic: number } | undefined;
 
   constructor(ctx: Context, leases: Leases) {
     this.#ctx = ctx;
@@ -56,7 +55,7 @@ export class Sweeper {
         if (locked.endsAt === null || locked.endsAt > ctx.clock.now()) throw new NotDue();
       }),
     );
-    // Another server's leases show in the rows only after a while.
+    // The activity of other servers appears in the rows only after a while.
     const idleSince = now - (ctx.alone ? 0 : 2 * ctx.settings.activityEveryMs);
     const idle = inPages((after, limit) => listIdle(ctx.db, idleSince, after, limit), pageSize, ctx.stopping);
     await forEachBounded(idle, hands, async (sandbox) => {
@@ -93,7 +92,7 @@ export class Sweeper {
       if (thrown instanceof NotDue) return;
       const fault = memoryFault(thrown);
       const isSlow = fault?.code === 'timeout';
-      // Every try stops the sandbox for a while and is written down, so a cause that stays is not tried again soon.
+      // Every attempt freezes the sandbox for a while and writes events, so a lasting cause is not retried soon.
       const isStuck = fault !== undefined && filesInsteadOf(sandbox, isSlow) === 'never';
       const waitMs = isStuck
         ? ctx.settings.pauseRetryMs
@@ -107,17 +106,17 @@ export class Sweeper {
   #dropOldBackoffs(): void {
     const now = this.#ctx.clock.monotonic();
     for (const [id, { until, waitMs, isSlow }] of this.#backoffs) {
-      // A sandbox that is used in between is still slow to capture when it is idle again.
+      // A sandbox that is used meanwhile is still slow to capture when it is idle again.
       const keepMs = isSlow ? this.#ctx.settings.pauseRetryMs : 2 * waitMs;
       if (until + keepMs < now) this.#backoffs.delete(id);
     }
   }
 
-  /** After a jump of the wall clock one round is left out: deadlines are judged by a clock that has settled. */
+  /** After a jump of the wall clock one round is skipped, so that deadlines are compared with the corrected time. */
   #clockJumped(): boolean {
     const now = { wall: this.#ctx.clock.now(), monotonic: this.#ctx.clock.monotonic() };
-    const before = this.#seen;
-    this.#seen = now;
+    const before = this.#lastClocks;
+    this.#lastClocks = now;
     if (before === undefined) return false;
     const jump = now.wall - before.wall - (now.monotonic - before.monotonic);
     if (Math.abs(jump) <= this.#ctx.settings.clockJumpMs) return false;
@@ -126,13 +125,13 @@ export class Sweeper {
   }
 }
 
-/** The sandbox's policy says whether it may go on without its processes. One slow capture may be the machine's fault. */
+/** The sandbox's policy says whether it may lose its processes. After one slow capture only: the machine may be at fault. */
 function filesInsteadOf({ config }: Sandbox, wasSlow: boolean): FilesInstead {
   if (!config.fallback.includes('files')) return 'never';
   return wasSlow ? 'on failure or timeout' : 'on failure';
 }
 
-/** What was seen running and is to be ended must still be that very run. */
+/** The sandbox that is ended must still be in the run that was found due. */
 function isSameRun(seen: Sandbox, locked: Sandbox): boolean {
   return locked.state === 'running' && locked.generation === seen.generation;
 }
