@@ -11,7 +11,7 @@ export const ALLOWED: Readonly<Record<string, readonly string[]>> = {
   'checkpoint-store': ['engine', 'host', 'protocol'],
   layers: ['engine', 'host', 'protocol'],
   network: ['engine', 'host', 'protocol'],
-  'runtime-shared': ['engine', 'envd', 'protocol'],
+  'runtime-shared': ['engine', 'envd', 'host', 'protocol'],
   'runtime-process': ['runtime-shared', 'engine', 'envd', 'host', 'protocol'],
   'runtime-e2b': ['runtime-shared', 'engine', 'envd', 'host', 'protocol'],
   'runtime-gvisor': ['runtime-shared', 'layers', 'network', 'engine', 'envd', 'host', 'protocol'],

@@ -177,8 +177,7 @@ export class MemoryRuntime implements Runtime {
   async recoverFiles(instance: Instance, staging: Staging): Promise<Captured> {
     const dead = this.#of(instance.sandboxId).get(instance.generation);
     if (dead === undefined) throw new TorporError('checkpoint_missing', 'Nothing of it is left.');
-    if (dead.state !== 'dead')
-      throw new Error('Files can be recovered only from an instance that has ended.');
+    if (dead.state !== 'dead') throw new Error('Only the files of a dead instance can be recovered.');
     return this.#write(staging, image(dead, false));
   }
 
