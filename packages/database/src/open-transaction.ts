@@ -1,24 +1,23 @@
 /**
- * What is the same for a transaction on either database, so that code which works on one works on the
- * other:
- * - its statements run one after the other, in the order in which they were asked for;
- * - a statement that fails dooms it. PostgreSQL would refuse the rest and SQLite would carry on, so here
- *   the rest is refused and the transaction fails even when `work` caught the error. What may fail
- *   harmlessly is written so that it does not (`ON CONFLICT DO NOTHING`);
- * - after its end it takes no more statements: on SQLite they would land in somebody else's transaction;
- * - there is none inside another, which on SQLite would wait for itself.
+ * The behaviour of a transaction that is the same on both databases, so that code which works on one works on the other:
+ * - Statements run one after the other, in the order of the calls.
+ * - A statement that fails makes the transaction fail. PostgreSQL refuses the statements after it and SQLite does not, so
+ *   they are refused here, and the transaction fails even when `work` caught the error. A statement that may fail
+ *   harmlessly is written so that it does not (`ON CONFLICT DO NOTHING`).
+ * - After its end a transaction takes no more statements: on SQLite they would land in another caller's transaction.
+ * - Transactions are not nested: on SQLite the inner one would wait for the outer one for ever.
  */
 import { AsyncLocalStorage } from 'node:async_hooks';
 import type { Row, SqlValue, Transaction } from '@torpor/engine';
 import { Mutex } from '@torpor/host';
 import { TorporError } from '@torpor/protocol';
 
-/** A transaction of the migrator, which can also run a whole file of statements. */
+/** A transaction of `migrate`, which can also run a whole file of statements. */
 export interface ScriptTransaction extends Transaction {
   script(sql: string): Promise<void>;
 }
 
-/** How an adapter runs things on the connection that holds the transaction; errors are typed already. */
+/** How an adapter runs statements on the connection that holds the transaction. Errors are converted already. */
 export interface TransactionConnection {
   run(sql: string, params: readonly SqlValue[]): Row[] | Promise<Row[]>;
   script(sql: string): void | Promise<void>;
@@ -39,7 +38,7 @@ export class OpenTransaction implements ScriptTransaction {
     return this.#open;
   }
 
-  /** What the first statement that failed threw. */
+  /** The error of the first statement that failed. */
   get failure(): unknown {
     return this.#failure?.error;
   }
@@ -56,7 +55,7 @@ export class OpenTransaction implements ScriptTransaction {
     this.channels.add(channel);
   }
 
-  /** Takes no more statements and waits for those it took; fails when one of them failed. */
+  /** Takes no more statements and waits for those under way; fails when one of them failed. */
   async end(): Promise<void> {
     this.#open = false;
     await this.#statements.run(() => undefined);
@@ -81,12 +80,12 @@ export class OpenTransaction implements ScriptTransaction {
   }
 }
 
-/** Knows, for one database, in which transaction the calling code runs. */
+/** Tracks in which transaction of a database the calling code runs. */
 export class TransactionScope {
   readonly #current = new AsyncLocalStorage<OpenTransaction>();
 
   refuseNesting(): void {
-    // What a transaction started and left behind still sees it here, but then it is no longer open.
+    // Code that a transaction started and did not await still has the transaction here, but it is no longer open.
     if (this.#current.getStore()?.open !== true) return;
     throw new TorporError(
       'internal',
@@ -94,13 +93,13 @@ export class TransactionScope {
     );
   }
 
-  /** Runs `work` and waits for all its statements. Commit and rollback are the adapter's. */
+  /** Runs `work` and waits for all its statements. The adapter commits or rolls back. */
   async run<T>(tx: OpenTransaction, work: (tx: OpenTransaction) => Promise<T>): Promise<T> {
     let result: T;
     try {
       result = await this.#current.run(tx, async () => await work(tx));
     } catch (thrown) {
-      // What `work` made of the failure is what its caller waits for, so this wins over the statement's own.
+      // The caller of `work` expects the error that `work` threw, so it wins over the statement's own.
       await tx.end().catch(() => undefined);
       throw thrown;
     }
