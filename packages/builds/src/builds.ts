@@ -2,7 +2,7 @@
  * Builds: the calls that the APIs make, and the worker behind them. Start reading at `pipeline/generate.ts`, then
  * `jobs/transition.ts` (the only write of the state) and `jobs/admission.ts` (which builds may run now).
  */
-import { Notices, type Worker } from '@torpor/engine';
+import { NotificationSubscription, type Worker } from '@torpor/engine';
 import {
   type BuildCancelled,
   type BuildDocs,
@@ -54,8 +54,8 @@ export interface BuildsOptions {
 export class Builds {
   readonly #ctx: BuildContext;
   readonly #options: BuildsOptions;
-  readonly #events: Notices;
-  readonly #logs: Notices;
+  readonly #events: NotificationSubscription;
+  readonly #logs: NotificationSubscription;
   readonly #mutex = new JoiningMutex();
   readonly #stopping = new AbortController();
   #worker: Worker | undefined;
@@ -67,8 +67,8 @@ export class Builds {
     this.#ctx = ctx;
     this.#options = options;
     const { clock, settings } = ctx;
-    this.#events = new Notices(clock, settings.noticeAtLeastEveryMs, EVENT_CHANNEL);
-    this.#logs = new Notices(clock, settings.noticeAtLeastEveryMs, LOG_CHANNEL);
+    this.#events = new NotificationSubscription(clock, settings.noticeAtLeastEveryMs, EVENT_CHANNEL);
+    this.#logs = new NotificationSubscription(clock, settings.noticeAtLeastEveryMs, LOG_CHANNEL);
   }
 
   async start(): Promise<void> {

@@ -1,5 +1,5 @@
 /** The events of a build: written in the transaction of the change, and read so that no reader misses the last one. */
-import type { Notices, Queryable, Transaction } from '@torpor/engine';
+import type { NotificationSubscription, Queryable, Transaction } from '@torpor/engine';
 import { type BuildEvent, buildEventSchema, isBuildOver, type JobId, STAGE_LABELS } from '@torpor/protocol';
 import type { BuildContext } from '../context.ts';
 import { type BuildJob, findJob } from './job.ts';
@@ -80,7 +80,7 @@ export function isSettled(job: BuildJob, now: number, followAfterReadyMs: number
  */
 export async function* followEvents(
   { db, clock, settings }: Pick<BuildContext, 'db' | 'clock' | 'settings'>,
-  growth: Pick<Notices, 'next'>,
+  growth: Pick<NotificationSubscription, 'next'>,
   id: JobId,
   { after, until }: FollowOptions,
   signal: AbortSignal,

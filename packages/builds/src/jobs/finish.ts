@@ -2,7 +2,7 @@
  * Ends of a build: ready, failed or cancelled. Each frees the build's slots and admits waiting builds in one
  * transaction.
  */
-import { type Held, requireHeld, type Transaction, withdraw } from '@torpor/engine';
+import { type LeasedJob, requireLease, type Transaction, withdraw } from '@torpor/engine';
 import { isBuildOver, type JobId, TorporError } from '@torpor/protocol';
 import type { BuildContext } from '../context.ts';
 import { admit, lockAdmission } from './admission.ts';
@@ -14,13 +14,13 @@ import { takeVersion } from './version.ts';
 /** Makes the build `ready` and gives it its version. Only the holder of the lease may do so. */
 export async function finishReady(
   ctx: BuildContext,
-  held: Held,
+  held: LeasedJob,
   job: BuildJob,
   change: JobChange,
 ): Promise<BuildJob | undefined> {
   return ctx.db.transaction(async (tx) => {
     await lockAdmission(tx);
-    await requireHeld(tx, held);
+    await requireLease(tx, held);
     const buildVersion = await takeVersion(tx, job.org, job.projectId);
     const message = 'Build complete!';
     const previewUrl = change.previewUrl ?? null;
@@ -47,13 +47,13 @@ export interface FailureRecord {
 /** Makes the build `failed`. Only the holder of the lease may do so. */
 export async function finishFailed(
   ctx: BuildContext,
-  held: Held,
+  held: LeasedJob,
   id: JobId,
   ending: FailureRecord,
 ): Promise<BuildJob | undefined> {
   return ctx.db.transaction(async (tx) => {
     await lockAdmission(tx);
-    await requireHeld(tx, held);
+    await requireLease(tx, held);
     return markFailed(ctx, tx, id, ending);
   });
 }

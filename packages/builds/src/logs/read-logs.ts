@@ -1,5 +1,5 @@
 /** Reads the log of a build: in pages from its end backwards, and as a stream of new lines. */
-import type { Notices, Queryable } from '@torpor/engine';
+import type { NotificationSubscription, Queryable } from '@torpor/engine';
 import {
   type BuildLogLine,
   type BuildLogPage,
@@ -52,7 +52,7 @@ const PAGE_LINES = 200;
  */
 export async function* followLogs(
   db: Queryable,
-  growth: Pick<Notices, 'next'>,
+  growth: Pick<NotificationSubscription, 'next'>,
   id: JobId,
   signal: AbortSignal,
   after?: number,

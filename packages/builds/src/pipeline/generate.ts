@@ -6,7 +6,7 @@
  * kills the sandboxes that it left, and continues from there. The files of a runner are stored, so that a model is not
  * paid for twice.
  */
-import { type Held, LeaseLost, requireHeld } from '@torpor/engine';
+import { type LeasedJob, LeaseLost, requireLease } from '@torpor/engine';
 import { type BuildState, type SandboxId, type Service, TorporError } from '@torpor/protocol';
 import type { BuildContext } from '../context.ts';
 import { documentation, documentsItself } from '../docs/documentation.ts';
@@ -34,7 +34,7 @@ type Stage = 'starting' | 'scaffold' | 'code' | 'deps' | 'checks';
 
 export interface Attempt {
   readonly ctx: BuildContext;
-  readonly held: Held;
+  readonly held: LeasedJob;
   readonly log: BuildLog;
   /** Fires when this worker must stop: the job is cancelled, its lease is lost, or the server stops. */
   readonly signal: AbortSignal;
@@ -75,7 +75,7 @@ async function build(attempt: Attempt, job: BuildJob): Promise<BuildResult> {
 async function enterStage(attempt: Attempt, job: BuildJob, to: Stage): Promise<BuildState> {
   const { ctx, held, log } = attempt;
   const done = await ctx.db.transaction(async (tx) => {
-    await requireHeld(tx, held);
+    await requireLease(tx, held);
     return transition(tx, job.id, to, { at: ctx.clock.now() });
   });
   if (done === undefined) throw new LeaseLost(held);
@@ -101,7 +101,7 @@ async function writeCode({ ctx, held, log, signal }: Attempt, job: BuildJob): Pr
   const files = checkFiles(made, ctx.settings.files);
   await ctx.pass('build.generated');
   await ctx.db.transaction(async (tx) => {
-    await requireHeld(tx, held);
+    await requireLease(tx, held);
     await storeFiles(tx, job.id, files);
     if (documentsItself(documentation(files, job.wantedPort, []))) {
       await recordEvent(tx, job.id, 'documentation.updated', { at: ctx.clock.now() });

@@ -1,8 +1,8 @@
 /** The worker of builds: takes a lease on a build, runs it, makes it `ready`, and pauses its preview. */
 import {
-  endLeases,
-  type Held,
+  expireLeases,
   type Job,
+  type LeasedJob,
   LeaseLost,
   startWorker,
   type Transaction,
@@ -19,7 +19,7 @@ import { type BuildResult, generate } from './generate.ts';
 
 export async function startBuildWorker(ctx: BuildContext): Promise<Worker> {
   const { db, clock, settings } = ctx;
-  if (ctx.alone) await db.transaction((tx) => endLeases(tx, QUEUE, clock.now()));
+  if (ctx.alone) await db.transaction((tx) => expireLeases(tx, QUEUE, clock.now()));
   return startWorker({
     db,
     clock,
@@ -71,7 +71,12 @@ async function work(ctx: BuildContext, queued: Job, signal: AbortSignal): Promis
   await pauseAfterReady(ctx, ready, signal);
 }
 
-async function markReady(ctx: BuildContext, held: Held, job: BuildJob, made: BuildResult): Promise<BuildJob> {
+async function markReady(
+  ctx: BuildContext,
+  held: LeasedJob,
+  job: BuildJob,
+  made: BuildResult,
+): Promise<BuildJob> {
   const ready = await finishReady(ctx, held, job, made);
   if (ready === undefined) throw new LeaseLost(held);
   await ctx.pass('build.ready');

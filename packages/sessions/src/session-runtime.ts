@@ -1,10 +1,10 @@
-/** A session may be pinned to a runtime, by its spec or by the sandbox it has, that this server does not have. */
+/** A session may need a runtime, by its spec or by its sandbox, that this server does not have. */
 import { TorporError } from '@torpor/protocol';
 import type { Context } from './context.ts';
 import type { Session } from './session.ts';
 
-/** Undefined when the server has the runtime, or none is asked for. */
-export function noRuntimeFor(
+/** Undefined when the server has the runtime, or the session needs no particular one. */
+export function missingRuntime(
   { engine }: Pick<Context, 'engine'>,
   { key, sandboxId }: Pick<Session, 'key' | 'sandboxId'>,
   runtime: string | undefined,
@@ -13,7 +13,7 @@ export function noRuntimeFor(
   if (runtime === undefined || configured.includes(runtime)) return undefined;
   return new TorporError(
     'capability_unsupported',
-    `The session "${key}" wants the runtime "${runtime}", which this server does not have.`,
+    `The session "${key}" needs the runtime "${runtime}", which this server does not have.`,
     {
       ...(sandboxId === null ? {} : { sandboxId }),
       hint:
@@ -29,6 +29,6 @@ export function requireRuntime(
   session: Pick<Session, 'key' | 'sandboxId'>,
   runtime: string,
 ): void {
-  const missing = noRuntimeFor(ctx, session, runtime);
+  const missing = missingRuntime(ctx, session, runtime);
   if (missing !== undefined) throw missing;
 }

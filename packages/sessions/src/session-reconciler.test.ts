@@ -47,7 +47,7 @@ describe.each(testedDatabases)('healing on %s', (kind) => {
     expect(await sessions.healing()).toMatchObject({ due: 12, healed: 0, perRound: 5 });
     const left: number[] = [];
     for (let rounds = 0; rounds < 3; rounds++) {
-      await sessions.heal();
+      await sessions.reconcile();
       left.push((await sessions.healing()).due);
     }
     expect(left).toEqual([7, 2, 0]);
@@ -67,10 +67,10 @@ describe.each(testedDatabases)('healing on %s', (kind) => {
     const badSandbox = (await here.sessions.get(ORG, bad as SessionId)).sandboxId;
     const look = engine.get.bind(engine);
     engine.get = (org, id) => (id === badSandbox ? Promise.reject(new Error('a bad row')) : look(org, id));
-    await here.sessions.heal();
+    await here.sessions.reconcile();
     expect(await here.sessions.healing()).toMatchObject({ due: 1, healed: 4, failed: 1 });
     engine.get = look;
-    await here.sessions.heal();
+    await here.sessions.reconcile();
     expect(await here.sessions.healing()).toMatchObject({ due: 0 });
   });
 
@@ -81,7 +81,7 @@ describe.each(testedDatabases)('healing on %s', (kind) => {
     );
     await here.world.engine.snapshot(caller, sandboxId, { name: 'kept' });
     await here.world.engine.kill(caller, sandboxId);
-    await here.sessions.heal();
+    await here.sessions.reconcile();
     expect(await here.sessions.get(ORG, id)).toMatchObject({ sandboxId: null, agentThreadId: 't' });
     const { session } = await here.sessions.getOrSpawn(caller, id);
     expect(session).toMatchObject({ agentThreadId: 't', change: { from: expect.stringMatching(/^ckpt_/) } });
@@ -93,14 +93,14 @@ describe.each(testedDatabases)('healing on %s', (kind) => {
     await here.world.engine.pause(caller, well.sandboxId);
     const { checkpoint } = await here.world.engine.pause(caller, sandboxId);
     await here.world.store.remove(checkpoint.id);
-    await here.sessions.heal();
+    await here.sessions.reconcile();
     expect(await here.sessions.get(ORG, id)).toMatchObject({ sandboxId: null, change: { did: 'healed' } });
     expect(await here.sessions.get(ORG, well.id)).toMatchObject({ sandboxId: well.sandboxId });
     const made = await sandboxesMade(here.world);
     const { session } = await here.sessions.getOrSpawn(caller, id);
     expect(session.change).toMatchObject({ did: 'spawned', why: 'checkpoint_missing', from: null });
     expect(await sandboxesMade(here.world)).toBe(made + 1);
-    await here.sessions.heal();
+    await here.sessions.reconcile();
     expect(await here.world.engine.get(ORG, sandboxId)).toMatchObject({ state: 'paused' });
   });
 
@@ -110,7 +110,7 @@ describe.each(testedDatabases)('healing on %s', (kind) => {
     const death = Promise.withResolvers<void>();
     const died: (() => void)[] = [];
     const dying = await here.another({
-      pass: (point) => {
+      atFaultPoint: (point) => {
         if (point !== 'session.spawned') return undefined;
         died.shift()?.();
         return death.promise;
@@ -124,7 +124,7 @@ describe.each(testedDatabases)('healing on %s', (kind) => {
     await here.sessions.end(ORG, ended.id);
 
     here.world.clock.advance(DEFAULT_SESSION_SETTINGS.spawnMs);
-    await here.sessions.heal();
+    await here.sessions.reconcile();
 
     const { sandboxId } = await here.sessions.get(ORG, id);
     expect(sandboxId).not.toBeNull();
@@ -145,11 +145,11 @@ describe.each(testedDatabases)('healing on %s', (kind) => {
         : start.call(here.world.runtime, instance, ...rest);
     await here.sessions.getOrSpawn(caller, id);
     here.world.runtime.destroy = () => Promise.reject(new Error('not now'));
-    await here.sessions.heal();
+    await here.sessions.reconcile();
     expect(await here.sessions.healing()).toMatchObject({ leftovers: 1 });
     here.world.runtime.destroy = destroy;
     await here.world.engine.reconcile();
-    await here.sessions.heal();
+    await here.sessions.reconcile();
     expect(await here.sessions.healing()).toMatchObject({ leftovers: 0 });
     expect(await here.world.engine.get(ORG, sandboxId)).toMatchObject({ state: 'killed' });
   });

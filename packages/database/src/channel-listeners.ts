@@ -1,16 +1,16 @@
-/** Who listens to which channel on this server. */
-export class Notices {
+/** The listeners of notification channels on this server. */
+export class ChannelListeners {
   readonly #listeners = new Map<string, Set<() => void>>();
 
   get channels(): string[] {
     return [...this.#listeners.keys()];
   }
 
-  /** Returns the way to take the listener off again. */
+  /** Returns a function that removes the listener. */
   add(channel: string, onNotice: () => void): () => void {
     const listeners = this.#listeners.get(channel) ?? new Set();
     this.#listeners.set(channel, listeners);
-    // The same function may listen twice; each of its subscriptions ends by itself.
+    // One function may be added twice; each subscription is removed on its own.
     const listener = () => onNotice();
     listeners.add(listener);
     return () => {
@@ -19,8 +19,8 @@ export class Notices {
     };
   }
 
-  /** A listener runs on its own, so that its failure is not taken for one of the commit that woke it. */
-  tell(channels: Iterable<string>): void {
+  /** Each listener runs in a microtask of its own, so that its failure is not taken for a failure of the commit. */
+  notify(channels: Iterable<string>): void {
     for (const channel of channels) {
       for (const listener of this.#listeners.get(channel) ?? []) queueMicrotask(listener);
     }

@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { makeWorld, type World } from '../../testing/index.ts';
-import { boundsOf, levelOf } from './room.ts';
+import { levelOf, thresholdsOf } from './disk-space.ts';
 
 const CALLER = { org: 'org' };
 const MIB = 1024 ** 2;
@@ -30,7 +30,7 @@ describe('the bounds of a disk', () => {
       { lowBytes: 10 * GIB, refuseBytes: 2 * GIB },
     ],
   ])('count %s (R113)', (_, total, given, bounds) => {
-    expect(boundsOf(given, total)).toEqual(bounds);
+    expect(thresholdsOf(given, total)).toEqual(bounds);
   });
 
   it('make four levels; a reserve that is not whole means that the disk is full', () => {

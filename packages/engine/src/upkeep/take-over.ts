@@ -1,6 +1,6 @@
 /**
- * Takes up an operation whose server is gone. The state of the sandbox says how far it had come and so
- * what to do; the operation's own request says with what.
+ * Takes over an operation whose server is gone. The state of the sandbox shows how far the operation had come, and so what
+ * to do next; the operation's request has the parameters.
  */
 import { TorporError } from '@torpor/protocol';
 import { kill } from '../acts/kill.ts';
@@ -18,29 +18,29 @@ import type { Queryable } from '../ports/database.ts';
 import { lockSandbox, type Sandbox } from '../sandbox.ts';
 import { startPaused } from '../verbs/seal-and-start.ts';
 
-/** Makes the operation ours, durably, and drives it to an end. */
-export async function takeUp(ctx: Context, orphan: Operation): Promise<void> {
+/** Records this server as the owner of the operation, and drives the operation to its end. */
+export async function takeOverOperation(ctx: Context, orphan: Operation): Promise<void> {
   const { operation, sandbox } = await ctx.db.transaction(async (tx) => {
     const locked = await lockSandbox(tx, orphan.sandboxId);
     const operation = await takeOver(tx, orphan, ctx.serverId, ctx.clock.now() + ctx.settings.operationMs);
     const data = { kind: operation.kind, found: `its server is gone; the sandbox is ${locked.state}` };
-    // What the former owner may still start is named by a generation that this makes a dead one.
+    // The former owner may still start an instance. The new generation makes that instance a dead one.
     const starting = locked.state === 'creating' || locked.state === 'resuming';
     const again = starting && (await canStartAgain(tx, locked));
     const generation = again ? locked.generation + 1 : locked.generation;
     const extras = { operationId: operation.id, generation };
     return { operation, sandbox: await note(ctx, tx, locked, 'operation.taken_over', data, extras) };
   });
-  ctx.operations.drive(operation, (handle) => goOnFrom(ctx, handle, sandbox));
+  ctx.operations.drive(operation, (handle) => continueFrom(ctx, handle, sandbox));
 }
 
-/** A checkpoint that a start uses up cannot be started again: what came of the first start must be looked at. */
+/** A start may consume its checkpoint. Then it cannot be repeated: the result of the first start must be observed. */
 async function canStartAgain(db: Queryable, sandbox: Sandbox): Promise<boolean> {
   const base = sandbox.baseId === null ? undefined : await findCheckpoint(db, sandbox.baseId);
   return base === undefined || base.replayable;
 }
 
-async function goOnFrom(ctx: Context, handle: OperationHandle, sandbox: Sandbox): Promise<void> {
+async function continueFrom(ctx: Context, handle: OperationHandle, sandbox: Sandbox): Promise<void> {
   switch (sandbox.state) {
     case 'creating':
     case 'resuming':
@@ -60,7 +60,7 @@ async function goOnFrom(ctx: Context, handle: OperationHandle, sandbox: Sandbox)
     case 'killed':
     case 'failed':
     case 'lost':
-      // These end the operation in the transaction that writes them.
+      // The transaction that writes one of these states also ends the operation.
       throw new TorporError(
         'internal',
         `Operation ${handle.operation.id} is open on a sandbox that has ended.`,
@@ -69,8 +69,8 @@ async function goOnFrom(ctx: Context, handle: OperationHandle, sandbox: Sandbox)
 }
 
 /**
- * Before the commit of a seal there is only one way: back, unless the instance is proved gone. After the
- * commit of one in place there is only the thaw left to do.
+ * Before the commit of a seal the operation is undone, unless the instance is proved gone. After the commit of a snapshot
+ * only the thaw is left to do.
  */
 async function rollBack(ctx: Context, handle: OperationHandle, sandbox: Sandbox): Promise<void> {
   const sealed = await findSealedBy(ctx.db, handle.operation.id);

@@ -1,11 +1,10 @@
-/** How full the queues are. */
 import type { Queryable } from '../ports/database.ts';
 import type { JobState } from './job.ts';
 
 export type JobCounts = Readonly<Record<JobState, number>>;
 
-/** How many jobs each queue has in each state. Queues without jobs are absent. No lock: it is for people. */
-export async function counts(db: Queryable): Promise<Map<string, JobCounts>> {
+/** How many jobs each queue has in each state. Queues without jobs are absent. Takes no lock: the numbers are for people. */
+export async function countJobs(db: Queryable): Promise<Map<string, JobCounts>> {
   const rows = await db.query<{ queue: string; state: JobState; jobs: number }>(
     'SELECT queue, state, count(*) AS jobs FROM queue_jobs GROUP BY queue, state',
   );

@@ -1,12 +1,12 @@
-/** What counts against each quota of an organisation at this moment. */
+/** What counts against each quota of an organisation now. */
 import type { QuotaName, SandboxId } from '@torpor/protocol';
 import type { Queryable } from '../ports/database.ts';
 
 const MIB = 1024 * 1024;
 
-export type Used = Readonly<Record<QuotaName, number>>;
+export type QuotaUsage = Readonly<Record<QuotaName, number>>;
 
-export async function usedBy(db: Queryable, org: string): Promise<Used> {
+export async function quotaUsage(db: Queryable, org: string): Promise<QuotaUsage> {
   const { running, kept, memoryMb } = await countSandboxes(db, org, null);
   const { working, waiting } = await countBuilds(db, org);
   return {
@@ -20,9 +20,9 @@ export async function usedBy(db: Queryable, org: string): Promise<Used> {
 }
 
 /**
- * Reads the organisation's sandboxes that are not over, by the index `sandboxes_kept`. A sandbox that an operation
- * has put to sleep only to start it again keeps its place: another one must not take it in between. Whether `by`
- * runs is judged by its state alone, because its operation is the one that asks.
+ * Reads the organisation's sandboxes that have not ended, by the index `sandboxes_kept`. A sandbox that an operation has
+ * paused only to start it again still counts as running, so that no other sandbox takes its place in between. Whether
+ * `by` runs is read from its state alone, because its own operation asks.
  */
 export async function countSandboxes(db: Queryable, org: string, by: SandboxId | null) {
   const [row] = await db.query<{ kept: number; running: number; memory: number }>(
@@ -46,7 +46,7 @@ export async function diskMbOf(db: Queryable, org: string): Promise<number> {
   return Math.ceil((await checkpointBytes(db, org)) / MIB);
 }
 
-/** Checkpoints share files; each is counted with the bytes that were written for it. */
+/** Checkpoints share files; each checkpoint counts with the bytes that were written for it. */
 export async function checkpointBytes(db: Queryable, org: string): Promise<number> {
   const [row] = await db.query<{ bytes: number }>(
     `SELECT CAST(COALESCE(SUM(bytes), 0) AS {integer}) AS bytes FROM checkpoints

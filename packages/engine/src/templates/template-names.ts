@@ -1,10 +1,10 @@
-/** Names of templates: the built-in ones are nobody's to take, and any other means one thing in an organisation. */
+/** Names of templates: built-in names are reserved, and every other name is unique in an organisation. */
 import { TorporError } from '@torpor/protocol';
 import { EVERYBODY } from '../checkpoints/checkpoint.ts';
 import type { Queryable, Transaction } from '../ports/database.ts';
 import { insertTemplate, type Template } from './template.ts';
 
-/** What each runtime is asked to make when a server starts. */
+/** The templates that each runtime prepares when a server starts. */
 export const BUILT_IN: readonly string[] = ['base'];
 
 export async function refuseTakenTemplateName(db: Queryable, org: string, name: string): Promise<void> {
@@ -13,28 +13,28 @@ export async function refuseTakenTemplateName(db: Queryable, org: string, name: 
     [org, name, EVERYBODY],
   );
   if (BUILT_IN.includes(name) || rows.some((row) => row.org === EVERYBODY)) {
-    throw new TorporError('conflict', `The name "${name}" is that of a built-in template.`, {
+    throw new TorporError('conflict', `The name "${name}" belongs to a built-in template.`, {
       hint: 'Choose another name.',
     });
   }
-  if (rows.length > 0) throw takenName(name);
+  if (rows.length > 0) throw nameTaken(name);
 }
 
-function takenName(name: string): TorporError {
+function nameTaken(name: string): TorporError {
   return new TorporError('conflict', `There is a template named "${name}" already.`, {
     hint: 'Choose another name, or delete the template that has it.',
   });
 }
 
-/** Takes the name from a template that is ready; what it led to stays what it is. */
+/** Frees the name of a template that is ready. The checkpoint of the template stays. */
 export async function freeName(tx: Transaction, org: string, name: string): Promise<void> {
   await tx.query("DELETE FROM templates WHERE org = $1 AND name = $2 AND state = 'ready'", [org, name]);
 }
 
-/** Twins meet at the unique index. A failure does not stand in the way of another try. */
-export async function insertUnderItsName(tx: Transaction, template: Template): Promise<void> {
+/** The unique index decides between two concurrent inserts. A failed template gives its name up. */
+export async function insertWithFreeName(tx: Transaction, template: Template): Promise<void> {
   const { org, name } = template;
   await refuseTakenTemplateName(tx, org, name);
   await tx.query("DELETE FROM templates WHERE org = $1 AND name = $2 AND state = 'failed'", [org, name]);
-  if (!(await insertTemplate(tx, template))) throw takenName(name);
+  if (!(await insertTemplate(tx, template))) throw nameTaken(name);
 }

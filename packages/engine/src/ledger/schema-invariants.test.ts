@@ -1,10 +1,11 @@
-import { ConstraintViolation } from '@torpor/engine';
-import { databaseKinds, makeWorld, type World } from '@torpor/engine/testing';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { databaseKinds } from '../../testing/fresh-database.ts';
+import { makeWorld, type World } from '../../testing/world.ts';
+import { ConstraintViolation } from '../ports/database.ts';
 
 const caller = { org: 'org' };
 
-/** What raw SQL, written by somebody who means it, still cannot do. */
+/** The constraints and triggers of the engine's migrations refuse these writes, whatever code sends them. */
 describe.each(databaseKinds)('raw SQL on %s', (kind) => {
   let world: World;
   beforeEach(async () => {
