@@ -2,10 +2,10 @@ import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { DirectoryWatch } from './directory-watch.ts';
+import { DirectoryWatcher } from './directory-watcher.ts';
 
 describe('watched directories', () => {
-  const watch = new DirectoryWatch();
+  const watch = new DirectoryWatcher();
   let [top, below] = ['', ''];
 
   beforeEach(async () => {

@@ -2,7 +2,7 @@
 import { type FSWatcher, watch } from 'node:fs';
 import { setImmediate } from 'node:timers/promises';
 
-export class DirectoryWatch {
+export class DirectoryWatcher {
   #watchers: FSWatcher[] = [];
   #hasChanged = true;
 

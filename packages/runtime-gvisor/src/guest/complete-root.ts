@@ -21,11 +21,11 @@ export PATH
 `;
 
 /** `root` may be untrusted: no link in it leads out of it. */
-export async function furnish(root: string): Promise<void> {
+export async function completeRoot(root: string): Promise<void> {
   for (const path of MOUNT_POINTS) await directoryInside(root, path);
   await directoryInside(root, '/etc');
   await directoryInside(root, '/root', 0o700);
-  await furnishTmp(root);
+  await addTmp(root);
   await addAccounts(root);
   for (const [path, text] of [
     ['/etc/hosts', HOSTS],
@@ -54,7 +54,7 @@ async function addAccounts(root: string): Promise<void> {
  * Makes /tmp world-writable, and not empty: gVisor mounts a tmpfs over an empty /tmp, and its files would be lost when
  * the sandbox starts from its files.
  */
-async function furnishTmp(root: string): Promise<void> {
+async function addTmp(root: string): Promise<void> {
   for (const path of ['/tmp', '/var/tmp']) await chmod(await directoryInside(root, path), 0o1777);
   const tmp = await insideRoot(root, '/tmp');
   if ((await readdir(tmp)).length > 0) return;
