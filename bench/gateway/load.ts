@@ -1,4 +1,4 @@
-/** Clients that ask as fast as they are answered. */
+/** Load generators: each client sends its next request as soon as it has the previous answer. */
 import { execFile } from 'node:child_process';
 import { once } from 'node:events';
 import { Agent } from 'node:http';
@@ -11,7 +11,7 @@ import type { Way } from './way.ts';
 const run = promisify(execFile);
 const MEGABYTES = 100;
 
-/** Requests per second, and the median and the tail of their times. */
+/** Requests per second, and their median and 99th percentile. */
 export async function small(way: Way, connections: number, seconds: number): Promise<number[]> {
   const wrk = commandOnPath('wrk');
   return wrk === undefined ? byOurselves(way, connections, seconds) : byWrk(wrk, way, connections, seconds);

@@ -1,4 +1,4 @@
-/** nginx in the place of the gateway, as one would set it up by hand: kept connections, WebSockets passed on. */
+/** nginx in place of the gateway, in a usual configuration: keep-alive connections and WebSockets. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';

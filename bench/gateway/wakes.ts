@@ -1,4 +1,4 @@
-/** How long a visitor waits for a sandbox that sleeps, beside a resume by the API. */
+/** How long a client waits for a paused sandbox, compared with a resume through the API. */
 import { connect } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { SandboxId } from '@torpor/protocol';
@@ -6,10 +6,10 @@ import type { TorporProcess } from '../../tests/crash/torpor-process.ts';
 import { row } from '../measure.ts';
 import type { Way } from './way.ts';
 
-/** Right after a pause the old container is still being cleaned up; both are to wake in the same quiet. */
+/** Right after a pause the old container is still being removed. Both measurements wait until that is done. */
 const SETTLE_MS = 300;
 
-/** In turns, so that whatever else the machine does hits both alike. */
+/** Alternates, so that other load of the machine affects both measurements alike. */
 export async function wakes(
   { torpor }: TorporProcess,
   id: SandboxId,
@@ -28,7 +28,7 @@ export async function wakes(
     await timed('bare resume', () => torpor.sandboxes.resume(id));
     await timed('first byte to a visitor', () => firstByte(gateway));
   }
-  console.log(`\n${row(['a sandbox that sleeps', 'p50 ms', '× resume'])}`);
+  console.log(`\n${row(['a paused sandbox', 'p50 ms', '× resume'])}`);
   const median = (of: number[]) => of.toSorted((a, b) => a - b)[Math.floor(of.length / 2)] ?? 0;
   const unit = median(times['bare resume']);
   for (const [name, of] of Object.entries(times)) console.log(row([name, median(of), median(of) / unit]));

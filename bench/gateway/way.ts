@@ -1,8 +1,8 @@
-/** A way to the app. */
+/** An address at which the load generators reach the app. */
 export interface Way {
   readonly name: string;
   readonly address: string;
   readonly port: number;
-  /** The `Host` that leads to the app. */
+  /** The `Host` header that leads to the app. */
   readonly host: string;
 }

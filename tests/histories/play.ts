@@ -1,4 +1,4 @@
-/** Plays a history and checks after every step that what must hold holds. */
+/** Plays a history and checks the invariants after every step. */
 import { isDeepStrictEqual } from 'node:util';
 import { randomIds } from '@torpor/engine';
 import type { CheckpointId, SandboxId, SandboxView } from '@torpor/protocol';
@@ -24,7 +24,7 @@ export class Player {
   readonly #truths = new Truths();
   readonly #known: SandboxId[] = [];
   readonly #keys = new Map<number, SandboxId>();
-  /** The first answer that nobody should get. */
+  /** The first unexpected error. */
   #wrong: unknown;
   #lied = false;
   #pending: { readonly server: Server; readonly outcome: { done: boolean } }[] = [];
@@ -71,7 +71,7 @@ export class Player {
         this.#lied ||= step.fault === 'lie';
         return world.order(step.call, step.fault);
       case 'upgrade':
-        // Memory images of before cannot be used after it; files can.
+        // After an upgrade older memory images cannot be used; files can.
         world.runtime.build = `build-${Math.random()}`;
         for (const id of this.#known) this.#truths.get(id).counter = null;
         return;
@@ -111,7 +111,7 @@ export class Player {
       truth.files?.set(path, text);
       if (truth.counter !== null) truth.counter++;
     } else {
-      // Nobody was told that it runs: such a start may be taken back, and what it wrote with it.
+      // No caller knows that the sandbox runs. Such a start may be undone, with everything it wrote.
       truth.unpromised.add(path);
       truth.counter = null;
     }
@@ -126,22 +126,22 @@ export class Player {
     );
     if (row?.checkpoint_id == null) return;
     if (memoryOnly) {
-      // Processes may be lost, and must be said to be; files never are for it.
+      // Processes may be lost and must be reported as lost. Files must not be lost.
       const { memoryEntries } = this.#world.runtime;
       for (const entry of memoryEntries) this.#world.store.damage(row.checkpoint_id, how, entry);
       for (const other of this.#known) this.#truths.get(other).counter = null;
       return;
     }
     this.#world.store.damage(row.checkpoint_id, how);
-    // Forks stand on the same checkpoint.
+    // Forks use the same checkpoint.
     for (const other of this.#known) this.#truths.get(other).mayLoseFiles = true;
   }
 
-  /** Follows a request without waiting for it: the next step may come while it is under way. */
+  /** Watches a request without waiting for it: the next step may run while the request is in progress. */
   #track(server: Server, request: Promise<unknown>): void {
     request.catch((thrown: unknown) => {
       const typed = thrown instanceof TorporError && thrown.code !== 'internal';
-      // A runtime that lies may make the engine do what makes no sense to it; nothing else may.
+      // Only a runtime that lies may cause an internal error.
       if (!typed && !(this.#lied && thrown instanceof TorporError)) this.#wrong ??= thrown;
     });
     this.#pending.push({ server, outcome: this.#world.watch(request) });
@@ -183,7 +183,7 @@ export class Player {
         return engine.setLifetime(this.#org, id, n === 0 ? null : n * 60);
       case 'kill':
         return engine.kill(caller, id).then(({ state }) => {
-          // One that was lost or never ran stays that.
+          // A lost or failed sandbox keeps its state.
           this.#truths.get(id).killed = state === 'killed';
         });
       case 'fork':
@@ -191,7 +191,7 @@ export class Player {
           for (const one of forks) {
             if (!('sandbox' in one) || this.#known.length >= 6) continue;
             this.#known.push(one.sandbox.id);
-            // What it has in common with its source depends on when the source was frozen.
+            // The files of the fork depend on when its source was frozen.
             this.#truths.born(one.sandbox.id, {
               files: null,
               counter: null,
@@ -207,14 +207,14 @@ export class Player {
     }
   }
 
-  /** A process in the background, which the sandbox may have moved on from by the time it is written down. */
+  /** Records a background process. The sandbox may have left this generation by the time it is recorded. */
   async #startJob(engine: Server['engine'], id: SandboxId): Promise<void> {
     const { generation } = await engine.get(this.#org, id);
     const about = { sandboxId: id, generation, pid: 1, command: 'work', cwd: null };
     await engine.trackProcess(this.#org, { ...about, id: randomIds.next('job') });
   }
 
-  /** From here on what the sandbox holds depends on whether it came to pass, so it is read afresh afterwards. */
+  /** The contents depend on whether the rollback succeeds, so they are read again afterwards. */
   async #rollback(engine: Server['engine'], id: SandboxId, n: number): Promise<void> {
     const truth = this.#truths.get(id);
     const { items } = await engine.checkpoints(this.#org, id, 5);
@@ -225,7 +225,7 @@ export class Player {
     await engine.rollback({ org: this.#org }, id, { checkpointId: target.id });
   }
 
-  /** Every request has its answer, except those whose server died. */
+  /** Waits until every request has its answer, except requests whose server crashed. */
   async #settle(): Promise<void> {
     await this.#world.until(() => {
       this.#pending = this.#pending.filter(({ server, outcome }) => !outcome.done && !server.wire.dead);
@@ -235,7 +235,7 @@ export class Player {
     await this.#checkContents();
   }
 
-  /** What holds at every moment, however much is under way. */
+  /** Invariants that hold at every moment, also during operations. */
   async #checkRows(): Promise<void> {
     const bad = await this.#world.db.query(
       `SELECT s.id, s.state FROM sandboxes s LEFT JOIN checkpoints c ON c.id = s.checkpoint_id
@@ -258,7 +258,7 @@ export class Player {
     }
   }
 
-  /** What a quiet sandbox holds is what its programs wrote, unless an accident that we caused took it. */
+  /** A sandbox without an operation has the files that its programs wrote, unless a step of the history lost them. */
   async #checkContents(): Promise<void> {
     const server = this.#world.servers.find((one) => one !== null && !one.wire.dead);
     if (!server) return;
@@ -276,7 +276,7 @@ export class Player {
       if (lost.has('files')) {
         if (!truth.mayLoseFiles) throw new Error(`${id} lost files without cause.`);
         truth.files = null;
-        // It went back to an earlier moment, and its processes with it.
+        // The sandbox returned to an earlier checkpoint, with its processes.
         truth.counter = null;
       }
       if (lost.has('processes')) truth.counter = null;
@@ -304,8 +304,8 @@ export class Player {
   }
 
   /**
-   * After the commit of a pause nothing of the run that was sealed may go on: it would write into what is sealed.
-   * (What a failed resume could not clear away has ground of its own, and is the reconciler's to find.)
+   * After the commit of a pause the sealed instance must not continue, because it would write into sealed files. (What a
+   * failed resume left behind has its own files; the reconciler removes it.)
    */
   async #checkAsleep(id: SandboxId): Promise<void> {
     const [sealed] = await this.#world.db.query<{ generation: number }>(
@@ -315,7 +315,7 @@ export class Player {
     );
     const generation = sealed?.generation ?? 0;
     const found = await this.#world.runtime.observe({ sandboxId: id, generation });
-    if (found.is === 'running') throw new Error(`${id} is paused, and the run that was sealed goes on.`);
+    if (found.is === 'running') throw new Error(`${id} is paused, but the sealed instance still runs.`);
   }
 
   async #read(id: SandboxId) {
@@ -328,7 +328,7 @@ export class Player {
     return row === undefined ? undefined : { ...row, busy: Number(row.busy) > 0 };
   }
 
-  /** What every start said was lost since the last look; the row has only what the last one said. */
+  /** What all starts since the last check reported as lost. The row has only the last report. */
   async #lostMeanwhile(id: SandboxId, truth: Truth): Promise<ReadonlySet<string>> {
     const events = await this.#world.db.query<{ seq: number; type: string; data: string }>(
       'SELECT seq, type, data FROM events WHERE sandbox_id = $1 AND seq > $2 ORDER BY seq',
@@ -339,7 +339,7 @@ export class Player {
     return new Set(said.flatMap(({ data }) => (JSON.parse(data) as { lost: string[] }).lost));
   }
 
-  /** The contents of the running instance, or of the checkpoint of a paused one; undefined when neither can be read. */
+  /** The contents of a running instance, or of the checkpoint of a paused sandbox. Undefined when neither can be read. */
   async #holds(id: SandboxId, sandbox: Pick<SandboxRow, 'state' | 'generation' | 'checkpoint_id'>) {
     const { runtime, store } = this.#world;
     if (sandbox.state === 'running') {
@@ -354,19 +354,19 @@ export class Player {
       const parts = { files: true, memory: true };
       return await runtime.contents({ id: checkpoint, parts, needs: {}, path: store.path(checkpoint) });
     } catch (thrown) {
-      // It was damaged by a step of the history; otherwise this is the worst that can happen.
+      // A step of the history damaged the checkpoint. Without such a step this is a real loss.
       if (this.#truths.get(id).mayLoseFiles) return undefined;
       throw thrown;
     }
   }
 
-  /** The faults are over, every server is back, and the reconcilers have had two rounds. */
+  /** Ends all faults, restarts every server, and runs the reconcilers twice. */
   async #heal(): Promise<void> {
     this.#world.clearOrders();
     for (const server of this.#world.servers) server?.wire.cutAfter(Number.POSITIVE_INFINITY);
     for (let round = 0; round < 2; round++) {
       for (const [n] of this.#world.servers.entries()) {
-        // Servers that died are believed alive until their lease is over.
+        // Crashed servers count as alive until their lease expires.
         this.#world.clock.advance(200_000);
         const server = await this.#world.server(n);
         for (const one of this.#world.servers) if (one && !one.wire.dead) await one.engine.heartbeat();
@@ -396,7 +396,7 @@ export class Player {
     for await (const { sandboxId, what } of server.engine.audit()) throw new Error(`${sandboxId}: ${what}`);
   }
 
-  /** Everything is killed and its checkpoints given up; then nothing but the template may be left. */
+  /** Kills all sandboxes and deletes their checkpoints. Then only the template may be left. */
   async #leaveNothing(): Promise<void> {
     const { db, runtime, store } = this.#world;
     const server = await this.#world.server(0);
@@ -424,6 +424,6 @@ export class Player {
       "SELECT id, state FROM checkpoints WHERE state = 'writing' OR (state = 'deleted' AND removed_at IS NULL)",
     );
     if (undecided.length > 0)
-      throw new Error(`Checkpoints are neither here nor gone: ${JSON.stringify(undecided)}`);
+      throw new Error(`Checkpoints are neither sealed nor removed: ${JSON.stringify(undecided)}`);
   }
 }

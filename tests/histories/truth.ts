@@ -1,20 +1,20 @@
 /**
- * What must be so, kept beside the world by somebody who sees everything: what the programs inside wrote,
- * which accidents could have lost it, and what callers were told.
+ * The expected state of each sandbox, tracked by the test: what its programs wrote, which accidents may have lost files,
+ * and what callers were told.
  */
 import type { SandboxId } from '@torpor/protocol';
 
 export interface Truth {
-  /** What its programs have written; null while nobody can say, because an answer got lost. */
+  /** The files that its programs wrote. Null while this is unknown, because an answer was lost. */
   files: Map<string, string> | null;
-  /** What they wrote while nobody had been told that it runs: it may be there or not. */
+  /** Files that were written before a caller knew that the sandbox runs. They may exist or not. */
   readonly unpromised: Set<string>;
-  /** How often its program counted in memory; null when its processes may have ended. */
+  /** The counter that its program has in memory. Null when its processes may have ended. */
   counter: number | null;
-  /** An accident happened that may cost files: they were taken away, or a checkpoint was damaged. */
+  /** An accident may have lost files: they were removed, or a checkpoint was damaged. */
   mayLoseFiles: boolean;
   killed: boolean;
-  /** The last event that was looked at. */
+  /** The seq of the last checked event. */
   seen: number;
 }
 
@@ -36,7 +36,7 @@ export class Truths {
 
   get(id: SandboxId): Truth {
     const truth = this.#of.get(id);
-    // Made by a request whose answer got lost: nothing was promised about it.
+    // The sandbox was created by a request whose answer was lost, so nothing is known about it.
     return truth ?? this.born(id, { files: null, counter: null, mayLoseFiles: true, killed: false });
   }
 }

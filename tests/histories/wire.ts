@@ -1,6 +1,6 @@
 /**
- * Everything an engine touches, with a cut that can be made before or after any single call: from then on
- * nothing it does reaches the world and nothing answers it, which is what kill -9 looks like from outside.
+ * Wraps everything an engine calls, so that a crash can be simulated before or after any single call. After the crash no
+ * call of the engine has an effect and no call returns, which is how kill -9 looks from outside.
  */
 import type { CheckpointStore, Clock, Database, Runtime, SqlValue, Transaction } from '@torpor/engine';
 
@@ -9,14 +9,14 @@ class Cut extends Error {}
 export class Wire {
   #left = Number.POSITIVE_INFINITY;
   #isCut = false;
-  /** Calls to the database that have not answered yet; while there are some, time must not be moved on. */
+  /** Database calls in progress. While there are any, the clock must not be advanced. */
   inFlight = 0;
 
   cut(): void {
     this.#isCut = true;
   }
 
-  /** Cuts at the n-th half call from now: odd ones are before it reaches the world, even ones after. */
+  /** Crashes after n half calls. The first half of a call is before its effect, the second half after it. */
   cutAfter(halfCalls: number): void {
     this.#left = halfCalls;
   }
@@ -56,7 +56,7 @@ export class Wire {
       transaction: (work) =>
         this.through(() =>
           counted(() => db.transaction((tx) => work(this.#transaction(tx)))).catch((thrown: unknown) => {
-            // The process died inside the transaction: the database rolls it back, and nobody hears of it.
+            // The process crashed inside the transaction: the database rolls back and the engine gets no answer.
             if (thrown instanceof Cut) return never<never>();
             throw thrown;
           }),

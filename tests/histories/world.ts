@@ -1,4 +1,4 @@
-/** The world of a history: one or two servers on one database, one runtime and one store, and time. */
+/** The world of a history: one or two servers on one database, one runtime, one store and one clock. */
 import { setTimeout as delay, setImmediate as turn } from 'node:timers/promises';
 import { DEFAULT_SETTINGS, Engine, noFaults, openGate, type Runtime, randomIds } from '@torpor/engine';
 import {
@@ -38,7 +38,7 @@ export class HistoryWorld {
     this.#faulty = withFaults(this.runtime, this.clock, (call) => this.#nextFault(call));
   }
 
-  /** SQLite has one server; on PostgreSQL two share the truth. */
+  /** SQLite has one server. On PostgreSQL two servers share the database. */
   static async make(kind: DatabaseKind, snapshotWhileRunning: boolean): Promise<HistoryWorld> {
     const fresh = await freshDatabase(kind);
     const databases = kind === 'sqlite' ? [fresh.db] : [fresh.db, await fresh.openAnother()];
@@ -62,7 +62,7 @@ export class HistoryWorld {
     return index < 0 ? undefined : this.#orders.splice(index, 1)[0]?.fault;
   }
 
-  /** The living server of that number, started when there is none. */
+  /** The server of that number. It is started when it does not run. */
   async server(n: number): Promise<Server> {
     const index = n % this.servers.length;
     const living = this.servers[index];
@@ -90,7 +90,7 @@ export class HistoryWorld {
     const outcome = this.watch(engine.start({ rounds: false }));
     await this.until(() => outcome.done || wire.dead);
     if (!wire.dead && !outcome.failed) return server;
-    // It crashed while it started, or could not prepare its template: the next one starts afresh.
+    // The server crashed while it started, or could not prepare its template: start another one.
     wire.cut();
     return this.server(n);
   }
@@ -106,8 +106,8 @@ export class HistoryWorld {
   }
 
   /**
-   * Lets everything that can happen happen, moving time on whenever nothing else moves. From time to time
-   * the servers' rounds come by, as they do in a server that has them.
+   * Runs until `done`, and advances the clock whenever nothing else can proceed. From time to time the reconcilers run, as
+   * in a real server.
    */
   async until(done: () => boolean): Promise<void> {
     for (let round = 0; round < 3_000; ) {
@@ -123,7 +123,7 @@ export class HistoryWorld {
       if (++round % 60 === 0) this.#reconcileAll();
       this.clock.advanceToNext();
     }
-    throw new Error('Something never ended.');
+    throw new Error('Some work never ended.');
   }
 
   #reconcileAll(): void {

@@ -1,6 +1,6 @@
 /**
- * Many sandboxes and many hands at once, against a real server: no state gets stuck, no file is lost, the
- * server's memory stays flat, and everything is gone afterwards.
+ * Many sandboxes and many concurrent workers on a real server: no state gets stuck, no file is lost, the server's
+ * memory does not grow, and nothing is left afterwards.
  */
 import { execFile } from 'node:child_process';
 import { readFile } from 'node:fs/promises';
@@ -23,7 +23,7 @@ export interface LoadReport {
   readonly memoryMb: readonly number[];
 }
 
-/** What a caller must expect when many ask at once; anything else is a fault. */
+/** Errors that concurrent callers must expect. Any other error fails the test. */
 const EXPECTED = new Set(['transitioning', 'conflict', 'capacity']);
 
 export async function runLoad(dataDir: string, load: Load): Promise<LoadReport> {
@@ -75,7 +75,7 @@ function acts(torpor: Torpor, id: SandboxId, name: string, written: Map<SandboxI
     'write',
     async () => {
       const { exitCode } = await sandboxes.exec(id, `echo ${name} > ${name} && sync ${name}`);
-      // Only what was acknowledged is promised.
+      // Only acknowledged writes must survive.
       if (exitCode === 0) written.get(id)?.push(name);
     },
   ];
@@ -96,7 +96,7 @@ function acts(torpor: Torpor, id: SandboxId, name: string, written: Map<SandboxI
   ];
 }
 
-/** Every sandbox is awake or asleep, and every acknowledged file is in it. */
+/** Every sandbox is running or paused, and has every acknowledged file. */
 async function checkAll(torpor: Torpor, { hands }: Load, written: Map<SandboxId, string[]>): Promise<void> {
   const all = [...written];
   await inParallel(hands, all.length, async (i) => {

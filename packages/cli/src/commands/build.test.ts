@@ -69,7 +69,7 @@ describe('torpor build', () => {
     });
   }
 
-  it('answers with the address of the preview', async () => {
+  it('prints the address of the preview', async () => {
     buildsThatEnd('ready');
     expect(await run('build', 'a', 'page', '--project', 'site')).toMatchObject({
       code: 0,
@@ -78,7 +78,7 @@ describe('torpor build', () => {
     expect(JSON.parse(server.requests[0]?.body ?? '')).toEqual({ project_id: 'site', goal: 'a page' });
   });
 
-  it('exits with 17 when the build failed, and says why', async () => {
+  it('exits with 17 and prints the reason when the build failed', async () => {
     buildsThatEnd('failed');
     const { code, stderr } = await run('build', 'otters');
     expect(code).toBe(17);
@@ -88,12 +88,12 @@ describe('torpor build', () => {
     expect(JSON.parse(json.stdout)).toMatchObject({ status: 'failed', debug_id: 'd-1' });
   });
 
-  it('need not be waited for', async () => {
+  it('does not wait with --no-follow', async () => {
     buildsThatEnd('ready');
     expect((await run('build', 'otters', '--no-follow')).stdout).toBe(`${JOB}\n`);
   });
 
-  it('is waited for also when that is said', async () => {
+  it('waits with --follow', async () => {
     buildsThatEnd('ready');
     expect(await run('build', 'otters', '--follow')).toMatchObject({
       code: 0,
@@ -101,7 +101,7 @@ describe('torpor build', () => {
     });
   });
 
-  it('is not waited for until tomorrow', async () => {
+  it('does not wait for a build that is scheduled for tomorrow', async () => {
     server.answer('POST /api/generation/start', {
       status: 201,
       json: { job_id: JOB, status: 'scheduled', build_version: 'build_v0_1' },
@@ -109,7 +109,7 @@ describe('torpor build', () => {
     expect(await run('build', 'otters')).toMatchObject({ code: 0, stdout: `${JOB}\n` });
   });
 
-  it('goes on from the last build that is ready, whatever failed since', async () => {
+  it('continues from the last ready build, also when later builds failed', async () => {
     buildsThatEnd('ready');
     const other = { job_id: 'job_bbbbbbbbbbbbbbbbbbbb' };
     server.answer('GET /api/jobs', {
@@ -132,7 +132,7 @@ describe('torpor build', () => {
     });
   });
 
-  it('goes on in the project of the build before', async () => {
+  it('continues in the project of the previous build', async () => {
     buildsThatEnd('ready');
     server.answer('GET /api/jobs', {
       json: { items: [status('ready', { project_id: 'mine' })], nextCursor: null },
@@ -146,7 +146,7 @@ describe('torpor build', () => {
     });
   });
 
-  it('lists, wakes, puts to sleep, cancels and shows logs', async () => {
+  it('lists, wakes, pauses, cancels and shows logs', async () => {
     const preview = { sandbox_id: 'sbx_aaaaaaaaaaaaaaaaaaaa', sandbox_state: 'paused' };
     server.answer('GET /api/jobs', { json: { items: [status('ready', preview)], nextCursor: null } });
     expect((await run('build', 'ls')).stdout).toMatch(
@@ -170,7 +170,7 @@ describe('torpor build', () => {
     expect((await run('build', 'logs', JOB)).stdout).toBe('deps stdout hello\n');
   });
 
-  it('shows logs of any length, and goes on with what comes after them', async () => {
+  it('shows logs of any length, and then new lines', async () => {
     const line = (id: number) => ({ id, ts: 't', source: 'stdout', text: `${id}`, phase: 'deps' });
     server.answer(`GET /api/jobs/${JOB}/logs`, ({ query }) => {
       const before = Number(query.get('before_id') ?? 701);
@@ -197,7 +197,7 @@ describe('torpor build', () => {
     expect(texts((await run('build', 'logs', JOB, '-l', '2', '-f')).stdout)).toEqual([699, 700, 701]);
   });
 
-  it('shows what was made, and what there is to read', async () => {
+  it('shows files and docs', async () => {
     server.answer(`GET /api/generation/${JOB}/files`, ({ query }) =>
       query.get('path') === 'index.html'
         ? { text: '<p>hi</p>' }
@@ -217,7 +217,7 @@ describe('torpor build', () => {
     expect((await run('build', 'docs', JOB)).stdout).toBe('# Otters\n\n## getting started\n\nnpm start\n');
   });
 
-  it('shows that a preview has expired before anybody resumes it (R49)', async () => {
+  it('shows that a preview has expired before it is resumed (R49)', async () => {
     const gone = status('ready', {
       sandbox_id: 'sbx_aaaaaaaaaaaaaaaaaaaa',
       sandbox_state: 'expired',
@@ -233,7 +233,7 @@ describe('torpor build', () => {
     expect(stdout).toMatch(/sandbox_reason +it was killed/);
   });
 
-  it('says whether the preview sleeps, or until when it runs (R24, R26)', () => {
+  it('says whether the preview is paused, or until when it runs (R24, R26)', () => {
     const note = (more: object) => previewNote(status('ready', more) as BuildStatus);
     expect(note({ sandbox_state: 'paused' })).toBe(' It sleeps until somebody looks.');
     const running = { sandbox_state: 'running', sandbox_expires_at: '2026-01-01T01:00:00.000Z' };
@@ -242,7 +242,7 @@ describe('torpor build', () => {
     expect(note({ sandbox_state: 'expired', sandbox_reason: 'it was killed' })).toContain('it was killed');
   });
 
-  it('says what an expired preview needs', async () => {
+  it('says that an expired preview needs a rebuild', async () => {
     const detail = {
       message: 'The sandbox has expired.',
       error_type: 'sandbox_expired',
@@ -263,7 +263,7 @@ describe('torpor build', () => {
     });
   });
 
-  it('wants a goal, and a build that is one', async () => {
+  it('refuses a missing goal and an invalid job', async () => {
     expect((await run('build')).code).toBe(10);
     expect((await run('build', 'logs', 'nonsense')).code).toBe(10);
     expect(await run('build', 'log', 'last')).toMatchObject({
@@ -272,7 +272,7 @@ describe('torpor build', () => {
     });
   });
 
-  it('lets a build have more iterations', async () => {
+  it('allows a build more iterations', async () => {
     const usage = {
       jobs_used: 1,
       jobs_remaining: 1,
