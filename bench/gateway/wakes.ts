@@ -4,7 +4,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import type { SandboxId } from '@torpor/protocol';
 import type { TorporProcess } from '../../tests/crash/torpor-process.ts';
 import { row } from '../measure.ts';
-import type { Way } from './way.ts';
+import type { Target } from './target.ts';
 
 /** Right after a pause the old container is still being removed. Both measurements wait until that is done. */
 const SETTLE_MS = 300;
@@ -13,7 +13,7 @@ const SETTLE_MS = 300;
 export async function wakes(
   { torpor }: TorporProcess,
   id: SandboxId,
-  gateway: Way,
+  gateway: Target,
   rounds: number,
 ): Promise<void> {
   const times = { 'bare resume': [] as number[], 'first byte to a visitor': [] as number[] };
@@ -35,7 +35,7 @@ export async function wakes(
 }
 
 /** From the first byte sent to the first byte received. */
-function firstByte({ address, port, host }: Way): Promise<void> {
+function firstByte({ address, port, host }: Target): Promise<void> {
   return new Promise((resolve, reject) => {
     const socket = connect({ port, host: address });
     socket.once('error', reject);

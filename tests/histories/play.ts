@@ -3,13 +3,13 @@ import { isDeepStrictEqual } from 'node:util';
 import { randomIds } from '@torpor/engine';
 import type { CheckpointId, SandboxId, SandboxView } from '@torpor/protocol';
 import { TorporError } from '@torpor/protocol';
+import { type ExpectedState, ExpectedStates } from './expected-state.ts';
 import type { Step, Verb } from './steps.ts';
-import { type Truth, Truths } from './truth.ts';
 import type { HistoryWorld, Server } from './world.ts';
 
 let histories = 0;
 
-const SAYS_WHAT_IS_LOST = new Set(['sandbox.started', 'sandbox.resumed', 'sandbox.recovered']);
+const REPORTS_LOSSES = new Set(['sandbox.started', 'sandbox.resumed', 'sandbox.recovered']);
 
 type SandboxRow = {
   state: SandboxView['state'];
@@ -21,12 +21,12 @@ type SandboxRow = {
 export class Player {
   readonly #world: HistoryWorld;
   readonly #org: string;
-  readonly #truths = new Truths();
+  readonly #expected = new ExpectedStates();
   readonly #known: SandboxId[] = [];
   readonly #keys = new Map<number, SandboxId>();
   /** The first unexpected error. */
-  #wrong: unknown;
-  #lied = false;
+  #unexpected: unknown;
+  #runtimeLied = false;
   #pending: { readonly server: Server; readonly outcome: { done: boolean } }[] = [];
 
   constructor(world: HistoryWorld) {
@@ -40,8 +40,8 @@ export class Player {
       await this.#checkRows();
     }
     await this.#settle();
-    await this.#heal();
-    await this.#checkHealed();
+    await this.#recover();
+    await this.#checkRecovered();
     await this.#leaveNothing();
   }
 
@@ -60,25 +60,25 @@ export class Player {
       case 'work':
         return this.#work(step.of, step.text);
       case 'vanish':
-        return this.#withSandbox(step.of, (id, truth) => {
+        return this.#withSandbox(step.of, (id, expected) => {
           world.runtime.vanish(id, step.forget);
-          truth.counter = null;
-          if (step.forget) truth.mayLoseFiles = true;
+          expected.counter = null;
+          if (step.forget) expected.mayLoseFiles = true;
         });
       case 'damage':
         return this.#damage(step.of, step.how, step.memoryOnly);
       case 'fault':
-        this.#lied ||= step.fault === 'lie';
-        return world.order(step.call, step.fault);
+        this.#runtimeLied ||= step.fault === 'lie';
+        return world.scheduleFault(step.call, step.fault);
       case 'upgrade':
         // After an upgrade older memory images cannot be used; files can.
         world.runtime.build = `build-${Math.random()}`;
-        for (const id of this.#known) this.#truths.get(id).counter = null;
+        for (const id of this.#known) this.#expected.get(id).counter = null;
         return;
       case 'crash':
-        return (await world.server(step.server)).wire.cutAfter(step.halfCalls);
+        return (await world.server(step.server)).crashSwitch.crashAfter(step.halfCalls);
       case 'restart':
-        (await world.server(step.server)).wire.cut();
+        (await world.server(step.server)).crashSwitch.crash();
         await world.server(step.server);
         return;
       case 'advance':
@@ -95,25 +95,25 @@ export class Player {
     }
   }
 
-  #withSandbox(of: number, work: (id: SandboxId, truth: Truth) => void): void {
+  #withSandbox(of: number, work: (id: SandboxId, expected: ExpectedState) => void): void {
     const id = this.#known[of % Math.max(1, this.#known.length)];
-    if (id !== undefined) work(id, this.#truths.get(id));
+    if (id !== undefined) work(id, this.#expected.get(id));
   }
 
   async #work(of: number, text: string): Promise<void> {
     const id = this.#known[of % Math.max(1, this.#known.length)];
     if (id === undefined) return;
-    const truth = this.#truths.get(id);
+    const expected = this.#expected.get(id);
     const sandbox = await this.#read(id);
     const path = `/home/${text}`;
     if (!this.#world.runtime.work(id, path, text)) return;
     if (sandbox?.state === 'running' || sandbox?.state === 'pausing') {
-      truth.files?.set(path, text);
-      if (truth.counter !== null) truth.counter++;
+      expected.files?.set(path, text);
+      if (expected.counter !== null) expected.counter++;
     } else {
       // No caller knows that the sandbox runs. Such a start may be undone, with everything it wrote.
-      truth.unpromised.add(path);
-      truth.counter = null;
+      expected.unpromised.add(path);
+      expected.counter = null;
     }
   }
 
@@ -129,12 +129,12 @@ export class Player {
       // Processes may be lost and must be reported as lost. Files must not be lost.
       const { memoryEntries } = this.#world.runtime;
       for (const entry of memoryEntries) this.#world.store.damage(row.checkpoint_id, how, entry);
-      for (const other of this.#known) this.#truths.get(other).counter = null;
+      for (const other of this.#known) this.#expected.get(other).counter = null;
       return;
     }
     this.#world.store.damage(row.checkpoint_id, how);
     // Forks use the same checkpoint.
-    for (const other of this.#known) this.#truths.get(other).mayLoseFiles = true;
+    for (const other of this.#known) this.#expected.get(other).mayLoseFiles = true;
   }
 
   /** Watches a request without waiting for it: the next step may run while the request is in progress. */
@@ -142,7 +142,7 @@ export class Player {
     request.catch((thrown: unknown) => {
       const typed = thrown instanceof TorporError && thrown.code !== 'internal';
       // Only a runtime that lies may cause an internal error.
-      if (!typed && !(this.#lied && thrown instanceof TorporError)) this.#wrong ??= thrown;
+      if (!typed && !(this.#runtimeLied && thrown instanceof TorporError)) this.#unexpected ??= thrown;
     });
     this.#pending.push({ server, outcome: this.#world.watch(request) });
   }
@@ -165,7 +165,7 @@ export class Player {
         }
         if (this.#known.includes(id)) return;
         this.#known.push(id);
-        this.#truths.born(id, null);
+        this.#expected.add(id, null);
       }),
     );
   }
@@ -184,7 +184,7 @@ export class Player {
       case 'kill':
         return engine.kill(caller, id).then(({ state }) => {
           // A lost or failed sandbox keeps its state.
-          this.#truths.get(id).killed = state === 'killed';
+          this.#expected.get(id).killed = state === 'killed';
         });
       case 'fork':
         return engine.fork(caller, id, { count: 1 + (n % 2) }).then((forks) => {
@@ -192,7 +192,7 @@ export class Player {
             if (!('sandbox' in one) || this.#known.length >= 6) continue;
             this.#known.push(one.sandbox.id);
             // The files of the fork depend on when its source was frozen.
-            this.#truths.born(one.sandbox.id, {
+            this.#expected.add(one.sandbox.id, {
               files: null,
               counter: null,
               mayLoseFiles: true,
@@ -216,22 +216,24 @@ export class Player {
 
   /** The contents depend on whether the rollback succeeds, so they are read again afterwards. */
   async #rollback(engine: Server['engine'], id: SandboxId, n: number): Promise<void> {
-    const truth = this.#truths.get(id);
+    const expected = this.#expected.get(id);
     const { items } = await engine.checkpoints(this.#org, id, 5);
     const target = items[n % Math.max(1, items.length)];
     if (target === undefined) return;
-    truth.files = null;
-    truth.counter = null;
+    expected.files = null;
+    expected.counter = null;
     await engine.rollback({ org: this.#org }, id, { checkpointId: target.id });
   }
 
   /** Waits until every request has its answer, except requests whose server crashed. */
   async #settle(): Promise<void> {
     await this.#world.until(() => {
-      this.#pending = this.#pending.filter(({ server, outcome }) => !outcome.done && !server.wire.dead);
+      this.#pending = this.#pending.filter(
+        ({ server, outcome }) => !outcome.done && !server.crashSwitch.crashed,
+      );
       return this.#pending.length === 0;
     });
-    if (this.#wrong !== undefined) throw this.#wrong;
+    if (this.#unexpected !== undefined) throw this.#unexpected;
     await this.#checkContents();
   }
 
@@ -260,46 +262,48 @@ export class Player {
 
   /** A sandbox without an operation has the files that its programs wrote, unless a step of the history lost them. */
   async #checkContents(): Promise<void> {
-    const server = this.#world.servers.find((one) => one !== null && !one.wire.dead);
+    const server = this.#world.servers.find((one) => one !== null && !one.crashSwitch.crashed);
     if (!server) return;
     for (const id of this.#known) {
       const sandbox = await this.#read(id);
       if (sandbox === undefined || sandbox.busy) continue;
-      const truth = this.#truths.get(id);
-      if (truth.killed && sandbox.state !== 'killed')
+      const expected = this.#expected.get(id);
+      if (expected.killed && sandbox.state !== 'killed')
         throw new Error(`${id} was killed and is ${sandbox.state}.`);
-      if (sandbox.state === 'lost' && !truth.mayLoseFiles) throw new Error(`${id} is lost without cause.`);
-      if (sandbox.state === 'paused') await this.#checkAsleep(id);
-      const held = await this.#holds(id, sandbox);
+      if (sandbox.state === 'lost' && !expected.mayLoseFiles) throw new Error(`${id} is lost without cause.`);
+      if (sandbox.state === 'paused') await this.#checkPaused(id);
+      const held = await this.#contents(id, sandbox);
       if (held === undefined) continue;
-      const lost = await this.#lostMeanwhile(id, truth);
+      const lost = await this.#lostMeanwhile(id, expected);
       if (lost.has('files')) {
-        if (!truth.mayLoseFiles) throw new Error(`${id} lost files without cause.`);
-        truth.files = null;
+        if (!expected.mayLoseFiles) throw new Error(`${id} lost files without cause.`);
+        expected.files = null;
         // The sandbox returned to an earlier checkpoint, with its processes.
-        truth.counter = null;
+        expected.counter = null;
       }
-      if (lost.has('processes')) truth.counter = null;
-      for (const path of truth.unpromised) {
+      if (lost.has('processes')) expected.counter = null;
+      for (const path of expected.unpromised) {
         const text = held.files[path];
-        if (text !== undefined) truth.files?.set(path, text);
+        if (text !== undefined) expected.files?.set(path, text);
       }
-      truth.unpromised.clear();
-      if (truth.files === null) truth.files = new Map(Object.entries(held.files));
-      else if (!isDeepStrictEqual(Object.fromEntries(truth.files), held.files)) {
-        if (!truth.mayLoseFiles) {
-          const wrote = JSON.stringify(Object.fromEntries(truth.files));
+      expected.unpromised.clear();
+      if (expected.files === null) expected.files = new Map(Object.entries(held.files));
+      else if (!isDeepStrictEqual(Object.fromEntries(expected.files), held.files)) {
+        if (!expected.mayLoseFiles) {
+          const wrote = JSON.stringify(Object.fromEntries(expected.files));
           throw new Error(
             `${id} (${sandbox.state}) holds ${JSON.stringify(held.files)}, its programs wrote ${wrote}.`,
           );
         }
-        truth.files = new Map(Object.entries(held.files));
+        expected.files = new Map(Object.entries(held.files));
       }
-      const exact = held.counter !== null && truth.counter !== null;
-      if (exact && held.counter !== truth.counter) {
-        throw new Error(`${id} (${sandbox.state}) counts ${held.counter} in memory, not ${truth.counter}.`);
+      const exact = held.counter !== null && expected.counter !== null;
+      if (exact && held.counter !== expected.counter) {
+        throw new Error(
+          `${id} (${sandbox.state}) counts ${held.counter} in memory, not ${expected.counter}.`,
+        );
       }
-      truth.counter = held.counter;
+      expected.counter = held.counter;
     }
   }
 
@@ -307,7 +311,7 @@ export class Player {
    * After the commit of a pause the sealed instance must not continue, because it would write into sealed files. (What a
    * failed resume left behind has its own files; the reconciler removes it.)
    */
-  async #checkAsleep(id: SandboxId): Promise<void> {
+  async #checkPaused(id: SandboxId): Promise<void> {
     const [sealed] = await this.#world.db.query<{ generation: number }>(
       `SELECT generation FROM events WHERE sandbox_id = $1 AND type IN ('sandbox.paused', 'sandbox.recovered')
        ORDER BY seq DESC LIMIT 1`,
@@ -329,18 +333,18 @@ export class Player {
   }
 
   /** What all starts since the last check reported as lost. The row has only the last report. */
-  async #lostMeanwhile(id: SandboxId, truth: Truth): Promise<ReadonlySet<string>> {
+  async #lostMeanwhile(id: SandboxId, expected: ExpectedState): Promise<ReadonlySet<string>> {
     const events = await this.#world.db.query<{ seq: number; type: string; data: string }>(
       'SELECT seq, type, data FROM events WHERE sandbox_id = $1 AND seq > $2 ORDER BY seq',
-      [id, truth.seen],
+      [id, expected.seen],
     );
-    truth.seen = events.at(-1)?.seq ?? truth.seen;
-    const said = events.filter(({ type }) => SAYS_WHAT_IS_LOST.has(type));
+    expected.seen = events.at(-1)?.seq ?? expected.seen;
+    const said = events.filter(({ type }) => REPORTS_LOSSES.has(type));
     return new Set(said.flatMap(({ data }) => (JSON.parse(data) as { lost: string[] }).lost));
   }
 
   /** The contents of a running instance, or of the checkpoint of a paused sandbox. Undefined when neither can be read. */
-  async #holds(id: SandboxId, sandbox: Pick<SandboxRow, 'state' | 'generation' | 'checkpoint_id'>) {
+  async #contents(id: SandboxId, sandbox: Pick<SandboxRow, 'state' | 'generation' | 'checkpoint_id'>) {
     const { runtime, store } = this.#world;
     if (sandbox.state === 'running') {
       const found = await runtime.observe({ sandboxId: id, generation: sandbox.generation });
@@ -355,28 +359,29 @@ export class Player {
       return await runtime.contents({ id: checkpoint, parts, needs: {}, path: store.path(checkpoint) });
     } catch (thrown) {
       // A step of the history damaged the checkpoint. Without such a step this is a real loss.
-      if (this.#truths.get(id).mayLoseFiles) return undefined;
+      if (this.#expected.get(id).mayLoseFiles) return undefined;
       throw thrown;
     }
   }
 
   /** Ends all faults, restarts every server, and runs the reconcilers twice. */
-  async #heal(): Promise<void> {
-    this.#world.clearOrders();
-    for (const server of this.#world.servers) server?.wire.cutAfter(Number.POSITIVE_INFINITY);
+  async #recover(): Promise<void> {
+    this.#world.clearFaults();
+    for (const server of this.#world.servers) server?.crashSwitch.crashAfter(Number.POSITIVE_INFINITY);
     for (let round = 0; round < 2; round++) {
       for (const [n] of this.#world.servers.entries()) {
         // Crashed servers count as alive until their lease expires.
         this.#world.clock.advance(200_000);
         const server = await this.#world.server(n);
-        for (const one of this.#world.servers) if (one && !one.wire.dead) await one.engine.heartbeat();
+        for (const one of this.#world.servers)
+          if (one && !one.crashSwitch.crashed) await one.engine.heartbeat();
         this.#track(server, server.engine.reconcile());
         await this.#settle();
       }
     }
   }
 
-  async #checkHealed(): Promise<void> {
+  async #checkRecovered(): Promise<void> {
     const { db, runtime } = this.#world;
     const open = await db.query('SELECT id, kind, sandbox_id FROM operations WHERE ended_at IS NULL');
     if (open.length > 0) throw new Error(`Operations are open: ${JSON.stringify(open)}`);

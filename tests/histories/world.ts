@@ -12,11 +12,11 @@ import {
   VirtualStore,
   withFaults,
 } from '@torpor/engine/testing';
-import { Wire } from './wire.ts';
+import { CrashSwitch } from './crash-switch.ts';
 
 export interface Server {
   readonly engine: Engine;
-  readonly wire: Wire;
+  readonly crashSwitch: CrashSwitch;
 }
 
 export class HistoryWorld {
@@ -27,7 +27,7 @@ export class HistoryWorld {
   readonly #faulty: Runtime;
   readonly #fresh: FreshDatabase;
   readonly #databases: FreshDatabase['db'][];
-  #orders: { readonly call: FaultyCall; readonly fault: Fault }[] = [];
+  #scheduledFaults: { readonly call: FaultyCall; readonly fault: Fault }[] = [];
   #started = 0;
 
   private constructor(fresh: FreshDatabase, databases: FreshDatabase['db'][], snapshotWhileRunning: boolean) {
@@ -49,34 +49,34 @@ export class HistoryWorld {
     return this.#fresh.db;
   }
 
-  order(call: FaultyCall, fault: Fault): void {
-    this.#orders.push({ call, fault });
+  scheduleFault(call: FaultyCall, fault: Fault): void {
+    this.#scheduledFaults.push({ call, fault });
   }
 
-  clearOrders(): void {
-    this.#orders = [];
+  clearFaults(): void {
+    this.#scheduledFaults = [];
   }
 
   #nextFault(call: FaultyCall): Fault | undefined {
-    const index = this.#orders.findIndex((order) => order.call === call);
-    return index < 0 ? undefined : this.#orders.splice(index, 1)[0]?.fault;
+    const index = this.#scheduledFaults.findIndex((order) => order.call === call);
+    return index < 0 ? undefined : this.#scheduledFaults.splice(index, 1)[0]?.fault;
   }
 
   /** The server of that number. It is started when it does not run. */
   async server(n: number): Promise<Server> {
     const index = n % this.servers.length;
     const living = this.servers[index];
-    if (living && !living.wire.dead) return living;
+    if (living && !living.crashSwitch.crashed) return living;
     const database = this.#databases[index];
     if (database === undefined) throw new Error('There is no such server.');
-    const wire = new Wire();
+    const crashSwitch = new CrashSwitch();
     const engine = new Engine({
-      db: wire.database(database),
-      store: wire.port(this.store),
-      runtimes: new Map([[this.runtime.name, wire.port(this.#faulty)]]),
+      db: crashSwitch.database(database),
+      store: crashSwitch.port(this.store),
+      runtimes: new Map([[this.runtime.name, crashSwitch.port(this.#faulty)]]),
       defaultRuntime: this.runtime.name,
       gate: openGate,
-      clock: wire.clock(this.clock),
+      clock: crashSwitch.clock(this.clock),
       ids: randomIds,
       settings: { ...DEFAULT_SETTINGS, pageSize: 3 },
       faults: noFaults,
@@ -85,13 +85,13 @@ export class HistoryWorld {
       alone: this.#databases.length === 1,
       home: 'home',
     });
-    const server = { engine, wire };
+    const server = { engine, crashSwitch };
     this.servers[index] = server;
     const outcome = this.watch(engine.start({ rounds: false }));
-    await this.until(() => outcome.done || wire.dead);
-    if (!wire.dead && !outcome.failed) return server;
+    await this.until(() => outcome.done || crashSwitch.crashed);
+    if (!crashSwitch.crashed && !outcome.failed) return server;
     // The server crashed while it started, or could not prepare its template: start another one.
-    wire.cut();
+    crashSwitch.crash();
     return this.server(n);
   }
 
@@ -115,7 +115,7 @@ export class HistoryWorld {
         if (done()) return;
         await turn();
       }
-      const busy = this.servers.some((server) => server !== null && server.wire.inFlight > 0);
+      const busy = this.servers.some((server) => server !== null && server.crashSwitch.inFlight > 0);
       if (busy) {
         await delay(1);
         continue;
@@ -128,7 +128,7 @@ export class HistoryWorld {
 
   #reconcileAll(): void {
     for (const server of this.servers) {
-      if (!server || server.wire.dead) continue;
+      if (!server || server.crashSwitch.crashed) continue;
       server.engine
         .heartbeat()
         .then(() => server.engine.reconcile())
@@ -137,7 +137,7 @@ export class HistoryWorld {
   }
 
   async dispose(): Promise<void> {
-    for (const server of this.servers) server?.wire.cut();
+    for (const server of this.servers) server?.crashSwitch.crash();
     await this.#fresh.dispose();
   }
 }

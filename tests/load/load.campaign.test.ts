@@ -6,7 +6,7 @@ import { runLoad } from './load.ts';
 it('a hundred sandboxes and twenty workers leave nothing stuck, lost or running', async () => {
   const dataDir = await makeDataDir();
   try {
-    const report = await runLoad(dataDir.path, { sandboxes: 100, hands: 20, ms: 120_000 });
+    const report = await runLoad(dataDir.path, { sandboxes: 100, workers: 20, ms: 120_000 });
     console.log(JSON.stringify(report));
     const [first = 0] = report.memoryMb;
     // Memory after thousands of operations must be close to that after the first hundred.

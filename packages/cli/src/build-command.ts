@@ -10,7 +10,7 @@ export interface Outcome {
   json: boolean;
 }
 
-const COMMON_OPTIONS = 'Common options:';
+export const COMMON_OPTIONS = 'Common options:';
 
 /** Loads a command and prepares it to parse its arguments. The command sets `outcome`. */
 export async function buildCommand(
@@ -71,8 +71,17 @@ export interface CommandExamples {
   readonly seeAlso: readonly string[];
 }
 
+const examplesByCommand = new WeakMap<Command, CommandExamples>();
+
+/** The examples of a command, for the reference page. */
+export function examplesOf(command: Command): CommandExamples | undefined {
+  return examplesByCommand.get(command);
+}
+
 /** Adds examples and related commands to the help of a command. */
-export function addExamples(command: Command, { examples, seeAlso }: CommandExamples): void {
+export function addExamples(command: Command, commandExamples: CommandExamples): void {
+  examplesByCommand.set(command, commandExamples);
+  const { examples, seeAlso } = commandExamples;
   const width = Math.max(...examples.map(([line]) => line.length));
   const lines = examples.map(([line, what]) => `  $ ${line.padEnd(width)}  # ${what}`);
   const also = seeAlso.map((name) => `torpor ${name}`).join(', ');

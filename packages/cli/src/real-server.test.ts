@@ -49,7 +49,7 @@ describe('a sandbox from the command line', () => {
       ['hibernate', 'unpause'],
       ['suspend', 'resume'],
     ] as const) {
-      expect((await run(sleep, 'web')).stdout).toContain('sleeps: memory and files in ckpt_');
+      expect((await run(sleep, 'web')).stdout).toContain('is paused: memory and files in ckpt_');
       expect((await json<SandboxView>('get', 'web')).state).toBe('paused');
       expect((await run(wake, 'web')).stdout).toContain('runs, from memory in ckpt_');
     }
@@ -338,7 +338,7 @@ describe('up', () => {
 
 describe('organisations from the command line', () => {
   it('are created with quotas, changed, listed and given keys (R104)', async () => {
-    expect((await run('org', 'create', 'acme', 'sandboxes=3')).stdout).toBe('acme is made\n');
+    expect((await run('org', 'create', 'acme', 'sandboxes=3')).stdout).toBe('acme is created\n');
     expect((await run('org', 'ls')).stdout).toMatch(/acme .*sandboxes=3/);
     expect((await run('org', 'set-quota', 'acme', 'memoryMb=512', 'sandboxes=none')).stdout).toMatch(
       /memoryMb +0 +512/,

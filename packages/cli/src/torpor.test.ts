@@ -165,15 +165,15 @@ describe('rollback', () => {
 describe('errors of the CLI itself', () => {
   it.each([
     ['an unknown option', ['ls', '--what'], 10],
-    ['a word too many', ['get', SANDBOX_ID, 'more'], 10],
+    ['too many arguments', ['get', SANDBOX_ID, 'more'], 10],
     ['a missing argument', ['rollback', SANDBOX_ID], 10],
-    ['no sandbox and nobody to ask', ['pause'], 10],
-    ['a choice there is not', ['create', '--on-idle', 'dance'], 10],
-    ['a span that is none', ['create', '--timeout', 'soon'], 10],
-    ['a pair that is none', ['create', '--env', 'NOTHING'], 10],
+    ['no sandbox and no terminal', ['pause'], 10],
+    ['an invalid choice', ['create', '--on-idle', 'dance'], 10],
+    ['an invalid duration', ['create', '--timeout', 'soon'], 10],
+    ['an invalid pair', ['create', '--env', 'NOTHING'], 10],
     ['a shell without a terminal', ['shell', SANDBOX_ID], 10],
-    ['a name nobody has', ['get', 'nobody'], 12],
-    ['a file that is not there', ['files', 'put', SANDBOX_ID, '/nonexistent/file'], 15],
+    ['an unknown name', ['get', 'unknown'], 12],
+    ['a missing file', ['files', 'put', SANDBOX_ID, '/nonexistent/file'], 15],
   ])('%s', async (_, args, exitCode) => {
     server.answer('GET /v1/sandboxes', { json: { items: [], nextCursor: null } });
     const people = await run(...args);
@@ -191,7 +191,7 @@ describe('errors of the CLI itself', () => {
     const env = { TORPOR_URL: server.url };
     const { code, stderr } = await torporInProcess(['ls'], env);
     expect(code).toBe(14);
-    expect(stderr).toContain(`Torpor is not running at ${server.url}; start it with \`npm start\`.`);
+    expect(stderr).toContain(`Torpor is not running at ${server.url}. Start it with \`npm start\`.`);
     const json = await torporInProcess(['ls', '--json'], env);
     expect(JSON.parse(json.stderr)).toMatchObject({
       error: { code: 'NETWORK_ERROR', exitCode: 14, details: { url: server.url } },

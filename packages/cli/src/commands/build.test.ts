@@ -128,7 +128,7 @@ describe('torpor build', () => {
     server.answer('GET /api/jobs', { json: { items: [status('failed')], nextCursor: null } });
     expect(await run('build', 'open', 'last')).toMatchObject({
       code: 12,
-      stderr: expect.stringContaining('no build yet that is ready'),
+      stderr: expect.stringContaining('No build is ready yet'),
     });
   });
 
@@ -159,7 +159,7 @@ describe('torpor build', () => {
     server.answer(`POST /api/generation/${JOB}/snapshot`, {
       json: { job_id: JOB, paused: true, snapshot: { outcome: 'paused' } },
     });
-    expect((await run('build', 'snapshot', JOB)).stdout).toContain('sleeps');
+    expect((await run('build', 'snapshot', JOB)).stdout).toContain('is paused');
     server.answer(`POST /api/generation/${JOB}/cancel`, {
       json: { job_id: JOB, status: 'cancelled', message: 'Build cancelled' },
     });
@@ -235,10 +235,10 @@ describe('torpor build', () => {
 
   it('says whether the preview is paused, or until when it runs (R24, R26)', () => {
     const note = (more: object) => previewNote(status('ready', more) as BuildStatus);
-    expect(note({ sandbox_state: 'paused' })).toBe(' It sleeps until somebody looks.');
+    expect(note({ sandbox_state: 'paused' })).toBe(' The preview is paused and wakes when it is opened.');
     const running = { sandbox_state: 'running', sandbox_expires_at: '2026-01-01T01:00:00.000Z' };
-    expect(note(running)).toBe(' It runs until 2026-01-01T01:00:00.000Z.');
-    expect(note({ sandbox_state: 'running' })).toBe(' It runs.');
+    expect(note(running)).toBe(' The preview runs until 2026-01-01T01:00:00.000Z.');
+    expect(note({ sandbox_state: 'running' })).toBe(' The preview runs.');
     expect(note({ sandbox_state: 'expired', sandbox_reason: 'it was killed' })).toContain('it was killed');
   });
 
@@ -268,7 +268,7 @@ describe('torpor build', () => {
     expect((await run('build', 'logs', 'nonsense')).code).toBe(10);
     expect(await run('build', 'log', 'last')).toMatchObject({
       code: 10,
-      stderr: expect.stringContaining('no `torpor build log`'),
+      stderr: expect.stringContaining('Unknown command `torpor build log`'),
     });
   });
 
@@ -281,6 +281,6 @@ describe('torpor build', () => {
       daily_limit_resets_at: '2026-01-02T00:00:00.000Z',
     };
     server.answer(`POST /api/jobs/${JOB}/confirm`, { json: { job_id: JOB, iterations_granted: 2, usage } });
-    expect((await run('build', 'confirm', JOB)).stdout).toBe(`2 more for ${JOB}\n`);
+    expect((await run('build', 'confirm', JOB)).stdout).toBe(`${JOB} may run 2 more iterations\n`);
   });
 });

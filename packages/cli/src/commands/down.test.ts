@@ -75,7 +75,7 @@ describe('the server of a data directory', { timeout: 60_000 }, () => {
     const down = await run('down');
 
     expect(down).toMatchObject({ code: 0, stdout: expect.stringContaining('the server has stopped') });
-    for (const id of ids) expect(down.stdout).toContain(`${id} sleeps in ckpt_`);
+    for (const id of ids) expect(down.stdout).toContain(`${id} is paused in ckpt_`);
     expect(await run('down')).toMatchObject({ code: 12 });
     expect(await destroy()).toMatchObject({ code: 10, stderr: expect.stringContaining('--yes') });
     expect(await isThere(dataDir)).toBe(true);

@@ -37,7 +37,7 @@ describe('torpor doctor', () => {
     const check = checks.find(({ what }) => what === 'Settings');
     expect(check?.is).toBe('note');
     expect(check?.detail).toBe(
-      'engine.callMs = 5000 (environment; default 60000); `torpor doctor --settings` lists all of them',
+      'engine.callMs = 5000 (environment; default 60000); `torpor doctor --settings` lists all',
     );
     expect(settings.map(({ name }) => name)).toEqual(['engine.callMs']);
   });

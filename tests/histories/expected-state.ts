@@ -4,7 +4,7 @@
  */
 import type { SandboxId } from '@torpor/protocol';
 
-export interface Truth {
+export interface ExpectedState {
   /** The files that its programs wrote. Null while this is unknown, because an answer was lost. */
   files: Map<string, string> | null;
   /** Files that were written before a caller knew that the sandbox runs. They may exist or not. */
@@ -18,11 +18,11 @@ export interface Truth {
   seen: number;
 }
 
-export class Truths {
-  readonly #of = new Map<SandboxId, Truth>();
+export class ExpectedStates {
+  readonly #of = new Map<SandboxId, ExpectedState>();
 
-  born(id: SandboxId, from: Omit<Truth, 'unpromised' | 'seen'> | null): Truth {
-    const truth: Truth = {
+  add(id: SandboxId, from: Omit<ExpectedState, 'unpromised' | 'seen'> | null): ExpectedState {
+    const state: ExpectedState = {
       files: from === null ? new Map([['/etc/motd', 'welcome']]) : from.files && new Map(from.files),
       unpromised: new Set(),
       counter: from === null ? 0 : from.counter,
@@ -30,13 +30,13 @@ export class Truths {
       killed: false,
       seen: 0,
     };
-    this.#of.set(id, truth);
-    return truth;
+    this.#of.set(id, state);
+    return state;
   }
 
-  get(id: SandboxId): Truth {
-    const truth = this.#of.get(id);
+  get(id: SandboxId): ExpectedState {
+    const state = this.#of.get(id);
     // The sandbox was created by a request whose answer was lost, so nothing is known about it.
-    return truth ?? this.born(id, { files: null, counter: null, mayLoseFiles: true, killed: false });
+    return state ?? this.add(id, { files: null, counter: null, mayLoseFiles: true, killed: false });
   }
 }

@@ -1,5 +1,5 @@
 /** An address at which the load generators reach the app. */
-export interface Way {
+export interface Target {
   readonly name: string;
   readonly address: string;
   readonly port: number;
