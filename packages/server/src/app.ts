@@ -1,6 +1,6 @@
 /** The HTTP APIs as one Fastify application. It does not listen yet, so a test can send requests to it directly. */
 import swagger from '@fastify/swagger';
-import { type FrontServer, frontServer } from '@torpor/gateway';
+import { createPublicServer, type PublicServer } from '@torpor/gateway';
 import { type FastifyServerFactory, fastify } from 'fastify';
 import { serializerCompiler, validatorCompiler } from 'fastify-type-provider-zod';
 import { buildRoutes } from './builds/routes.ts';
@@ -93,7 +93,7 @@ export async function buildApp(given: AppContext): Promise<App> {
     forcedStop: forcedStop.signal,
   };
   const server = createServer(ctx);
-  const connections = watchConnections(server.server as FrontServer);
+  const connections = watchConnections(server.server as PublicServer);
   await server.register(swagger, openapiOptions(ctx.version));
   addRequestHooks(server, ctx);
   addFailureHandlers(server, ctx);
@@ -142,7 +142,10 @@ function createServer(ctx: RouteContext): RoutesApp {
     routerOptions: { maxParamLength: 200 },
     ...(gateway === undefined
       ? {}
-      : { serverFactory: ((api) => frontServer({ gateway, api, tls } as never)) as FastifyServerFactory }),
+      : {
+          serverFactory: ((api) =>
+            createPublicServer({ gateway, api, tls } as never)) as FastifyServerFactory,
+        }),
   });
   server.setValidatorCompiler(validatorCompiler);
   server.setSerializerCompiler(serializerCompiler);

@@ -153,7 +153,7 @@ export async function startServer(config: ServerConfig, options: StartOptions): 
   begun.defer(() => app.stop());
   const url = await listen(app, config);
   const domain = config.domain ?? (url.port === '' ? DEFAULT_DOMAIN : `${DEFAULT_DOMAIN}:${url.port}`);
-  gateway.settle({ domain, scheme: config.tls ? 'https' : 'http' });
+  gateway.setPublicAddress({ domain, scheme: config.tls ? 'https' : 'http' });
   previews.listenAt(url);
   await builds.start();
   begun.defer(await writeAddressFile(dataDir, url.origin));

@@ -10,6 +10,6 @@ export function testGateway(ctx: AppContext): Gateway {
     secret: new Uint8Array(32),
     settings: DEFAULT_GATEWAY_SETTINGS,
   });
-  gateway.settle({ domain: 'sbx.localhost', scheme: 'http' });
+  gateway.setPublicAddress({ domain: 'sbx.localhost', scheme: 'http' });
   return gateway;
 }

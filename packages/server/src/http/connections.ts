@@ -5,7 +5,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import type { TLSSocket } from 'node:tls';
-import type { FrontServer } from '@torpor/gateway';
+import type { PublicServer } from '@torpor/gateway';
 
 export interface Connections {
   /** Closes the connections without a request in progress. */
@@ -13,7 +13,7 @@ export interface Connections {
   closeAll(): void;
 }
 
-export function watchConnections(server: FrontServer): Connections {
+export function watchConnections(server: PublicServer): Connections {
   const open = new Set<Socket>();
   const underWay = new Map<Socket, number>();
   // Over TLS `request.socket` is the TLS socket, not the TCP socket.

@@ -66,7 +66,7 @@ function keysOf({ db, clock }: OpenGatewayContext): Keys {
 
 function observer({ log, metrics }: OpenGatewayContext): GatewayObserver {
   return {
-    visited: ({ by }) => metrics.previews.inc({ by }),
+    previewRequested: ({ by }) => metrics.previews.inc({ by }),
     refused: (route, error, requestId) => {
       metrics.previewRefusals.inc({ code: error.code });
       const facts = {
