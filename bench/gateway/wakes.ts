@@ -16,7 +16,7 @@ export async function wakes(
   gateway: Target,
   rounds: number,
 ): Promise<void> {
-  const times = { 'bare resume': [] as number[], 'first byte to a visitor': [] as number[] };
+  const times = { 'bare resume': [] as number[], 'first byte to a client': [] as number[] };
   const timed = async (name: keyof typeof times, wake: () => Promise<unknown>) => {
     await torpor.sandboxes.pause(id);
     await delay(SETTLE_MS);
@@ -26,7 +26,7 @@ export async function wakes(
   };
   for (let i = 0; i < rounds; i++) {
     await timed('bare resume', () => torpor.sandboxes.resume(id));
-    await timed('first byte to a visitor', () => firstByte(gateway));
+    await timed('first byte to a client', () => firstByte(gateway));
   }
   console.log(`\n${row(['a paused sandbox', 'p50 ms', '× resume'])}`);
   const median = (of: number[]) => of.toSorted((a, b) => a - b)[Math.floor(of.length / 2)] ?? 0;

@@ -56,8 +56,8 @@ describe('a session with a real program', () => {
       threadKept: false,
     });
     const log = await sandboxes.files(view.sandboxId as SandboxId).readText('stdin.log');
-    const told = JSON.parse(log.trim().split('\n').at(-1) ?? '{}') as { history?: { input: string }[] };
-    expect(told.history?.map(({ input }) => input)).toEqual(['one', 'two']);
+    const delivered = JSON.parse(log.trim().split('\n').at(-1) ?? '{}') as { history?: { input: string }[] };
+    expect(delivered.history?.map(({ input }) => input)).toEqual(['one', 'two']);
     const wakes = [];
     for await (const { did } of session.wakes({ limit: 2 })) wakes.push(did);
     expect(wakes).toEqual(['spawned', 'resumed', 'replaced']);

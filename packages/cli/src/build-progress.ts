@@ -71,19 +71,19 @@ class StageLines {
     if (this.#stage === undefined) return;
     const mark = failed ? errorColors.red('✗') : errorColors.green('✓');
     const seconds = errorColors.dim(`${((at - this.#since) / 1_000).toFixed(1)} s`);
-    stderr.write(`${CLEAR_LINE}${mark} ${wordsOf(this.#stage)} ${seconds}\n`);
+    stderr.write(`${CLEAR_LINE}${mark} ${labelOf(this.#stage)} ${seconds}\n`);
   }
 
   #draw(): void {
     const { stderr, errorColors } = this.#cli.io;
     if (this.#stage === undefined) return;
-    const words = STAGE_LABELS[this.#stage];
-    const room = Math.max(0, (stderr.columns ?? DEFAULT_WIDTH) - words.length - 6);
+    const label = STAGE_LABELS[this.#stage];
+    const room = Math.max(0, (stderr.columns ?? DEFAULT_WIDTH) - label.length - 6);
     const sign = errorColors.cyan(FRAMES[this.#frame++ % FRAMES.length] ?? '');
-    stderr.write(`${CLEAR_LINE}${sign} ${words} ${errorColors.dim(this.#said.slice(0, room))}`);
+    stderr.write(`${CLEAR_LINE}${sign} ${label} ${errorColors.dim(this.#said.slice(0, room))}`);
   }
 }
 
-function wordsOf(stage: BuildState): string {
+function labelOf(stage: BuildState): string {
   return STAGE_LABELS[stage].replace(/\.+$/, '');
 }

@@ -51,8 +51,8 @@ describe('finding the server', () => {
     await left(process.pid);
     const env = { TORPOR_URL: 'http://localhost:2/', TORPOR_API_KEY: 'env-key' };
     expect(await find(env)).toMatchObject({ url: 'http://localhost:2', apiKey: 'env-key' });
-    const options = { url: 'http://localhost:3', apiKey: 'told' };
-    expect(await find(env, options)).toMatchObject({ url: 'http://localhost:3', apiKey: 'told' });
+    const options = { url: 'http://localhost:3', apiKey: 'given' };
+    expect(await find(env, options)).toMatchObject({ url: 'http://localhost:3', apiKey: 'given' });
   });
 
   it('does not send the local key to another server', async () => {

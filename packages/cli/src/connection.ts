@@ -26,8 +26,8 @@ export async function findConnection(
   { env, home, cwd }: Pick<Io, 'env' | 'home' | 'cwd'>,
   options: ConnectionOptions,
 ): Promise<Connection> {
-  const told = options.dataDir ?? (env['TORPOR_DATA_DIR'] || (await dataDirFromConfig(cwd)));
-  const dataDir = told === undefined ? join(home, '.torpor') : resolve(cwd, told);
+  const configured = options.dataDir ?? (env['TORPOR_DATA_DIR'] || (await dataDirFromConfig(cwd)));
+  const dataDir = configured === undefined ? join(home, '.torpor') : resolve(cwd, configured);
   const url = options.url ?? (env['TORPOR_URL'] || (await runningServerUrl(dataDir)) || DEFAULT_URL);
   if (!URL.canParse(url)) throw new CliError('INVALID_ARGUMENT', `"${url}" is not a valid server address.`);
   // The key of the local server is not sent to another server.
@@ -91,12 +91,18 @@ async function dataDirFromConfig(cwd: string): Promise<string | undefined> {
   return typeof dataDir === 'string' ? dataDir : undefined;
 }
 
-async function readJson(path: string): Promise<Readonly<Record<string, unknown>> | undefined> {
+/** The object in a JSON file. Undefined when the file cannot be read or holds something else. */
+export async function readJson(path: string): Promise<Readonly<Record<string, unknown>> | undefined> {
   try {
-    return JSON.parse(await readFile(path, 'utf8')) as Record<string, unknown>;
+    const value: unknown = JSON.parse(await readFile(path, 'utf8'));
+    return isObject(value) ? value : undefined;
   } catch {
     return undefined;
   }
+}
+
+function isObject(value: unknown): value is Readonly<Record<string, unknown>> {
+  return typeof value === 'object' && value !== null;
 }
 
 /** A server that was killed leaves its file behind. Its process id shows whether it still runs. */

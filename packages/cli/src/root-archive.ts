@@ -49,9 +49,9 @@ function packDirectory(directory: string): RootArchive {
 async function* tarOutput(tar: ChildProcess, directory: string): AsyncGenerator<Uint8Array> {
   const ended = once(tar, 'close') as Promise<[number | null]>;
   ended.catch(() => {});
-  const said = text(tar.stderr as Readable);
+  const stderr = text(tar.stderr as Readable);
   yield* tar.stdout as AsyncIterable<Buffer>;
   const [status] = await ended;
   if (status === 0) return;
-  throw new CliError('FILE_ERROR', `${directory} cannot be packed: ${(await said).trim().slice(0, 500)}`);
+  throw new CliError('FILE_ERROR', `${directory} cannot be packed: ${(await stderr).trim().slice(0, 500)}`);
 }

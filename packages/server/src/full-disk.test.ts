@@ -115,7 +115,7 @@ describe.skipIf(!canMount())('a server on a disk that fills up', () => {
   }
 
   it(
-    'kills sandboxes while no byte is free, and the room of their checkpoints comes back (R112)',
+    'kills sandboxes while no byte is free, and frees the space of their checkpoints (R112)',
     {
       timeout: 90_000,
     },

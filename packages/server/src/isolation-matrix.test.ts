@@ -214,13 +214,11 @@ describe("a key of another organisation on the default organisation's things", (
     }
   });
 
-  it.each(NAMING)('is refused where the request names the thing elsewhere: %s %s %j (R104)', (...asked) =>
-    refuses(...(asked as unknown as Asked)),
+  it.for(NAMING)('is refused where the request names the thing elsewhere: %s %s %j (R104)', (asked) =>
+    refuses(...asked),
   );
 
-  it.each(E2B)("is refused by E2B's API: %s %s %j (R104)", (...asked) =>
-    refuses(...(asked as unknown as Asked)),
-  );
+  it.for(E2B)("is refused by E2B's API: %s %s %j (R104)", (asked) => refuses(...asked));
 
   it.each(E2B_LISTS)("is in no list of E2B's API: GET %s (R104)", async (path) => {
     const answer = await server.ask('GET', path, { key: server.keys.other });

@@ -95,7 +95,7 @@ describe('a thing of another organisation', () => {
 
 describe('without a key', () => {
   it.each(['/v1/sandboxes', '/v1/events', '/v1/keys', '/v1/nothing', '/metrics'])(
-    '%s is closed',
+    '%s needs a key',
     async (path) => {
       const response = await server.ask('GET', path, {
         key: null,

@@ -1,11 +1,10 @@
 /** `torpor down`: pauses every running sandbox of all organisations, and stops the server of this machine. */
-import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { SandboxId } from '@torpor/protocol';
 import { addExamples } from '../build-command.ts';
 import type { Cli, Define } from '../cli.ts';
-import { findConnection, isAlive } from '../connection.ts';
+import { findConnection, isAlive, readJson } from '../connection.ts';
 import { EXIT } from '../exit-codes.ts';
 import { CliError, failureOf } from '../failure.ts';
 
@@ -56,8 +55,7 @@ export const define: Define = (command, handler) => {
 
 /** The process id of the server that holds the data directory, from its server.json. */
 async function findServerProcess(dataDir: string): Promise<number> {
-  const text = await readFile(join(dataDir, 'server.json'), 'utf8').catch(() => '{}');
-  const { pid } = JSON.parse(text) as { readonly pid?: unknown };
+  const { pid } = (await readJson(join(dataDir, 'server.json'))) ?? {};
   if (typeof pid === 'number' && isAlive(pid)) return pid;
   throw new CliError('NOT_FOUND', `No server on this machine uses the data directory ${dataDir}.`, {
     hint: 'Name its data directory with --data-dir. Stop a remote server on its own machine.',
@@ -73,8 +71,8 @@ async function pauseAll(cli: Cli): Promise<{ paused: SandboxId[]; unpaused: NotP
     const awake: SandboxId[] = [];
     for await (const { id } of torpor.awake({ signal: cli.signal })) awake.push(id);
     for (const [index, id] of awake.entries()) {
-      const words = `Pausing ${id} (${index + 1} of ${awake.length})…`;
-      await cli.withSpinner(words, torpor.putToSleep(id, { signal: cli.signal })).then(
+      const label = `Pausing ${id} (${index + 1} of ${awake.length})…`;
+      await cli.withSpinner(label, torpor.putToSleep(id, { signal: cli.signal })).then(
         ({ checkpointId }) => {
           paused.add(id);
           if (!cli.json) cli.line(`${id} is paused in ${checkpointId} (${index + 1} of ${awake.length})`);

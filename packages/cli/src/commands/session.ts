@@ -137,14 +137,14 @@ async function send(cli: Cli, name: string, input: string, options: SendOptions)
   const session = (await find(cli, name)) ?? (await open(cli, name, options));
   const { signal } = cli;
   const { id } = await session.post(input, { signal });
-  let told = '';
+  let shown = '';
   for await (const event of session.follow(id, { signal })) {
     if (cli.json) continue;
     if (event.type === 'stdout') cli.io.stdout.write(event.data);
     if (event.type === 'stderr') cli.io.stderr.write(event.data);
-    if (event.type !== 'turn' || event.turn.error === null || event.turn.error.message === told) continue;
-    told = event.turn.error.message;
-    cli.note(event.turn.endedAt === null ? `The turn is stored and waits: ${told}` : told);
+    if (event.type !== 'turn' || event.turn.error === null || event.turn.error.message === shown) continue;
+    shown = event.turn.error.message;
+    cli.note(event.turn.endedAt === null ? `The turn is stored and waits: ${shown}` : shown);
   }
   const turn = await session.turn(id, { signal });
   if (cli.json) cli.answer(turn, () => '');

@@ -92,10 +92,10 @@ async function create(cli: Cli, name: string, options: CreateOptions): Promise<v
   const { from = '', runtime } = options;
   const { signal } = cli;
   const definition = definitionOf(options);
-  const words = `Creating template ${name}…`;
+  const label = `Creating template ${name}…`;
   const isCheckpoint = /^ckpt_[a-z0-9]{20}$/.test(from);
   const template = await cli.withSpinner(
-    words,
+    label,
     isCheckpoint
       ? templates.create({ name, from: from as CheckpointId, ...definition }, { signal })
       : send(cli, from, (archive) => templates.create({ name, archive, runtime, ...definition }, { signal })),

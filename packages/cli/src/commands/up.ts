@@ -42,7 +42,7 @@ export const define: Define = (command, handler) => {
   });
   command.action(
     handler<UpOptions>(async (cli, unknown, options) => {
-      const told = FLAGS.flatMap(([name]) => {
+      const known = FLAGS.flatMap(([name]) => {
         const value = options[camel(name)];
         return typeof value === 'string' ? [`--${name}`, value] : [];
       });
@@ -51,7 +51,7 @@ export const define: Define = (command, handler) => {
       const { serve } = await import('@torpor/server');
       // The server may know flags that the CLI does not list.
       const set = (options.set ?? []).map((one) => `--set=${one}`);
-      return serve([...told, ...set, ...(options.tls ? ['--tls'] : []), ...unknown], env);
+      return serve([...known, ...set, ...(options.tls ? ['--tls'] : []), ...unknown], env);
     }),
   );
 };

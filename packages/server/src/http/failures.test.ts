@@ -35,19 +35,19 @@ async function raw(bytes: string): Promise<string> {
 describe('an invalid request', () => {
   const deep = `${'['.repeat(50_000)}${']'.repeat(50_000)}`;
   it.each([
-    ['no JSON', '{"name":', 400, 'The body is not JSON.'],
-    ['half a text', '"', 400, 'The body is not JSON.'],
-    ['no object', '[]', 400, 'expected object'],
+    ['incomplete JSON', '{"name":', 400, 'The body is not JSON.'],
+    ['an incomplete string', '"', 400, 'The body is not JSON.'],
+    ['an array instead of an object', '[]', 400, 'expected object'],
     ['null', 'null', 201, ''],
     ['an unknown field', '{"nmae":"a"}', 400, 'Unrecognized key'],
     ['a wrong type', '{"timeoutSeconds":"60"}', 400, 'timeoutSeconds'],
-    ['a number beyond its bound', '{"timeoutSeconds":1e99}', 400, 'timeoutSeconds'],
+    ['a number out of range', '{"timeoutSeconds":1e99}', 400, 'timeoutSeconds'],
     ['two sources', '{"template":"base","from":"ckpt_aaaaaaaaaaaaaaaaaaaa"}', 400, 'not both'],
     ['a NUL in a value', '{"metadata":{"a":"\\u0000"}}', 400, 'NUL'],
-    ['half a character', '{"metadata":{"a":"\\ud800"}}', 400, 'surrogate'],
+    ['a lone surrogate', '{"metadata":{"a":"\\ud800"}}', 400, 'surrogate'],
     ['a NUL in a name', '{"metadata":{"a\\u0000":"b"}}', 400, 'NUL'],
-    ['a prototype', '{"metadata":{"__proto__":"b"}}', 400, '__proto__'],
-    ['too deep', deep, 400, 'nested too deeply'],
+    ['the key __proto__', '{"metadata":{"__proto__":"b"}}', 400, '__proto__'],
+    ['too deep nesting', deep, 400, 'nested too deeply'],
     ['a key with a newline', '{"env":{"A\\nB":"c"}}', 400, 'env'],
   ])('is refused with what is wrong: %s', async (_, payload, status, message) => {
     const before = await everything();

@@ -32,7 +32,7 @@ function ask(path: string, headers: Record<string, string>): Promise<{ status: n
 
 describe('the host name of a request', () => {
   it.each(['/metrics', '/health', '/v1/openapi.json'])(
-    'must be one of its own for %s without a key, as DNS rebinding uses another',
+    "must be one of the server's own for %s without a key, against DNS rebinding",
     async (path) => {
       for (const host of [
         'attacker.example',

@@ -62,10 +62,10 @@ describe('the watch of a key', () => {
 
   it('ends all connections of a revoked key with one query', async () => {
     const connections = [open(key), open(key), open(key)];
-    const told = Promise.all(connections.map(({ revoked }) => once(revoked, 'abort')));
+    const ended = Promise.all(connections.map(({ revoked }) => once(revoked, 'abort')));
     await revokeKey(ctx(), 'acme', key.id);
     await look();
-    await told;
+    await ended;
     expect(asked).toBe(1);
     for (const { revoked } of connections) expect(revoked.reason).toMatchObject({ code: 'unauthenticated' });
   });
@@ -75,9 +75,9 @@ describe('the watch of a key', () => {
     await look();
     await clock.untilAsleepFor(EVERY_MS);
     expect(revoked.aborted).toBe(false);
-    const told = once(revoked, 'abort');
+    const ended = once(revoked, 'abort');
     await look();
-    await told;
+    await ended;
   });
 
   it('does nothing when the database does not answer', async () => {
@@ -88,9 +88,9 @@ describe('the watch of a key', () => {
     await clock.untilAsleepFor(EVERY_MS);
     expect(revoked.aborted).toBe(false);
     isDown = false;
-    const told = once(revoked, 'abort');
+    const ended = once(revoked, 'abort');
     await look();
-    await told;
+    await ended;
   });
 
   it('stops with the last connection and starts again with the next', async () => {
@@ -112,10 +112,10 @@ describe('the watch of a key', () => {
   it('keeps keys apart', async () => {
     const other = await create();
     const [mine, theirs] = [open(key), open(other)];
-    const told = once(mine.revoked, 'abort');
+    const ended = once(mine.revoked, 'abort');
     await revokeKey(ctx(), 'acme', key.id);
     await look();
-    await told;
+    await ended;
     await clock.untilAsleepFor(EVERY_MS);
     expect(theirs.revoked.aborted).toBe(false);
     theirs.release();

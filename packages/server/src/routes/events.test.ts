@@ -64,7 +64,7 @@ describe('events', () => {
   });
 
   it.each(['cursor=-1', 'cursor=x', 'cursor=1e3', 'limit=0', 'from=1'])(
-    'refuse a query like %s',
+    'refuse the query %s',
     async (query) => {
       const response = await server.ask('GET', `/v1/events?${query}`);
       expect([response.statusCode, errorIn(response).code]).toEqual([400, 'invalid_request']);

@@ -156,11 +156,11 @@ describe('exec', () => {
     ['no command', {}],
     ['an empty command', { command: '' }],
     ['a NUL', { command: 'echo \u0000' }],
-    ['a directory that is not there', { command: 'true', cwd: '/nowhere/at/all' }],
-    ['a name that is no variable', { command: 'true', env: { '1A': 'x' } }],
-    ['no time', { command: 'true', timeoutSeconds: 0 }],
+    ['a missing directory', { command: 'true', cwd: '/nowhere/at/all' }],
+    ['an invalid variable name', { command: 'true', env: { '1A': 'x' } }],
+    ['a timeout of zero', { command: 'true', timeoutSeconds: 0 }],
     ['an unknown field', { command: 'true', tty: true }],
-    ['a command longer than Linux takes', { command: `# ${'é'.repeat(66_000)}` }],
+    ['a command longer than Linux allows', { command: `# ${'é'.repeat(66_000)}` }],
   ])('refuses %s', async (_, body) => {
     const response = await exec(body);
     expect([response.statusCode, errorIn(response).code]).toEqual([400, 'invalid_request']);

@@ -74,7 +74,7 @@ describe('files', () => {
     expect(put.status).toBe(200);
     const got = createHash('sha256');
     const read = await fetch(url + at('big'), { headers });
-    for await (const chunk of read.body as unknown as AsyncIterable<Uint8Array>) got.update(chunk);
+    for await (const chunk of read.body ?? []) got.update(chunk);
     expect(got.digest('hex')).toBe(hash.digest('hex'));
   });
 

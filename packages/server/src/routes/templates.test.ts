@@ -108,12 +108,12 @@ describe('a template from an archive', () => {
 
   it.each<[string, Sending]>([
     ['no name', { query: {} }],
-    ['a name that leads somewhere', { query: { name: '../etc' } }],
+    ['a name that is a path', { query: { name: '../etc' } }],
     ['a definition that is not JSON', { query: { name: 'app', definition: '{' } }],
-    ['a definition with a word too many', { query: { name: 'app', definition: '{"root":"/etc"}' } }],
+    ['a definition with an unknown field', { query: { name: 'app', definition: '{"root":"/etc"}' } }],
     ['a definition with a NUL', { query: { name: 'app', definition: '{"description":"\\u0000"}' } }],
-    ['a definition that is too deep', { query: { name: 'app', definition: '['.repeat(100) } }],
-    ['a question that is not asked', { query: { name: 'app', path: '/etc' } }],
+    ['a definition with too deep nesting', { query: { name: 'app', definition: '['.repeat(100) } }],
+    ['an unknown query parameter', { query: { name: 'app', path: '/etc' } }],
   ])('is not created with %s', async (_, sending) => {
     const response = await send('a root', sending);
     expect([response.statusCode, errorIn(response).code]).toEqual([400, 'invalid_request']);

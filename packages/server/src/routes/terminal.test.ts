@@ -200,9 +200,9 @@ describe('a command over a socket', () => {
 
   it.each([
     ['a frame that is not JSON', 'what?'],
-    ['a request there is not', '{"dance": true}'],
+    ['an unknown request', '{"dance": true}'],
     ['another request first', '{"closeStdin": true}'],
-    ['a command that is none', '{"exec": {"command": ""}}'],
+    ['an empty command', '{"exec": {"command": ""}}'],
   ])('refuses %s', async (_, text) => {
     const conversation = await opened(talk(`/v1/sandboxes/${id}/exec`));
     conversation.socket.send(text);
