@@ -153,7 +153,7 @@ export function captured(
     parts: { files: true, memory },
     needs: { ...needs },
     contents: memory ? [...MEMORY_PARTS, layersPart(layers)] : [layersPart(layers)],
-    standsOn: [...owners],
+    dependsOn: [...owners],
     external: null,
   };
 }

@@ -20,6 +20,7 @@ import type { ServerConfig } from './config.ts';
 import { HostNames } from './http/host-names.ts';
 import { ensureFirstKey, type FirstKey } from './keys/first-key.ts';
 import { ensureSecret } from './keys/server-secret.ts';
+import { ALL_MIGRATIONS } from './migrations.ts';
 import { watchLedger } from './observe/ledger-watch.ts';
 import type { Log } from './observe/log.ts';
 import { Metrics } from './observe/metrics.ts';
@@ -61,11 +62,11 @@ export async function startServer(config: ServerConfig, options: StartOptions): 
   const { settings, list: settingsList } = config.configured;
   await refuseUnfinishedRestore(dataDir);
   const reserve = await DiskReserve.open(join(dataDir, 'reserve'), settings.engine.diskReserveBytes);
-  const directory = await claimDataDirectory(dataDir, systemClock, () => reserve.makeRoomToStart());
+  const directory = await claimDataDirectory(dataDir, systemClock, () => reserve.releaseForStart());
   begun.defer(() => directory.release());
   const db = await openDatabase(config, reserve);
   begun.defer(() => db.close());
-  await migrate(db);
+  await migrate(db, ALL_MIGRATIONS);
   await adoptGvisorLayers(dataDir);
   const store = await openDirectoryStore({ root: join(dataDir, 'checkpoints') });
   const metrics = new Metrics();
@@ -89,7 +90,7 @@ export async function startServer(config: ServerConfig, options: StartOptions): 
     store,
     runtimes: new Map([chosen.runtime, ...(chosen.others ?? [])].map((one) => [one.name, one])),
     defaultRuntime: chosen.runtime.name,
-    gate: gateway.gate,
+    gate: gateway.gates,
     clock: systemClock,
     processes: agentProcesses,
     ids: operations,
@@ -111,10 +112,10 @@ export async function startServer(config: ServerConfig, options: StartOptions): 
     db,
     clock: systemClock,
     ids: randomIds,
-    inside: agentTurnPort(engine),
+    turnPort: agentTurnPort(engine),
     settings: settings.sessions,
     report,
-    pass: (point) => options.faults.pass(point),
+    atFaultPoint: (point) => options.faults.pass(point),
   });
   begun.defer(() => sessions.stop());
   await sessions.start();
@@ -186,7 +187,7 @@ function describe({ runtime, limits }: ChosenRuntime): RunningServer['runtime'] 
 
 function openDatabase({ database, dataDir }: ServerConfig, reserve: DiskReserve) {
   return database === undefined
-    ? openSqlite({ path: join(dataDir, 'torpor.db'), makeRoom: () => reserve.giveUp() })
+    ? openSqlite({ path: join(dataDir, 'torpor.db'), makeRoom: () => reserve.releaseStep() })
     : openPostgres({ url: database });
 }
 

@@ -15,16 +15,16 @@ import type { CheckpointId, SandboxId } from '@torpor/protocol';
 
 export interface ManifestEntry {
   /**
-   * Relative to the content directory, parts separated by `/`. Bytes that are not UTF-8 stand in it as
-   * lone surrogates (U+DC80 to U+DCFF), so that every name can be told from every other.
+   * Relative to the content directory, parts separated by `/`. Bytes that are not UTF-8 are written as lone surrogates
+   * (U+DC80 to U+DCFF), so that different names stay different.
    */
   readonly path: string;
   readonly type: 'file' | 'directory' | 'symlink' | 'other';
   /** The size of a file, holes included; 0 for everything else. */
   readonly bytes: number;
-  /** Where a symlink points, written as in `path`. It is never followed. */
+  /** Where a symlink points, written as in `path`. The store never follows a symlink. */
   readonly target?: string;
-  /** Of a file, in manifests that come from `verify`. */
+  /** The digest of a file, in manifests that `verify` returns. */
   readonly sha256?: string;
 }
 
@@ -60,7 +60,7 @@ export interface Manifest {
   /** Milliseconds. */
   readonly createdAt: number;
   readonly parts: { readonly files: boolean; readonly memory: boolean };
-  /** What the runtime needs to start it again, in the runtime's own words (build, CPU, layers…). JSON. */
+  /** What the runtime needs to start from the checkpoint, in the runtime's own format (build, CPU, layers…). JSON. */
   readonly needs: Readonly<Record<string, unknown>>;
   readonly contents: readonly ContentPart[];
   /** Everything in the content directory, sorted by path. */
@@ -73,18 +73,18 @@ export type ManifestDraft = Omit<Manifest, 'entries' | 'version' | 'contents'> &
   readonly contents?: readonly ContentPart[];
 };
 
-/** How a sealed checkpoint differs from what was sealed; `details.damage` of `checkpoint_corrupt`. */
+/** How the content differs from what was sealed; `details.damage` of `checkpoint_corrupt`. */
 export type Damage = 'record' | 'type' | 'size' | 'target' | 'unexpected' | 'digest';
 
 export interface Staging {
   readonly checkpointId: CheckpointId;
-  /** The content directory: what the runtime writes here is what it finds at `path(id)` later. */
+  /** The content directory. What the runtime writes here is at `path(id)` after the seal. */
   readonly path: string;
 }
 
 export interface Sealed {
   readonly manifest: Manifest;
-  /** What the content takes on disk: allocated blocks, a file with several hard links counted once. */
+  /** The size of the content on disk: allocated blocks, with each file counted once however many hard links it has. */
   readonly bytes: number;
 }
 
@@ -101,8 +101,8 @@ export interface StoredCheckpoint {
 }
 
 /**
- * Which entries of the content a look is about, by the first component of their paths. `except` includes the layers, because
- * layers are files; `only` leaves them out.
+ * Selects entries of the content by the first component of their paths. `except` includes the layers, because layers are
+ * files; `only` leaves them out.
  */
 export interface ContentSelection {
   readonly how: 'only' | 'except';
