@@ -1,4 +1,4 @@
-/** Clients that ask as fast as they are answered. */
+/** Clients that send each request as soon as the previous one is answered. */
 import { execFile } from 'node:child_process';
 import { once } from 'node:events';
 import { Agent } from 'node:http';
@@ -6,20 +6,20 @@ import { promisify } from 'node:util';
 import { ask, open } from '@torpor/gateway/testing';
 import { WebSocket } from 'ws';
 import { commandOnPath } from '../../scripts/setup/command-on-path.mjs';
-import type { Way } from './way.ts';
+import type { AppAddress } from './app-address.ts';
 
 const run = promisify(execFile);
 const MEGABYTES = 100;
 
-/** Requests per second, and the median and the tail of their times. */
-export async function small(way: Way, connections: number, seconds: number): Promise<number[]> {
+/** Requests per second, and the median and the 99th percentile of their times. */
+export async function small(app: AppAddress, connections: number, seconds: number): Promise<number[]> {
   const wrk = commandOnPath('wrk');
-  return wrk === undefined ? byOurselves(way, connections, seconds) : byWrk(wrk, way, connections, seconds);
+  return wrk === undefined ? byOurselves(app, connections, seconds) : byWrk(wrk, app, connections, seconds);
 }
 
 async function byWrk(
   wrk: string,
-  { address, port, host }: Way,
+  { address, port, host }: AppAddress,
   connections: number,
   seconds: number,
 ): Promise<number[]> {
@@ -38,7 +38,7 @@ function inMs(found: RegExpExecArray | null): number {
 }
 
 async function byOurselves(
-  { address, port, host }: Way,
+  { address, port, host }: AppAddress,
   connections: number,
   seconds: number,
 ): Promise<number[]> {
@@ -57,7 +57,7 @@ async function byOurselves(
   return [times.length / seconds, ...ranks(times)];
 }
 
-export async function download({ address, port, host }: Way): Promise<number[]> {
+export async function download({ address, port, host }: AppAddress): Promise<number[]> {
   const rates: number[] = [];
   const firsts: number[] = [];
   for (let i = 0; i < 3; i++) {
@@ -71,7 +71,7 @@ export async function download({ address, port, host }: Way): Promise<number[]> 
   return [Math.max(...rates), Math.min(...firsts)];
 }
 
-export async function echo({ address, port, host }: Way, messages: number): Promise<number[]> {
+export async function echo({ address, port, host }: AppAddress, messages: number): Promise<number[]> {
   const socket = new WebSocket(`ws://${address}:${port}/`, { headers: { host }, perMessageDeflate: false });
   await once(socket, 'open');
   const times: number[] = [];

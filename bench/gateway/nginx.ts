@@ -1,4 +1,4 @@
-/** nginx in the place of the gateway, as one would set it up by hand: kept connections, WebSockets passed on. */
+/** nginx instead of the gateway, in a usual configuration: kept connections, WebSockets. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
@@ -6,12 +6,12 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { commandOnPath } from '../../scripts/setup/command-on-path.mjs';
+import type { AppAddress } from './app-address.ts';
 import { canConnect, freePort } from './ports.ts';
-import type { Way } from './way.ts';
 
 export async function startNginx(
-  app: Way,
-): Promise<{ readonly way: Way; stop(): Promise<void> } | undefined> {
+  app: AppAddress,
+): Promise<{ readonly app: AppAddress; stop(): Promise<void> } | undefined> {
   const program = commandOnPath('nginx', `${process.env['PATH']}:/usr/sbin`);
   if (program === undefined) return undefined;
   const directory = await mkdtemp(join(tmpdir(), 'torpor-nginx-'));
@@ -23,7 +23,7 @@ export async function startNginx(
   });
   while (!(await canConnect(port))) await delay(50);
   return {
-    way: { name: 'nginx', address: '127.0.0.1', port, host: '127.0.0.1' },
+    app: { name: 'nginx', address: '127.0.0.1', port, host: '127.0.0.1' },
     stop: async () => {
       child.kill('SIGTERM');
       await once(child, 'exit');
@@ -33,7 +33,7 @@ export async function startNginx(
 }
 
 /** One worker, because the gateway has one thread too. */
-function configOf(directory: string, port: number, app: Way): string {
+function configOf(directory: string, port: number, app: AppAddress): string {
   return `
     worker_processes 1;
     daemon off;

@@ -96,11 +96,9 @@ export const buildStartedSchema = z
   .object({
     job_id: idSchema('job'),
     status: z.enum(['queued', 'scheduled']),
-    build_version: z
-      .string()
-      .meta({
-        description: 'The version of this build if no other build of the project becomes ready before it.',
-      }),
+    build_version: z.string().meta({
+      description: 'The version of this build if no other build of the project becomes ready before it.',
+    }),
   })
   .meta({ id: 'BuildStarted' });
 export type BuildStarted = z.infer<typeof buildStartedSchema>;
