@@ -1,12 +1,11 @@
 /**
- * The engine by itself: what each operation costs when the runtime costs nothing, on both databases, and
- * how that grows with the number of sandboxes in the tables.
+ * The engine alone: the time of each operation with a runtime that takes no time, on both databases, and how it grows
+ * with the number of sandboxes in the tables.
  *
  *   npm run bench:engine             100, 10,000 and 100,000 sandboxes
  *   npm run bench:engine -- 100 5000 other numbers
  *
- * The unit beside it is one durable transaction of three statements on the same database in the same
- * run: what a machine's disk costs whoever asks it to be sure.
+ * The unit is one durable transaction of three statements on the same database in the same run.
  */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -23,6 +22,7 @@ import {
 } from '@torpor/engine';
 import { MemoryRuntime } from '@torpor/engine/testing/memory-runtime';
 import { VirtualStore } from '@torpor/engine/testing/virtual-files';
+import { ALL_MIGRATIONS } from '@torpor/server/migrations';
 import { startPrivatePostgres } from '../tests/setup/private-postgres.ts';
 import { fill } from './engine/fill.ts';
 import { row, time } from './measure.ts';
@@ -89,12 +89,12 @@ const postgres = await startPrivatePostgres();
 try {
   const databases: [string, Database][] = [];
   const sqlite = await openSqlite({ path: join(dir, 'torpor.db') });
-  await migrate(sqlite);
+  await migrate(sqlite, ALL_MIGRATIONS);
   databases.push(['SQLite', sqlite]);
   if (postgres === undefined) console.log('PostgreSQL is not installed, so it is left out.');
   else {
     const shared = await openPostgres({ url: postgres.url });
-    await migrate(shared);
+    await migrate(shared, ALL_MIGRATIONS);
     databases.push(['PostgreSQL', shared]);
   }
   for (const [name, db] of databases) {

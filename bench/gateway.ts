@@ -15,9 +15,9 @@ import { findRunsc } from '../packages/runtime-gvisor/src/runsc/find-runsc.ts';
 import { makeDataDir, startTorpor } from '../tests/crash/torpor-process.ts';
 import { measureClientMemory } from '../tests/gateway/many-clients.ts';
 import { guestService } from '../tests/wake/guest-app.ts';
-import type { AppAddress } from './gateway/app-address.ts';
-import { download, echo, small } from './gateway/load.ts';
+import { download, echo, smallRequests } from './gateway/load.ts';
 import { startNginx } from './gateway/nginx.ts';
+import type { Target } from './gateway/target.ts';
 import { wakes } from './gateway/wakes.ts';
 import { row } from './measure.ts';
 
@@ -36,7 +36,7 @@ try {
   const env = runtime === 'gvisor' ? { LISTEN: '0.0.0.0' } : {};
   const services = [guestService({ env })];
   const { id } = await server.torpor.sandboxes.create({ services, idleSeconds: 86_400 });
-  const gateway: AppAddress = {
+  const gateway: Target = {
     name: 'gateway',
     address: '127.0.0.1',
     port: Number(new URL(server.url).port),
@@ -44,17 +44,19 @@ try {
   };
   const where = await (await server.torpor.sandboxes.fetch(id, 3000, '/where/')).text();
   const [address = '', port] = where.replace('::ffff:', '').split(' ');
-  const direct: AppAddress = { name: 'direct', address, port: Number(port), host: address };
+  const direct: Target = { name: 'direct', address, port: Number(port), host: address };
   const nginx = await startNginx(direct);
   if (nginx === undefined) console.log('nginx is not installed and is skipped.');
   else stops.unshift(nginx.stop);
-  const addresses = [direct, gateway, ...(nginx === undefined ? [] : [nginx.app])];
+  const targets = [direct, gateway, ...(nginx === undefined ? [] : [nginx.target])];
 
   const times = ['req/s', 'p50 ms', 'p99 ms'];
-  await table('small answers, 1 connection', times, addresses, (app) => small(app, 1, SECONDS));
-  await table('small answers, 32 connections', times, addresses, (app) => small(app, 32, SECONDS));
-  await table('a download of 100 MB', ['MB/s', 'first byte ms'], addresses, download);
-  await table('WebSocket echo', ['msg/s', 'p50 ms', 'p99 ms'], addresses, (app) => echo(app, MESSAGES));
+  await table('small answers, 1 connection', times, targets, (target) => smallRequests(target, 1, SECONDS));
+  await table('small answers, 32 connections', times, targets, (target) =>
+    smallRequests(target, 32, SECONDS),
+  );
+  await table('a download of 100 MB', ['MB/s', 'first byte ms'], targets, download);
+  await table('WebSocket echo', ['msg/s', 'p50 ms', 'p99 ms'], targets, (target) => echo(target, MESSAGES));
   await wakes(server, id, gateway, WAKES);
 
   const { before, withIdle, withHeld, idle, held } = await measureClientMemory(server, 1_000, 200);
@@ -81,11 +83,11 @@ function load(): string {
 async function table(
   title: string,
   columns: string[],
-  addresses: readonly AppAddress[],
-  measure: (app: AppAddress) => Promise<number[]>,
+  targets: readonly Target[],
+  measure: (target: Target) => Promise<number[]>,
 ): Promise<void> {
   console.log(`\n${row([title, ...columns])}`);
   // The first round warms up caches and compilers; only the second counts.
-  for (const app of addresses) await measure(app);
-  for (const app of addresses) console.log(row([app.name, ...(await measure(app))]));
+  for (const target of targets) await measure(target);
+  for (const target of targets) console.log(row([target.name, ...(await measure(target))]));
 }

@@ -1,4 +1,4 @@
-/** Clients that send each request as soon as the previous one is answered. */
+/** Load generators: each client sends its next request as soon as it has the previous answer. */
 import { execFile } from 'node:child_process';
 import { once } from 'node:events';
 import { Agent } from 'node:http';
@@ -6,20 +6,22 @@ import { promisify } from 'node:util';
 import { ask, open } from '@torpor/gateway/testing';
 import { WebSocket } from 'ws';
 import { commandOnPath } from '../../scripts/setup/command-on-path.mjs';
-import type { AppAddress } from './app-address.ts';
+import type { Target } from './target.ts';
 
 const run = promisify(execFile);
 const MEGABYTES = 100;
 
-/** Requests per second, and the median and the 99th percentile of their times. */
-export async function small(app: AppAddress, connections: number, seconds: number): Promise<number[]> {
+/** Requests per second, and their median and 99th percentile. */
+export async function smallRequests(target: Target, connections: number, seconds: number): Promise<number[]> {
   const wrk = commandOnPath('wrk');
-  return wrk === undefined ? byOurselves(app, connections, seconds) : byWrk(wrk, app, connections, seconds);
+  return wrk === undefined
+    ? withNodeClient(target, connections, seconds)
+    : withWrk(wrk, target, connections, seconds);
 }
 
-async function byWrk(
+async function withWrk(
   wrk: string,
-  { address, port, host }: AppAddress,
+  { address, port, host }: Target,
   connections: number,
   seconds: number,
 ): Promise<number[]> {
@@ -37,27 +39,27 @@ function inMs(found: RegExpExecArray | null): number {
   return Number(found?.[1] ?? 0) * unit;
 }
 
-async function byOurselves(
-  { address, port, host }: AppAddress,
+async function withNodeClient(
+  { address, port, host }: Target,
   connections: number,
   seconds: number,
 ): Promise<number[]> {
   const agent = new Agent({ keepAlive: true, maxSockets: connections });
   const times: number[] = [];
   const until = performance.now() + seconds * 1_000;
-  const hand = async () => {
+  const client = async () => {
     while (performance.now() < until) {
       const began = performance.now();
       await ask(port, host, { path: '/x/small', agent, address });
       times.push(performance.now() - began);
     }
   };
-  await Promise.all(Array.from({ length: connections }, hand));
+  await Promise.all(Array.from({ length: connections }, client));
   agent.destroy();
   return [times.length / seconds, ...ranks(times)];
 }
 
-export async function download({ address, port, host }: AppAddress): Promise<number[]> {
+export async function download({ address, port, host }: Target): Promise<number[]> {
   const rates: number[] = [];
   const firsts: number[] = [];
   for (let i = 0; i < 3; i++) {
@@ -71,7 +73,7 @@ export async function download({ address, port, host }: AppAddress): Promise<num
   return [Math.max(...rates), Math.min(...firsts)];
 }
 
-export async function echo({ address, port, host }: AppAddress, messages: number): Promise<number[]> {
+export async function echo({ address, port, host }: Target, messages: number): Promise<number[]> {
   const socket = new WebSocket(`ws://${address}:${port}/`, { headers: { host }, perMessageDeflate: false });
   await once(socket, 'open');
   const times: number[] = [];

@@ -1,4 +1,4 @@
-/** nginx instead of the gateway, in a usual configuration: kept connections, WebSockets. */
+/** nginx in place of the gateway, in a usual configuration: keep-alive connections and WebSockets. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
@@ -6,12 +6,12 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { commandOnPath } from '../../scripts/setup/command-on-path.mjs';
-import type { AppAddress } from './app-address.ts';
 import { canConnect, freePort } from './ports.ts';
+import type { Target } from './target.ts';
 
 export async function startNginx(
-  app: AppAddress,
-): Promise<{ readonly app: AppAddress; stop(): Promise<void> } | undefined> {
+  app: Target,
+): Promise<{ readonly target: Target; stop(): Promise<void> } | undefined> {
   const program = commandOnPath('nginx', `${process.env['PATH']}:/usr/sbin`);
   if (program === undefined) return undefined;
   const directory = await mkdtemp(join(tmpdir(), 'torpor-nginx-'));
@@ -23,7 +23,7 @@ export async function startNginx(
   });
   while (!(await canConnect(port))) await delay(50);
   return {
-    app: { name: 'nginx', address: '127.0.0.1', port, host: '127.0.0.1' },
+    target: { name: 'nginx', address: '127.0.0.1', port, host: '127.0.0.1' },
     stop: async () => {
       child.kill('SIGTERM');
       await once(child, 'exit');
@@ -33,7 +33,7 @@ export async function startNginx(
 }
 
 /** One worker, because the gateway has one thread too. */
-function configOf(directory: string, port: number, app: AppAddress): string {
+function configOf(directory: string, port: number, app: Target): string {
   return `
     worker_processes 1;
     daemon off;

@@ -1,19 +1,19 @@
-/** The time to the first byte from a paused sandbox, compared with a resume by the API. */
+/** How long a client waits for a paused sandbox, compared with a resume through the API. */
 import { connect } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { SandboxId } from '@torpor/protocol';
 import type { TorporProcess } from '../../tests/crash/torpor-process.ts';
 import { row } from '../measure.ts';
-import type { AppAddress } from './app-address.ts';
+import type { Target } from './target.ts';
 
-/** Right after a pause the old container is still being removed; both measurements wait for that. */
+/** Right after a pause the old container is still being removed. Both measurements wait until that is done. */
 const SETTLE_MS = 300;
 
-/** Alternates the two measurements, so that other load on the machine affects both alike. */
+/** Alternates, so that other load of the machine affects both measurements alike. */
 export async function wakes(
   { torpor }: TorporProcess,
   id: SandboxId,
-  gateway: AppAddress,
+  gateway: Target,
   rounds: number,
 ): Promise<void> {
   const times = { 'bare resume': [] as number[], 'first byte to a client': [] as number[] };
@@ -35,7 +35,7 @@ export async function wakes(
 }
 
 /** From the first byte sent to the first byte received. */
-function firstByte({ address, port, host }: AppAddress): Promise<void> {
+function firstByte({ address, port, host }: Target): Promise<void> {
   return new Promise((resolve, reject) => {
     const socket = connect({ port, host: address });
     socket.once('error', reject);

@@ -11,7 +11,7 @@ import type { Restores } from './checkpoints/start-timeouts.ts';
 import type { DiskWatch } from './disk/watch.ts';
 import type { FaultPoints } from './fault-points.ts';
 import type { JobWatch } from './jobs/watch.ts';
-import { append, type Line } from './ledger/append.ts';
+import { appendEvents, type NewEvent } from './ledger/append.ts';
 import { type Command, decide } from './lifecycle.ts';
 import type { Operations } from './operations/operations.ts';
 import type { CheckpointStore } from './ports/checkpoint-store.ts';
@@ -79,10 +79,10 @@ export interface StepExtras {
   readonly operationId: OperationId | null;
   readonly change?: SandboxChange;
   readonly generation?: number;
-  readonly baseId?: Line['baseId'];
-  readonly checkpointId?: Line['checkpointId'];
+  readonly baseId?: NewEvent['baseId'];
+  readonly checkpointId?: NewEvent['checkpointId'];
   /** Lines that follow from this one: what became of the sandbox's jobs. */
-  readonly also?: readonly Line[];
+  readonly also?: readonly NewEvent[];
 }
 
 /**
@@ -114,10 +114,10 @@ export async function note<T extends EventType>(
   sandbox: Sandbox,
   event: T,
   data: EventData<T>,
-  extras: StepExtras & Pick<Line, 'state'>,
+  extras: StepExtras & Pick<NewEvent, 'state'>,
 ): Promise<Sandbox> {
   const { change, also = [], ...head } = extras;
   const changed = change === undefined ? sandbox : await updateSandbox(tx, sandbox, change);
-  const line: Line = { id: ctx.ids.next('evt'), at: ctx.clock.now(), type: event, data, ...head };
-  return append(tx, changed, [line, ...also]);
+  const line: NewEvent = { id: ctx.ids.next('evt'), at: ctx.clock.now(), type: event, data, ...head };
+  return appendEvents(tx, changed, [line, ...also]);
 }

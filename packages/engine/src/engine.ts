@@ -53,10 +53,10 @@ import { type DiskState, DiskWatch } from './disk/watch.ts';
 import { Leases } from './idleness.ts';
 import { compareJobs } from './jobs/compare.ts';
 import { allJobs, findJob, getJob, listJobs, type TrackedJob } from './jobs/job.ts';
-import { type BegunProcess, trackProcess } from './jobs/track.ts';
+import { type StartedProcess, trackProcess } from './jobs/track.ts';
 import { JobWatch } from './jobs/watch.ts';
-import { Notices } from './ledger/notices.ts';
-import { type Cursor, followEvents, newestEvent, readEvents } from './ledger/read.ts';
+import { NotificationSubscription } from './ledger/notification-subscription.ts';
+import { type Cursor, followEvents, newestPosition, readEvents } from './ledger/read.ts';
 import { forgetExpiredKeys } from './operations/idempotency.ts';
 import {
   findOpenOperation,
@@ -86,22 +86,28 @@ import { ensureTemplate, renewTemplate } from './templates/built-in.ts';
 import { deleteTemplate } from './templates/delete.ts';
 import { nameCheckpointAsTemplate } from './templates/name-checkpoint.ts';
 import { type ArchiveTemplate, prepareTemplate, requireCustomTemplates } from './templates/prepare.ts';
-import { BUILT_IN, refuseTakenTemplateName } from './templates/taken-name.ts';
 import { getTemplate, listTemplates } from './templates/template.ts';
+import { BUILT_IN, refuseTakenTemplateName } from './templates/template-names.ts';
 import { audit, type Disagreement } from './upkeep/audit.ts';
 import {
   countUnhealthy,
   type HealthCounts,
-  type LookFilter,
-  type Looks,
+  type InspectionCounts,
+  type InspectionFilter,
+  inspectCheckpoints,
   listUnhealthy,
-  lookAtCheckpoints,
-} from './upkeep/checkpoint-looks.ts';
-import { collect, scrub } from './upkeep/collector.ts';
-import { Endings } from './upkeep/endings.ts';
-import { compareNow, type Round, reconcile } from './upkeep/reconciler.ts';
-import { RefusalLines } from './upkeep/refusals.ts';
-import { buryOthers, claimHome, forgetDeadServers, heartbeat, sayGoodbye } from './upkeep/servers.ts';
+} from './upkeep/checkpoint-inspection.ts';
+import { collectCheckpoints, scrubCheckpoints } from './upkeep/collector.ts';
+import { EndedInstances } from './upkeep/ended-instances.ts';
+import { NetworkRefusals } from './upkeep/network-refusals.ts';
+import { compareSandbox, type ReconcileRound, reconcile } from './upkeep/reconciler.ts';
+import {
+  claimHome,
+  deleteDeadServers,
+  deregisterServer,
+  heartbeat,
+  markDeadServers,
+} from './upkeep/servers.ts';
 import { Sweeper } from './upkeep/sweeper.ts';
 import { create } from './verbs/create.ts';
 import { fork } from './verbs/fork.ts';
@@ -153,20 +159,20 @@ export type EngineParts = Omit<
 export class Engine {
   readonly leases: Leases;
   private readonly ctx: Context;
-  private readonly notices: Notices;
+  private readonly notices: NotificationSubscription;
   private readonly sweeper: Sweeper;
   private readonly egress: EgressCounts;
-  private readonly endings: Endings;
+  private readonly endings: EndedInstances;
   private readonly stopping = new AbortController();
   private readonly leaving = new AbortController();
-  private comparing: Promise<Round> | undefined;
+  private comparing: Promise<ReconcileRound> | undefined;
   private collecting: Promise<void> | undefined;
   private askedProviders = Number.NEGATIVE_INFINITY;
   private rounds: Promise<void>[] = [];
 
   constructor(parts: EngineParts) {
     const { reserve, ...rest } = parts;
-    this.notices = new Notices(parts.clock, parts.settings.noticeAtLeastEveryMs);
+    this.notices = new NotificationSubscription(parts.clock, parts.settings.noticeAtLeastEveryMs);
     this.ctx = {
       ...rest,
       background: new Background(parts.report),
@@ -180,21 +186,21 @@ export class Engine {
     this.leases = new Leases(this.ctx);
     this.sweeper = new Sweeper(this.ctx, this.leases);
     this.egress = new EgressCounts(this.ctx);
-    const refusals = new RefusalLines(this.ctx);
-    this.endings = new Endings(this.ctx);
+    const refusals = new NetworkRefusals(this.ctx);
+    this.endings = new EndedInstances(this.ctx);
     for (const runtime of parts.runtimes.values()) {
       runtime.onRefusal?.((instance, refusal) => refusals.add(instance, refusal));
-      runtime.onEnded?.((instance) => this.endings.seen(instance));
+      runtime.onEnded?.((instance) => this.endings.onEnded(instance));
     }
   }
 
   /** Joins the database and makes true again whatever a crash left behind; then the rounds begin. */
-  async start(options: { readonly rounds: boolean } = { rounds: true }): Promise<Round> {
+  async start(options: { readonly rounds: boolean } = { rounds: true }): Promise<ReconcileRound> {
     const { ctx } = this;
     const { settings } = ctx;
     await claimHome(ctx);
     await heartbeat(ctx);
-    await buryOthers(ctx);
+    await markDeadServers(ctx);
     await this.lookAtDisk().catch((error: unknown) => ctx.report('looking at the disk failed', { error }));
     // From the first moment to the last: as long as it works on something, others must know.
     if (options.rounds)
@@ -215,7 +221,7 @@ export class Engine {
       this.every(settings.retentionEveryMs, 'retention', () => this.expirePaused());
       this.every(settings.diskEveryMs, 'looking at the disk', () => this.tendDisk());
       this.every(settings.collectEveryMs, 'collect', () => this.collect());
-      this.every(settings.reconcileEveryMs, 'scrub', () => scrub(ctx, SCRUBBED_AT_ONCE));
+      this.every(settings.reconcileEveryMs, 'scrub', () => scrubCheckpoints(ctx, SCRUBBED_AT_ONCE));
     }
     return round;
   }
@@ -237,7 +243,7 @@ export class Engine {
     await this.ctx.background.idle();
     await this.countEgress().catch((error: unknown) => this.ctx.report('egress failed', { error }));
     this.leaving.abort();
-    await sayGoodbye(this.ctx);
+    await deregisterServer(this.ctx);
     await this.notices.stop();
   }
 
@@ -407,7 +413,7 @@ export class Engine {
 
   /** The `seq` or `position` of the last event that there is where the cursor leads; 0 before the first. */
   async newest(cursor: Cursor): Promise<number> {
-    return newestEvent(this.ctx.db, cursor);
+    return newestPosition(this.ctx.db, cursor);
   }
 
   follow(cursor: Cursor, signal: AbortSignal): AsyncGenerator<EventView> {
@@ -424,7 +430,7 @@ export class Engine {
   }
 
   /** Makes a process that was started in the background of a running sandbox a job. */
-  async trackProcess(org: string, process: BegunProcess): Promise<TrackedJob> {
+  async trackProcess(org: string, process: StartedProcess): Promise<TrackedJob> {
     const job = await trackProcess(this.ctx, org, process);
     this.ctx.jobWatch.begin(process.sandboxId);
     return job;
@@ -517,21 +523,21 @@ export class Engine {
   }
 
   /** One whole round of making what is so and what is written agree. */
-  async reconcile(): Promise<Round> {
+  async reconcile(): Promise<ReconcileRound> {
     const { ctx } = this;
     const round = await this.compare();
     await this.collect();
     await ctx.db.transaction((tx) => forgetExpiredKeys(tx, ctx.clock.now()));
-    await forgetDeadServers(ctx);
+    await deleteDeadServers(ctx);
     return round;
   }
 
   /** Looks at the presence and sizes of checkpoints now, and records what is news. */
   async lookAtCheckpoints(
-    filter: LookFilter = { external: true },
+    filter: InspectionFilter = { external: true },
     signal: AbortSignal = this.stopping.signal,
-  ): Promise<Looks> {
-    return lookAtCheckpoints(this.ctx, filter, AbortSignal.any([signal, this.stopping.signal]));
+  ): Promise<InspectionCounts> {
+    return inspectCheckpoints(this.ctx, filter, AbortSignal.any([signal, this.stopping.signal]));
   }
 
   /** One page of an organisation's checkpoints that are not well, as the last look found them. */
@@ -556,7 +562,7 @@ export class Engine {
   /** The same for one sandbox, for whoever cannot wait for the round. */
   async compareOne(org: string, id: SandboxId): Promise<SandboxView> {
     const sandbox = await getSandbox(this.ctx.db, id, org);
-    if (sandbox.state === 'running') await compareNow(this.ctx, sandbox);
+    if (sandbox.state === 'running') await compareSandbox(this.ctx, sandbox);
     return this.view(id, org);
   }
 
@@ -587,7 +593,7 @@ export class Engine {
 
   /** Looks at the room on the disk now, and keeps the reserve. */
   lookAtDisk(): Promise<DiskState> {
-    return this.ctx.disk.look(this.ctx);
+    return this.ctx.disk.check(this.ctx);
   }
 
   /** What the last look found; undefined before the first. */
@@ -633,7 +639,7 @@ export class Engine {
     const sandbox = await getSandbox(this.ctx.db, id, org);
     if (sandbox.state !== 'running') return undefined;
     const found = await observe(this.ctx, sandbox);
-    if (found.is === 'gone') await this.endings.settle(sandbox);
+    if (found.is === 'gone') await this.endings.waitForRepair(sandbox);
     return { found, generation: sandbox.generation };
   }
 
@@ -669,7 +675,7 @@ export class Engine {
   }
 
   /** Never twice at once: the second would only run into the first. */
-  private compare(): Promise<Round> {
+  private compare(): Promise<ReconcileRound> {
     this.comparing ??= reconcile(this.ctx).finally(() => {
       this.comparing = undefined;
     });
@@ -678,7 +684,7 @@ export class Engine {
 
   /** Never twice at once, for the same reason. */
   private collect(): Promise<void> {
-    this.collecting ??= collect(this.ctx).finally(() => {
+    this.collecting ??= collectCheckpoints(this.ctx).finally(() => {
       this.collecting = undefined;
     });
     return this.collecting;

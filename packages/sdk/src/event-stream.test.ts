@@ -111,7 +111,7 @@ describe('following events', () => {
 
   it('fails when connection after connection brings no byte', async () => {
     script((response) => response.end());
-    await expect(read()).rejects.toThrow('ends the stream each time');
+    await expect(read()).rejects.toThrow('ends the stream again and again');
     expect(server.requests).toHaveLength(6);
   });
 

@@ -10,7 +10,7 @@ import {
   TorporError,
 } from '@torpor/protocol';
 import type { Context } from '../context.ts';
-import type { Growth } from '../ledger/read.ts';
+import type { LedgerNotifications } from '../ledger/read.ts';
 import { decide, type Wish } from '../lifecycle.ts';
 import { ConstraintViolation, type Transaction } from '../ports/database.ts';
 import { refusedBy } from '../refused-by.ts';
@@ -72,10 +72,10 @@ interface Driven {
 
 export class Operations {
   private readonly ctx: OperationParts;
-  private readonly growth: Growth;
+  private readonly growth: LedgerNotifications;
   private readonly driven = new Map<OperationId, Driven>();
 
-  constructor(ctx: OperationParts, growth: Growth) {
+  constructor(ctx: OperationParts, growth: LedgerNotifications) {
     this.ctx = ctx;
     this.growth = growth;
   }

@@ -10,10 +10,10 @@ import { start } from '../acts/start.ts';
 import { type Checkpoint, getSealed } from '../checkpoints/checkpoint.ts';
 import { requireForkable } from '../checkpoints/forkable.ts';
 import { type Context, note, requirePause, runtimeOf } from '../context.ts';
-import { refusalForRoom } from '../disk/room.ts';
+import { refusalForDiskSpace } from '../disk/disk-space.ts';
 import { insertOperation, type Operation } from '../operations/operation.ts';
 import type { Caller } from '../operations/operations.ts';
-import { newSandboxes, requireRoom } from '../orgs/quota.ts';
+import { newSandboxes, requireQuota } from '../orgs/quota.ts';
 import { ConstraintViolation, type Transaction } from '../ports/database.ts';
 import type { Runtime } from '../ports/runtime.ts';
 import { toStoredRetention } from '../retention/policy.ts';
@@ -32,7 +32,7 @@ export async function create(
   const runtime = runtimeOf(ctx, base);
   const sandbox = draft(ctx, caller, runtime, template, withDefinition(request, definition));
   const birth: Birth = { sandbox, base, operation: draftCreate(ctx, sandbox, request) };
-  const full = await refusalForRoom(ctx);
+  const full = await refusalForDiskSpace(ctx);
   let born: Sandbox | undefined;
   const id = await ctx.operations
     .acceptNew(
@@ -41,7 +41,7 @@ export async function create(
       birth.operation,
       async (tx) => {
         if (full !== undefined) throw full;
-        await requireRoom(tx, sandbox.org, newSandboxes(1, sandbox.memoryMb));
+        await requireQuota(tx, sandbox.org, newSandboxes(1, sandbox.memoryMb));
         born = await insertBirth(ctx, tx, birth);
       },
       (handle) => start(ctx, handle, born ?? sandbox),
@@ -144,7 +144,7 @@ function withDefinition(request: CreateRequest, definition: Definition | null): 
 }
 
 export function memoryLimit(runtime: Runtime, resources: Resources | undefined): number | null {
-  return resources?.memoryMb ?? runtime.usualMemoryMb ?? null;
+  return resources?.memoryMb ?? runtime.defaultMemoryMb ?? null;
 }
 
 /** A policy the runtime cannot keep is refused here, before anything is written. */

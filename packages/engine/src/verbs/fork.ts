@@ -5,10 +5,10 @@ import { start } from '../acts/start.ts';
 import { type Checkpoint, findCheckpoint } from '../checkpoints/checkpoint.ts';
 import { requireReplayable } from '../checkpoints/forkable.ts';
 import { type Context, runtimeOf } from '../context.ts';
-import { refusalForRoom } from '../disk/room.ts';
+import { refusalForDiskSpace } from '../disk/disk-space.ts';
 import { endOperation, listChildren, type Operation } from '../operations/operation.ts';
 import type { Caller } from '../operations/operations.ts';
-import { newSandboxes, requireRoom } from '../orgs/quota.ts';
+import { newSandboxes, requireQuota } from '../orgs/quota.ts';
 import type { Transaction } from '../ports/database.ts';
 import type { Runtime } from '../ports/runtime.ts';
 import { markUsed, toRetention } from '../retention/policy.ts';
@@ -53,7 +53,7 @@ export async function fork(
       );
     },
   });
-  const full = await refusalForRoom(ctx);
+  const full = await refusalForDiskSpace(ctx);
   let claimed: Sandbox | undefined;
   const accepted = await ctx.operations.accept(
     { kind: 'fork', sandboxId, caller, request, reason: 'snapshot' },
@@ -96,7 +96,7 @@ async function requireRoomForChildren(
   { count = 1, resources }: ForkRequest,
 ): Promise<void> {
   const memoryMb = memoryLimit(runtime, resources ?? source.config.resources);
-  await requireRoom(tx, source.org, newSandboxes(count, memoryMb), source);
+  await requireQuota(tx, source.org, newSandboxes(count, memoryMb), source);
 }
 
 type Births = { readonly child: Sandbox; readonly operation: Operation }[];

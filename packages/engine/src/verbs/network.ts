@@ -1,10 +1,11 @@
 /** What a sandbox may reach: written down first, then made so where it runs. */
+import { forEachBounded } from '@torpor/host';
 import type { Network, SandboxId } from '@torpor/protocol';
 import { type Context, runtimeOf, take } from '../context.ts';
 import { decide } from '../lifecycle.ts';
 import { refusedBy } from '../refused-by.ts';
 import { findSandbox, listSandboxes, lockSandbox, noSuchSandbox, type Sandbox } from '../sandbox.ts';
-import { inPages, withHands } from '../upkeep/pages.ts';
+import { inPages } from '../upkeep/pages.ts';
 import { within } from '../within.ts';
 
 /** A sandbox that sleeps has it from its next start on. */
@@ -29,8 +30,9 @@ export async function applyNetworks(ctx: Context): Promise<void> {
   const running = inPages(
     (after, limit) => listSandboxes(ctx.db, { states: ['running'] }, after, limit),
     ctx.settings.pageSize,
+    ctx.stopping,
   );
-  await withHands(running, ctx.settings.hands, ctx.stopping, async (sandbox) => {
+  await forEachBounded(running, ctx.settings.hands, async (sandbox) => {
     if (ctx.runtimes.get(sandbox.runtime)?.capabilities().isolated !== true) return;
     await apply(ctx, sandbox).catch((error: unknown) =>
       ctx.report('a network could not be set', { sandboxId: sandbox.id, error }),

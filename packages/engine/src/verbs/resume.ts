@@ -15,7 +15,7 @@ import { getSealed } from '../checkpoints/checkpoint.ts';
 import { type Context, take } from '../context.ts';
 import type { Operation } from '../operations/operation.ts';
 import type { Caller } from '../operations/operations.ts';
-import { requireRoom, wokenSandbox } from '../orgs/quota.ts';
+import { requireQuota, wokenSandbox } from '../orgs/quota.ts';
 import type { Transaction } from '../ports/database.ts';
 import { getSandbox, type Sandbox } from '../sandbox.ts';
 import { extendLifetime } from './lifetime.ts';
@@ -68,7 +68,7 @@ export async function resume(
   const accepted = await ctx.operations.accept(
     { kind: 'resume', sandboxId, caller, request, reason: 'request' },
     async (tx, sandbox, operation) => {
-      await requireRoom(tx, org, wokenSandbox(sandbox), sandbox);
+      await requireQuota(tx, org, wokenSandbox(sandbox), sandbox);
       claimed = await stepResuming(ctx, tx, sandbox, operation, 'request');
     },
     async (handle) => {

@@ -9,7 +9,7 @@ import { start } from '../acts/start.ts';
 import { getSealed } from '../checkpoints/checkpoint.ts';
 import { type Context, runtimeOf } from '../context.ts';
 import type { Caller } from '../operations/operations.ts';
-import { requireRoom, wokenSandbox } from '../orgs/quota.ts';
+import { requireQuota, wokenSandbox } from '../orgs/quota.ts';
 import { getSandbox, type Sandbox } from '../sandbox.ts';
 import { sealMode, unlessSealFails } from './pause.ts';
 import { type Resumed, resumedBy, stepResuming } from './resume.ts';
@@ -46,7 +46,7 @@ export async function rollback(
     async (tx, sandbox, operation) => {
       if (sandbox.state === 'running') running = await claimSeal(ctx, tx, sandbox, operation, plan);
       else {
-        await requireRoom(tx, org, wokenSandbox(sandbox), sandbox);
+        await requireQuota(tx, org, wokenSandbox(sandbox), sandbox);
         paused = await stepResuming(ctx, tx, sandbox, operation, 'rollback');
       }
     },

@@ -4,10 +4,10 @@ import type { SealPlan } from '../acts/seal.ts';
 import { nameCheckpoint, refuseTakenName } from '../checkpoints/checkpoint.ts';
 import { requireReplayable } from '../checkpoints/forkable.ts';
 import { type Context, note, runtimeOf } from '../context.ts';
-import { refusalForRoom } from '../disk/room.ts';
+import { refusalForDiskSpace } from '../disk/disk-space.ts';
 import { endOperation, type Operation } from '../operations/operation.ts';
 import type { Caller } from '../operations/operations.ts';
-import { requireRoom } from '../orgs/quota.ts';
+import { requireQuota } from '../orgs/quota.ts';
 import type { Transaction } from '../ports/database.ts';
 import type { Runtime } from '../ports/runtime.ts';
 import { markUsed } from '../retention/policy.ts';
@@ -30,7 +30,7 @@ export async function snapshot(
     kept: true,
     expiresAt: expiresInSeconds === undefined ? null : ctx.clock.now() + expiresInSeconds * 1_000,
   });
-  const full = await refusalForRoom(ctx);
+  const full = await refusalForDiskSpace(ctx);
   let claimed: Sandbox | undefined;
   const accepted = await ctx.operations.accept(
     { kind: 'snapshot', sandboxId, caller, request, reason: 'snapshot' },
@@ -39,7 +39,7 @@ export async function snapshot(
       // Asked here as well, so that a name that is taken does not cost a freeze.
       if (name !== null) await refuseTakenName(tx, sandbox.id, name);
       if (full !== undefined) throw full;
-      await requireRoom(tx, sandbox.org, { checkpoint: true }, sandbox);
+      await requireQuota(tx, sandbox.org, { checkpoint: true }, sandbox);
       claimed = await claimSeal(ctx, tx, sandbox, operation, plan);
     },
     async (handle) => {

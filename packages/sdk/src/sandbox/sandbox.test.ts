@@ -206,7 +206,7 @@ describe('fork', () => {
     expect(error).toMatchObject({
       name: 'PartialForkError',
       code: 'capacity',
-      message: '1 of 2 forks could not be made: Full.',
+      message: '1 of 2 forks could not be created: Full.',
       hint: 'Hint for capacity.',
       sandboxes: [{ id: OTHER }],
       errors: [{ name: 'CapacityError', status: 503 }],

@@ -2,7 +2,7 @@
 import type { Engine } from '@torpor/engine';
 import { type AgentClient, agentError } from '@torpor/envd';
 import { type SandboxId, TorporError } from '@torpor/protocol';
-import type { Inside, Receipt, Said, TurnOrder } from '@torpor/sessions';
+import type { DeliveryReceipt, ProgramOutput, TurnMessage, TurnPort } from '@torpor/sessions';
 import { fromAgentError } from '../sandbox/agent-failure.ts';
 import { startRequest } from '../sandbox/command.ts';
 import { endOf } from '../sandbox/command-end.ts';
@@ -11,7 +11,7 @@ import { connectToAgent } from '../sandbox/sandbox-connection.ts';
 /** Relative to the home directory of the sandbox's user. */
 const HISTORY_FILE = '.torpor-history.json';
 
-export function agentTurnPort(engine: Pick<Engine, 'agent'>): Inside {
+export function agentTurnPort(engine: Pick<Engine, 'agent'>): TurnPort {
   return {
     async deliver(org, id, order, signal) {
       const agent = connectToAgent(await engine.agent(org, id));
@@ -38,21 +38,30 @@ export function agentTurnPort(engine: Pick<Engine, 'agent'>): Inside {
 }
 
 /** A long-running program gets a turn as a line of JSON. A program per turn gets the input as it is, the rest in variables. */
-async function deliver(agent: AgentClient, order: TurnOrder, signal: AbortSignal): Promise<Receipt> {
+async function deliver(
+  agent: AgentClient,
+  order: TurnMessage,
+  signal: AbortSignal,
+): Promise<DeliveryReceipt> {
   const { id, sessionKey, program, input, agentThreadId, history } = order;
   const { command, cwd, env, mode } = program;
-  const stays = mode === 'service';
+  const isService = mode === 'service';
   const envs: Record<string, string> = { ...env, TORPOR_SESSION: sessionKey };
-  if (!stays) envs['TORPOR_TURN'] = id;
-  if (!stays && agentThreadId !== null) envs['TORPOR_THREAD'] = agentThreadId;
-  if (!stays && history !== null) {
+  if (!isService) envs['TORPOR_TURN'] = id;
+  if (!isService && agentThreadId !== null) envs['TORPOR_THREAD'] = agentThreadId;
+  if (!isService && history !== null) {
     const { path } = await agent.files.write(HISTORY_FILE, JSON.stringify(history), { signal });
     envs['TORPOR_HISTORY'] = path;
   }
   const { process } = startRequest({ command, cwd, env: envs, tag: id });
-  const told = { turn: id, input, thread: agentThreadId, ...(history === null ? {} : { history }) };
+  const message = { turn: id, input, thread: agentThreadId, ...(history === null ? {} : { history }) };
   return agent.deliverTurn(
-    { id, keep: stays ? sessionKey : null, process, input: stays ? `${JSON.stringify(told)}\n` : input },
+    {
+      id,
+      keep: isService ? sessionKey : null,
+      process,
+      input: isService ? `${JSON.stringify(message)}\n` : input,
+    },
     { signal },
   );
 }
@@ -63,15 +72,15 @@ async function* listen(
   tag: string,
   from: number,
   signal: AbortSignal,
-): AsyncGenerator<Said> {
+): AsyncGenerator<ProgramOutput> {
   const process = { selector: { case: 'tag' as const, value: tag } };
   let position = 0;
   for await (const { event } of agent.process.connect({ process }, { signal })) {
-    const happened = event?.event;
-    if (happened?.case === 'start') position = Number(happened.value.droppedBytes);
-    if (happened?.case === 'end') yield { is: 'end', ...endOf(happened.value) };
-    if (happened?.case !== 'data') continue;
-    const { case: channel, value: bytes } = happened.value.output;
+    const received = event?.event;
+    if (received?.case === 'start') position = Number(received.value.droppedBytes);
+    if (received?.case === 'end') yield { is: 'end', ...endOf(received.value) };
+    if (received?.case !== 'data') continue;
+    const { case: channel, value: bytes } = received.value.output;
     if (channel !== 'stdout' && channel !== 'stderr') continue;
     const begins = position;
     position += bytes.length;
