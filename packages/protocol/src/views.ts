@@ -118,7 +118,7 @@ export const sandboxViewSchema = z
       }),
     deletesAt: z.number().int().nullable().meta({
       description:
-        'When a paused sandbox is deleted if nobody uses it. Null while it runs, or when it is kept for good.',
+        'When a paused sandbox is deleted if it is not used before. Null while it runs, or when it is kept for ever.',
     }),
     timeoutSeconds: z.number().int().nullable(),
     onTimeout: z.enum(['pause', 'kill']),
