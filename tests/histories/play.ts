@@ -149,7 +149,7 @@ export class Player {
     });
     this.track(
       server,
-      request.then(({ id }) => {
+      request.then(({ sandbox: { id } }) => {
         if (key !== null) {
           // A second answer to the same request names the same sandbox.
           const before = this.keys.get(key);
@@ -175,12 +175,12 @@ export class Player {
       case 'lifetime':
         return engine.setLifetime(this.org, id, n === 0 ? null : n * 60);
       case 'kill':
-        return engine.kill(caller, id).then(({ state }) => {
+        return engine.kill(caller, id).then(({ sandbox }) => {
           // One that was lost or never ran stays that.
-          this.truths.get(id).killed = state === 'killed';
+          this.truths.get(id).killed = sandbox.state === 'killed';
         });
       case 'fork':
-        return engine.fork(caller, id, { count: 1 + (n % 2) }).then((forks) => {
+        return engine.fork(caller, id, { count: 1 + (n % 2) }).then(({ forks }) => {
           for (const one of forks) {
             if (!('sandbox' in one) || this.known.length >= 6) continue;
             this.known.push(one.sandbox.id);

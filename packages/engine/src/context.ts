@@ -12,6 +12,7 @@ import type { DiskWatch } from './disk/watch.ts';
 import type { FaultPoints } from './fault-points.ts';
 import type { JobWatch } from './jobs/watch.ts';
 import { append, type Line } from './ledger/append.ts';
+import type { Notices } from './ledger/notices.ts';
 import { type Command, decide } from './lifecycle.ts';
 import type { Operations } from './operations/operations.ts';
 import type { CheckpointStore } from './ports/checkpoint-store.ts';
@@ -23,6 +24,7 @@ import type { Runtime } from './ports/runtime.ts';
 import type { TrafficGate } from './ports/traffic-gate.ts';
 import { type Sandbox, type SandboxChange, updateSandbox } from './sandbox.ts';
 import type { Settings } from './settings.ts';
+import type { Endings } from './upkeep/endings.ts';
 
 /** What the engine tells its operator beside the ledger: for logs and metrics, never for decisions. */
 export type Report = (what: string, facts: Readonly<Record<string, unknown>>) => void;
@@ -43,6 +45,8 @@ export interface Context {
   readonly report: Report;
   readonly background: Background;
   readonly operations: Operations;
+  readonly notices: Notices;
+  readonly endings: Endings;
   /** What is known of the room on the disk. */
   readonly disk: DiskWatch;
   readonly restores: Restores;

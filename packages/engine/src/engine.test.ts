@@ -13,7 +13,7 @@ describe.each(databaseKinds)('a sandbox on %s', (kind) => {
 
   it('is created, works, is paused and comes back with files and memory (R85, R87, R90)', async () => {
     const { engine, runtime } = world;
-    const { id, state } = await engine.create(caller, {});
+    const { id, state } = (await engine.create(caller, {})).sandbox;
     expect(state).toBe('running');
     runtime.work(id, '/home/user/a', '1');
 

@@ -196,7 +196,7 @@ async function carryOut(
   const idempotencyKey = `${session.id}.${session.spawns}`;
   let sandbox: SandboxView;
   try {
-    sandbox = await ctx.engine.create({ org, signal, idempotencyKey }, requestOf(session, planned));
+    sandbox = (await ctx.engine.create({ org, signal, idempotencyKey }, requestOf(session, planned))).sandbox;
   } catch (thrown) {
     // Only our own bound says something about the start; whoever hung up does not.
     const isLate = signal.reason instanceof TorporError && signal.reason.code === 'timeout';

@@ -11,7 +11,7 @@ afterEach(() => world.dispose());
 
 it('are those of the newest checkpoint whose files are well, whatever became of its memory (R73, R93)', async () => {
   const { engine, store } = world;
-  const { id } = await engine.create(caller, {});
+  const { id } = (await engine.create(caller, {})).sandbox;
   const { checkpoint: first } = await engine.pause(caller, id);
   await engine.resume(caller, id);
   const { checkpoint: second } = await engine.pause(caller, id);

@@ -23,7 +23,7 @@ describe('a checkpoint that a provider keeps and a start uses up', () => {
   });
 
   const pausedOne = async () => {
-    const { id } = await world.engine.create(caller, { runtime: 'provider' });
+    const { id } = (await world.engine.create(caller, { runtime: 'provider' })).sandbox;
     provider.work(id, '/a', '1');
     const { checkpoint } = await world.engine.pause(caller, id);
     return { id, checkpoint };
@@ -148,15 +148,15 @@ describe('a provider that has snapshots', () => {
 
   it('forks and snapshots what runs, and what was made so is not used up', async () => {
     const { engine } = world;
-    const { id } = await engine.create(caller, { runtime: 'provider' });
+    const { id } = (await engine.create(caller, { runtime: 'provider' })).sandbox;
     provider.work(id, '/a', '1');
-    const snapshot = await engine.snapshot(caller, id, { name: 'before' });
+    const snapshot = (await engine.snapshot(caller, id, { name: 'before' })).checkpoint;
     expect(snapshot).toMatchObject({ external: true, replayable: true });
-    const forks = await engine.fork(caller, id, { count: 2 });
+    const forks = (await engine.fork(caller, id, { count: 2 })).forks;
     expect(forks.map((fork) => 'sandbox' in fork && fork.sandbox.state)).toEqual(['running', 'running']);
     provider.work(id, '/a', '2');
     for (let times = 0; times < 2; times++) {
-      const { id: copy } = await engine.create(caller, { from: snapshot.id });
+      const { id: copy } = (await engine.create(caller, { from: snapshot.id })).sandbox;
       expect(provider.look(copy)).toMatchObject({ files: { '/a': '1' }, counter: 1 });
     }
     await engine.rollback(caller, id, { checkpointId: snapshot.id });
@@ -165,12 +165,12 @@ describe('a provider that has snapshots', () => {
 
   it('has nothing for others while the sandbox sleeps, and says what to do', async () => {
     const { engine } = world;
-    const { id } = await engine.create(caller, { runtime: 'provider' });
+    const { id } = (await engine.create(caller, { runtime: 'provider' })).sandbox;
     await engine.pause(caller, id);
     const refusal = { code: 'capability_unsupported', hint: expect.stringContaining('Resume') };
     await expect(engine.fork(caller, id)).rejects.toMatchObject(refusal);
     await expect(engine.snapshot(caller, id)).rejects.toMatchObject(refusal);
     expect((await engine.resume(caller, id)).sandbox.state).toBe('running');
-    expect(await engine.fork(caller, id)).toHaveLength(1);
+    expect((await engine.fork(caller, id)).forks).toHaveLength(1);
   });
 });

@@ -33,7 +33,7 @@ describe('a pause', () => {
         const faulty = await faultyWorld();
         world = faulty.world;
         const { engine, runtime, clock } = world;
-        const { id } = await engine.create(caller, {});
+        const { id } = (await engine.create(caller, {})).sandbox;
         runtime.work(id, '/a', '1');
         faulty.orders.push({ call, fault });
 
@@ -59,7 +59,7 @@ describe('a pause', () => {
     const faulty = await faultyWorld();
     world = faulty.world;
     const { engine, runtime, clock } = world;
-    const { id } = await engine.create(caller, {});
+    const { id } = (await engine.create(caller, {})).sandbox;
     faulty.orders.push({ call: 'capture', fault: 'lie' }, { call: 'inspect', fault: 'lie' });
     const error = await settle(clock, engine.pause(caller, id).catch(TorporError.from));
     expect(error).toMatchObject({ code: 'checkpoint_corrupt' });
@@ -71,7 +71,7 @@ describe('a pause', () => {
     const faulty = await faultyWorld();
     world = faulty.world;
     const { engine, runtime, clock } = world;
-    const { id } = await engine.create(caller, {});
+    const { id } = (await engine.create(caller, {})).sandbox;
     faulty.orders.push({ call: 'capture', fault: 'fail' }, { call: 'thaw', fault: 'fail' });
     await engine.pause(caller, id).catch(TorporError.from);
     expect(await engine.get('org', id)).toMatchObject({ state: 'running', evidence: 'frozen' });
@@ -105,7 +105,7 @@ describe('a resume', () => {
       const faulty = await faultyWorld();
       world = faulty.world;
       const { engine, runtime, clock } = world;
-      const { id } = await engine.create(caller, {});
+      const { id } = (await engine.create(caller, {})).sandbox;
       runtime.work(id, '/a', '1');
       const { checkpoint } = await engine.pause(caller, id);
       await settle(clock, Promise.resolve());
@@ -136,7 +136,7 @@ describe('a kill', () => {
       const faulty = await faultyWorld();
       world = faulty.world;
       const { engine, runtime, clock } = world;
-      const { id } = await engine.create(caller, {});
+      const { id } = (await engine.create(caller, {})).sandbox;
       faulty.orders.push({ call: 'destroy', fault });
       const error = await settle(clock, engine.kill(caller, id).catch(TorporError.from));
       expect(error).toMatchObject({ retryable: true });
@@ -162,7 +162,7 @@ describe('a create', () => {
     const instances = [];
     for await (const instance of runtime.list()) instances.push(instance);
     expect(instances).toEqual([]);
-    const second = await engine.create(keyed, {});
+    const second = (await engine.create(keyed, {})).sandbox;
     const { items } = await engine.list({ org: 'org' }, '', 10);
     expect(items.map(({ id, state }) => (id === second.id ? state : `not ${state}`)).sort()).toEqual([
       'not failed',

@@ -34,7 +34,7 @@ describe.each(databaseKinds)('a sandbox whose memory cannot be captured, on %s',
   const typesOf = async (id: SandboxId) => (await eventsOf(id)).map(({ type }) => type);
 
   async function running(request: Parameters<Engine['create']>[1] = {}) {
-    const { id } = await engine.create(caller, request);
+    const { id } = (await engine.create(caller, request)).sandbox;
     world.runtime.work(id, '/kept', 'text');
     return id;
   }

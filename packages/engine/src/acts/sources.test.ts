@@ -15,7 +15,7 @@ describe('a resume whose checkpoint is at fault', () => {
 
   /** A sandbox that was paused twice, with another file each time. */
   async function pausedTwice(request = {}) {
-    const { id } = await engine.create(caller, request);
+    const { id } = (await engine.create(caller, request)).sandbox;
     world.runtime.work(id, '/one', '1');
     const first = await engine.pause(caller, id);
     await engine.resume(caller, id);
@@ -100,9 +100,9 @@ describe('a rollback', () => {
   afterEach(() => world.dispose());
 
   it('brings a running sandbox back in place and can itself be undone', async () => {
-    const { id } = await engine.create(caller, {});
+    const { id } = (await engine.create(caller, {})).sandbox;
     world.runtime.work(id, '/a', 'old');
-    const kept = await engine.snapshot(caller, id, { name: 'good' });
+    const kept = (await engine.snapshot(caller, id, { name: 'good' })).checkpoint;
     world.runtime.work(id, '/a', 'new');
     await engine.rollback(caller, id, { checkpointId: kept.id });
     expect(world.runtime.look(id)).toMatchObject({ files: { '/a': 'old' }, counter: 1 });
@@ -113,16 +113,16 @@ describe('a rollback', () => {
   });
 
   it('keeps the end of a life that it interrupts for a moment', async () => {
-    const { id } = await engine.create(caller, { timeoutSeconds: 60 });
-    const kept = await engine.snapshot(caller, id);
+    const { id } = (await engine.create(caller, { timeoutSeconds: 60 })).sandbox;
+    const kept = (await engine.snapshot(caller, id)).checkpoint;
     const { endsAt } = await engine.resume(caller, id, { timeoutSeconds: 3_600 }).then((r) => r.sandbox);
     const back = await engine.rollback(caller, id, { checkpointId: kept.id });
     expect(back.sandbox.endsAt).toBe(endsAt);
   });
 
   it('whose checkpoint is deleted meanwhile leaves the sandbox paused, and ends', async () => {
-    const { id } = await engine.create(caller, {});
-    const kept = await engine.snapshot(caller, id);
+    const { id } = (await engine.create(caller, {})).sandbox;
+    const kept = (await engine.snapshot(caller, id)).checkpoint;
     await engine.pause(caller, id);
     await engine.resume(caller, id);
     const slow = await world.another({
@@ -140,8 +140,8 @@ describe('a rollback', () => {
   });
 
   it('that fails leaves the sandbox paused where it was', async () => {
-    const { id } = await engine.create(caller, {});
-    const kept = await engine.snapshot(caller, id, { name: 'good' });
+    const { id } = (await engine.create(caller, {})).sandbox;
+    const kept = (await engine.snapshot(caller, id, { name: 'good' })).checkpoint;
     world.runtime.work(id, '/a', 'new');
     world.store.damage(kept.id, 'missing');
     await expect(engine.rollback(caller, id, { checkpointId: kept.id })).rejects.toMatchObject({
@@ -163,9 +163,9 @@ describe('a fork', () => {
   afterEach(() => world.dispose());
 
   it('of a running sandbox diverges from it, and the source goes on', async () => {
-    const { id } = await engine.create(caller, { metadata: { a: 'b' } });
+    const { id } = (await engine.create(caller, { metadata: { a: 'b' } })).sandbox;
     world.runtime.work(id, '/a', '1');
-    const forks = await engine.fork(caller, id, { count: 3 });
+    const forks = (await engine.fork(caller, id, { count: 3 })).forks;
     expect(forks).toHaveLength(3);
     for (const [n, fork] of forks.entries()) {
       if (!('sandbox' in fork)) throw new Error('It failed.');
@@ -177,18 +177,18 @@ describe('a fork', () => {
   });
 
   it('of a paused sandbox does not wake it', async () => {
-    const { id } = await engine.create(caller, {});
+    const { id } = (await engine.create(caller, {})).sandbox;
     await engine.pause(caller, id);
-    const [fork] = await engine.fork(caller, id);
+    const [fork] = (await engine.fork(caller, id)).forks;
     expect(fork).toMatchObject({ sandbox: { state: 'running' } });
     expect((await engine.get('org', id)).state).toBe('paused');
   });
 
   it('survives the end of its source', async () => {
-    const { id } = await engine.create(caller, {});
+    const { id } = (await engine.create(caller, {})).sandbox;
     world.runtime.work(id, '/a', '1');
     await engine.pause(caller, id);
-    const [fork] = await engine.fork(caller, id);
+    const [fork] = (await engine.fork(caller, id)).forks;
     if (fork === undefined || !('sandbox' in fork)) throw new Error('It failed.');
     await engine.kill(caller, id);
     await engine.reconcile();

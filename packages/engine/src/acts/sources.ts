@@ -5,7 +5,7 @@
 import { type Fallback, type Loss, type SourceKind, TorporError } from '@torpor/protocol';
 import { type Checkpoint, findCheckpoint, getSealed } from '../checkpoints/checkpoint.ts';
 import type { Context } from '../context.ts';
-import type { Operation } from '../operations/operation.ts';
+import { type Operation, requestedCheckpoint, requestedFallback } from '../operations/operation.ts';
 import type { Sandbox } from '../sandbox.ts';
 import { findTemplate, firstCheckpoint } from '../templates/template.ts';
 
@@ -27,7 +27,7 @@ const LONGEST_CHAIN = 64;
 export async function sourcesOf(ctx: Context, sandbox: Sandbox, operation: Operation): Promise<Source[]> {
   const sources = await allSourcesOf(ctx, sandbox, operation);
   // A fork's or a snapshot's request speaks of something else by this word.
-  const filesOnly = operation.kind === 'resume' && operation.request['mode'] === 'files';
+  const filesOnly = operation.kind === 'resume' && operation.request.mode === 'files';
   if (!filesOnly) return sources;
   return sources
     .filter(({ use }, at) => use === 'memory' || sources[at - 1]?.use !== 'memory')
@@ -36,15 +36,15 @@ export async function sourcesOf(ctx: Context, sandbox: Sandbox, operation: Opera
 
 async function allSourcesOf(ctx: Context, sandbox: Sandbox, operation: Operation): Promise<Source[]> {
   const wanted = await wantedCheckpoint(ctx, sandbox, operation);
-  const policy = policyOf(sandbox, operation);
+  const policy = requestedFallback(operation) ?? sandbox.config.fallback;
   if (sandbox.state === 'creating') {
     // A template may be a checkpoint of some sandbox; what counts is that it was asked for by its name.
-    const isTemplate = wanted.sandboxId === null || operation.request['from'] === undefined;
+    const isTemplate = wanted.sandboxId === null || requestedCheckpoint(operation) === undefined;
     return waysToUse(wanted, policy, [], isTemplate ? 'template' : undefined);
   }
   // The files of the last run are gone already; going on without them needs the caller's leave.
   const behind: Loss[] =
-    operation.request['from'] === undefined && sandbox.lost.includes('files') ? ['files'] : [];
+    requestedCheckpoint(operation) === undefined && sandbox.lost.includes('files') ? ['files'] : [];
   if (behind.length > 0 && !policy.includes('previous')) {
     throw new TorporError(
       'checkpoint_missing',
@@ -73,12 +73,6 @@ async function allSourcesOf(ctx: Context, sandbox: Sandbox, operation: Operation
   return sources;
 }
 
-/** A fork's request speaks of its children; what it says is not meant for the source. */
-function policyOf(sandbox: Sandbox, operation: Operation): readonly Fallback[] {
-  const asked = operation.kind === 'fork' ? undefined : operation.request['fallback'];
-  return (asked as readonly Fallback[] | undefined) ?? sandbox.config.fallback;
-}
-
 /** Whether a sandbox of this runtime may be started from the checkpoint at another's wish than its own pause. */
 export function requireStartable(checkpoint: Checkpoint, runtime: string): void {
   if (checkpoint.replayable && checkpoint.runtime === runtime) return;
@@ -90,8 +84,8 @@ export function requireStartable(checkpoint: Checkpoint, runtime: string): void 
 }
 
 async function wantedCheckpoint(ctx: Context, sandbox: Sandbox, operation: Operation): Promise<Checkpoint> {
-  const named = operation.request['from'] as Checkpoint['id'] | undefined;
-  const id = named ?? (sandbox.state === 'creating' ? sandbox.baseId : sandbox.checkpointId);
+  const id =
+    requestedCheckpoint(operation) ?? (sandbox.state === 'creating' ? sandbox.baseId : sandbox.checkpointId);
   if (id === null) throw nothingToStartFrom(sandbox);
   return getSealed(ctx.db, id, sandbox.org);
 }

@@ -300,8 +300,7 @@ async function commitStarted(
   const lost = unite(source.lost, started.lost);
   const kind: SourceKind = source.kind === 'template' ? 'template' : started.kind;
   const memory = started.kind === 'memory';
-  let hasJobs = false;
-  await commitForSure(
+  const hasJobs = await commitForSure(
     ctx,
     operation,
     async (tx, sandbox) => {
@@ -315,7 +314,6 @@ async function commitStarted(
         result: { ...result, checkpointId: checkpoint.id },
       });
       const also = await jobsAtStart(ctx, tx, sandbox, { checkpoint, memory }, operation);
-      hasJobs = also.some(({ type }) => type !== 'job.lost');
       const after = await take(
         ctx,
         tx,
@@ -335,6 +333,7 @@ async function commitStarted(
       );
       // The provider used it up; from here on it is not there for anybody.
       if (!checkpoint.replayable) await consume(ctx, tx, after, checkpoint.id);
+      return also.some(({ type }) => type !== 'job.lost');
     },
     async (tx) => (await findOperation(tx, operation.id))?.outcome === 'succeeded',
   );
@@ -346,8 +345,8 @@ async function commitStarted(
  * sealed for a moment keeps the end it had.
  */
 function newEnd(operation: Operation, sandbox: Sandbox, now: number): number | null {
-  const asked = operation.kind === 'resume' ? operation.request['timeoutSeconds'] : undefined;
-  if (typeof asked === 'number') return now + asked * 1_000;
+  const asked = operation.kind === 'resume' ? operation.request.timeoutSeconds : undefined;
+  if (asked !== undefined) return now + asked * 1_000;
   if (sandbox.endsAt !== null) return sandbox.endsAt;
   return sandbox.timeoutMs === null ? null : now + sandbox.timeoutMs;
 }
@@ -398,13 +397,13 @@ async function giveUp(
             cause: error,
           });
     // What a snapshot or a fork was asked for is there, sealed and committed; only its source sleeps now.
-    const done = operation.kind === 'snapshot' || operation.kind === 'fork';
+    const sealed = operation.kind === 'snapshot' || operation.kind === 'fork' ? locked.checkpointId : null;
     await endOperation(
       tx,
       operation,
       now,
-      done
-        ? { outcome: 'succeeded', result: { checkpointId: locked.checkpointId } }
+      sealed !== null
+        ? { outcome: 'succeeded', result: { checkpointId: sealed } }
         : { outcome: 'failed', error: failed },
     );
     if (loss !== undefined) {

@@ -11,7 +11,7 @@ describe('the door', () => {
       open: async () => void asked.push('open'),
     };
     const world = await makeWorld('sqlite', { parts: () => ({ gate }) });
-    const { id } = await world.engine.create({ org: 'org' }, {});
+    const { id } = (await world.engine.create({ org: 'org' }, {})).sandbox;
     asked.length = 0;
     await world.engine.kill({ org: 'org' }, id);
     expect(asked).toEqual(['cut', 'open']);

@@ -20,7 +20,7 @@ beforeEach(async () => {
 afterEach(() => world.dispose());
 
 async function paused(request = {}): Promise<{ id: SandboxId; checkpointId: CheckpointId }> {
-  const { id } = await engine.create(caller, request);
+  const { id } = (await engine.create(caller, request)).sandbox;
   world.runtime.work(id, '/one', 'first');
   const { checkpoint } = await engine.pause(caller, id);
   return { id, checkpointId: checkpoint.id };
@@ -230,7 +230,7 @@ describe('a start from a checkpoint of which one part is at fault', () => {
   it('creates from files when the memory of a checkpoint is missing (R93)', async () => {
     const { checkpointId } = await paused();
     world.store.damage(checkpointId, 'missing', MEMORY);
-    const fork = await engine.create(caller, { from: checkpointId });
+    const fork = (await engine.create(caller, { from: checkpointId })).sandbox;
     expect(world.runtime.look(fork.id)?.files).toMatchObject({ '/one': 'first' });
   });
 });
@@ -268,7 +268,7 @@ describe('a sandbox whose only checkpoint is missing', () => {
 
 describe('a checkpoint that a provider keeps', () => {
   it('is missing when the provider has it no more, and asked for only when providers are (R108)', async () => {
-    const { id } = await engine.create(caller, { runtime: 'provider' });
+    const { id } = (await engine.create(caller, { runtime: 'provider' })).sandbox;
     const { checkpoint } = await engine.pause(caller, id);
     await provider.lose(checkpoint.id);
     await engine.lookAtCheckpoints({ external: false });
@@ -281,7 +281,7 @@ describe('a checkpoint that a provider keeps', () => {
   });
 
   it('is not called missing while a start uses it up', async () => {
-    const { id } = await engine.create(caller, { runtime: 'provider' });
+    const { id } = (await engine.create(caller, { runtime: 'provider' })).sandbox;
     await engine.pause(caller, id);
     const slow = await world.another({
       faults: {

@@ -19,12 +19,12 @@ describe.each(databaseKinds)('checkpoints that are kept, on %s', (kind) => {
     (await engine.keptCheckpoints('org', { limit: 100, ...page })).map(({ id }) => id);
 
   it('are listed newest first, in pages, by sandbox and by template, for their organisation only', async () => {
-    const { id: first } = await engine.create(caller, {});
-    const { id: second } = await engine.create(caller, {});
+    const { id: first } = (await engine.create(caller, {})).sandbox;
+    const { id: second } = (await engine.create(caller, {})).sandbox;
     const ids: CheckpointId[] = [];
     for (const id of [first, first, second]) {
       world.clock.advance(1);
-      ids.unshift((await engine.snapshot(caller, id)).id);
+      ids.unshift((await engine.snapshot(caller, id)).checkpoint.id);
     }
     // One that only a pause made is nobody's to list.
     await engine.pause(caller, second);
@@ -40,11 +40,11 @@ describe.each(databaseKinds)('checkpoints that are kept, on %s', (kind) => {
   });
 
   it('are let go of once, with their names, and nobody who stands on them notices', async () => {
-    const { id } = await engine.create(caller, {});
+    const { id } = (await engine.create(caller, {})).sandbox;
     world.runtime.work(id, '/seeded', 'yes');
-    const { id: checkpoint } = await engine.snapshot(caller, id, { name: 'here' });
+    const { id: checkpoint } = (await engine.snapshot(caller, id, { name: 'here' })).checkpoint;
     await engine.nameTemplate('org', { name: 'mine', from: checkpoint });
-    const child = await engine.create(caller, { template: 'mine' });
+    const child = (await engine.create(caller, { template: 'mine' })).sandbox;
     expect(await engine.letGoOfCheckpoint('other', checkpoint)).toBe(false);
     expect(await engine.letGoOfCheckpoint('org', checkpoint)).toBe(true);
     expect(await engine.letGoOfCheckpoint('org', checkpoint)).toBe(false);
@@ -57,17 +57,17 @@ describe.each(databaseKinds)('checkpoints that are kept, on %s', (kind) => {
   });
 
   it('are gone at once when nobody stands on them', async () => {
-    const { id } = await engine.create(caller, {});
-    const { id: checkpoint } = await engine.snapshot(caller, id);
+    const { id } = (await engine.create(caller, {})).sandbox;
+    const { id: checkpoint } = (await engine.snapshot(caller, id)).checkpoint;
     await engine.kill(caller, id);
     await engine.letGoOfCheckpoint('org', checkpoint);
     expect(await engine.checkpoint('org', checkpoint)).toMatchObject({ state: 'deleted' });
   });
 
   it('give their name to a newer one where that is asked for', async () => {
-    const { id } = await engine.create(caller, {});
-    const { id: older } = await engine.snapshot(caller, id);
-    const { id: newer } = await engine.snapshot(caller, id);
+    const { id } = (await engine.create(caller, {})).sandbox;
+    const { id: older } = (await engine.snapshot(caller, id)).checkpoint;
+    const { id: newer } = (await engine.snapshot(caller, id)).checkpoint;
     await engine.nameTemplate('org', { name: 'mine', from: older });
     await expect(engine.nameTemplate('org', { name: 'mine', from: newer })).rejects.toMatchObject({
       code: 'conflict',

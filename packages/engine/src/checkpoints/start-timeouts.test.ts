@@ -29,7 +29,7 @@ describe.each(databaseKinds)('a memory image whose restore times out, on %s', (k
   afterEach(() => world.dispose());
 
   async function asleep(request = {}) {
-    const { id } = await engine.create(caller, request);
+    const { id } = (await engine.create(caller, request)).sandbox;
     world.runtime.work(id, '/kept', 'text');
     const { checkpoint } = await engine.pause(caller, id);
     return { id, checkpointId: checkpoint.id };

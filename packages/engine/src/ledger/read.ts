@@ -1,5 +1,6 @@
 /** Reads the ledger: pages, and streams that go on where a reader stopped. */
 import type { EventView, SandboxId } from '@torpor/protocol';
+import type { Context } from '../context.ts';
 import type { Queryable, Row } from '../ports/database.ts';
 
 const COLUMNS = `id, sandbox_id, seq, position, at, type, previous_state, state, generation, checkpoint_id,
@@ -93,4 +94,9 @@ export async function* followEvents(
     }
     if (page.length < PAGE) await grown;
   }
+}
+
+/** `followEvents` for a caller of the engine; ends when the engine stops. */
+export function follow(ctx: Context, cursor: Cursor, signal: AbortSignal): AsyncGenerator<EventView> {
+  return followEvents(ctx.db, ctx.notices, cursor, AbortSignal.any([signal, ctx.stopping]));
 }

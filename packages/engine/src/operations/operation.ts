@@ -1,7 +1,9 @@
 /** Operations as the database has them: one durable request on one sandbox. */
 import {
+  type CheckpointId,
   type ErrorBody,
   type EventData,
+  type Fallback,
   type OperationId,
   type OperationKind,
   type OperationOutcome,
@@ -10,15 +12,15 @@ import {
   TorporError,
 } from '@torpor/protocol';
 import type { Queryable, Row, Transaction } from '../ports/database.ts';
+import { operationBodySchema, type RequestOf, type ResultOf } from './operation-kinds.ts';
 
-export interface Operation {
+/** What operations of every kind have. */
+interface OperationHead {
   readonly id: OperationId;
   readonly org: string;
   readonly sandboxId: SandboxId;
-  /** The operation that made this one: a fork, for its children's creates. */
+  /** The operation that made this one: the fork, for the creates of its children. */
   readonly parentId: OperationId | null;
-  readonly kind: OperationKind;
-  readonly request: Readonly<Record<string, unknown>>;
   readonly reason: Reason;
   readonly owner: string;
   readonly fence: number;
@@ -27,33 +29,81 @@ export interface Operation {
   readonly deadlineAt: number;
   readonly endedAt: number | null;
   readonly outcome: OperationOutcome | null;
-  readonly result: Readonly<Record<string, unknown>> | null;
   readonly error: ErrorBody | null;
+}
+
+/** One operation; its kind says what its request and its result look like. */
+export type Operation<K extends OperationKind = OperationKind> = {
+  [P in K]: OperationHead & {
+    readonly kind: P;
+    readonly request: RequestOf<P>;
+    readonly result: ResultOf<P> | null;
+  };
+}[K];
+
+/** An operation that ended well. */
+export type Succeeded<K extends OperationKind = OperationKind> = {
+  [P in K]: Omit<Operation<P>, 'result'> & { readonly kind: P; readonly result: ResultOf<P> };
+}[K];
+
+/** The checkpoint that the caller named to start from; only some kinds of operations can name one. */
+export function requestedCheckpoint(operation: Operation): CheckpointId | undefined {
+  return startsSandbox(operation) ? operation.request.from : undefined;
+}
+
+/** The fallbacks that the caller allowed for this start. The fallbacks of a fork's request are for its children. */
+export function requestedFallback(operation: Operation): readonly Fallback[] | undefined {
+  return startsSandbox(operation) ? operation.request.fallback : undefined;
+}
+
+function startsSandbox(operation: Operation): operation is Operation<'create' | 'resume' | 'rollback'> {
+  return operation.kind === 'create' || operation.kind === 'resume' || operation.kind === 'rollback';
 }
 
 const COLUMNS = `id, org, sandbox_id, parent_id, kind, request, reason, owner, fence, phase, started_at, deadline_at, ended_at,
   outcome, result, error`;
 
-function toOperation(row: Row): Operation {
-  const parse = (text: unknown) => (text === null ? null : JSON.parse(String(text)));
+interface OperationRow extends Row {
+  readonly id: OperationId;
+  readonly org: string;
+  readonly sandbox_id: SandboxId;
+  readonly parent_id: OperationId | null;
+  readonly kind: OperationKind;
+  readonly request: string;
+  readonly reason: Reason;
+  readonly owner: string;
+  readonly fence: number;
+  readonly phase: string | null;
+  readonly started_at: number;
+  readonly deadline_at: number;
+  readonly ended_at: number | null;
+  readonly outcome: OperationOutcome | null;
+  readonly result: string | null;
+  readonly error: string | null;
+}
+
+function toOperation(row: OperationRow): Operation {
   return {
-    id: row['id'],
-    org: row['org'],
-    sandboxId: row['sandbox_id'],
-    parentId: row['parent_id'],
-    kind: row['kind'],
-    request: parse(row['request']),
-    reason: row['reason'],
-    owner: row['owner'],
-    fence: row['fence'],
-    phase: row['phase'],
-    startedAt: row['started_at'],
-    deadlineAt: row['deadline_at'],
-    endedAt: row['ended_at'],
-    outcome: row['outcome'],
-    result: parse(row['result']),
-    error: parse(row['error']),
-  } as Operation;
+    id: row.id,
+    org: row.org,
+    sandboxId: row.sandbox_id,
+    parentId: row.parent_id,
+    reason: row.reason,
+    owner: row.owner,
+    fence: row.fence,
+    phase: row.phase,
+    startedAt: row.started_at,
+    deadlineAt: row.deadline_at,
+    endedAt: row.ended_at,
+    outcome: row.outcome,
+    // `TorporError.fromBody` reads codes of newer versions too, which a schema would refuse.
+    error: row.error === null ? null : (JSON.parse(row.error) as ErrorBody),
+    ...operationBodySchema.parse({
+      kind: row.kind,
+      request: JSON.parse(row.request),
+      result: row.result === null ? null : JSON.parse(row.result),
+    }),
+  };
 }
 
 /** This server may no longer write for the operation: it was superseded, or taken over by another server. */
@@ -90,12 +140,12 @@ export async function insertOperation(tx: Transaction, operation: Operation): Pr
 }
 
 export async function findOperation(db: Queryable, id: OperationId): Promise<Operation | undefined> {
-  const [row] = await db.query(`SELECT ${COLUMNS} FROM operations WHERE id = $1`, [id]);
+  const [row] = await db.query<OperationRow>(`SELECT ${COLUMNS} FROM operations WHERE id = $1`, [id]);
   return row === undefined ? undefined : toOperation(row);
 }
 
 export async function findOpenOperation(db: Queryable, sandboxId: SandboxId): Promise<Operation | undefined> {
-  const [row] = await db.query(
+  const [row] = await db.query<OperationRow>(
     `SELECT ${COLUMNS} FROM operations WHERE sandbox_id = $1 AND ended_at IS NULL`,
     [sandboxId],
   );
@@ -104,7 +154,7 @@ export async function findOpenOperation(db: Queryable, sandboxId: SandboxId): Pr
 
 /** In the order in which they were made. */
 export async function listChildren(db: Queryable, id: OperationId): Promise<Operation[]> {
-  const rows = await db.query(
+  const rows = await db.query<OperationRow>(
     `SELECT ${COLUMNS} FROM operations WHERE parent_id = $1 ORDER BY started_at, id`,
     [id],
   );
@@ -118,7 +168,7 @@ export async function findLastDone(
   kinds: readonly OperationKind[],
 ): Promise<Operation | undefined> {
   const marks = kinds.map((_, i) => `$${i + 2}`).join(', ');
-  const [row] = await db.query(
+  const [row] = await db.query<OperationRow>(
     `SELECT ${COLUMNS} FROM operations
      WHERE sandbox_id = $1 AND outcome = 'succeeded' AND kind IN (${marks})
      ORDER BY started_at DESC, id DESC LIMIT 1`,
@@ -136,7 +186,7 @@ export async function listOperations(
   limit: number,
 ): Promise<Operation[]> {
   const params = [org, last?.startedAt ?? Number.MAX_SAFE_INTEGER, last?.id ?? '', limit];
-  const rows = await db.query(
+  const rows = await db.query<OperationRow>(
     `SELECT ${COLUMNS} FROM operations
      WHERE org = $1 ${sandboxId === undefined ? '' : 'AND sandbox_id = $5'}
        AND (started_at < $2 OR (started_at = $2 AND id < $3))
@@ -184,19 +234,19 @@ export async function setPhase(tx: Transaction, operation: Operation, phase: str
   await tx.query('UPDATE operations SET phase = $2 WHERE id = $1', [operation.id, phase]);
 }
 
-export type Ending =
-  | { readonly outcome: 'succeeded'; readonly result: Readonly<Record<string, unknown>> }
+export type Ending<K extends OperationKind = OperationKind> =
+  | { readonly outcome: 'succeeded'; readonly result: ResultOf<K> }
   | { readonly outcome: 'failed' | 'superseded'; readonly error: TorporError };
 
 /**
  * Ends an operation; the caller holds the fence. A failure that may pass changed nothing, so the key of
  * the request is free for another try.
  */
-export async function endOperation(
+export async function endOperation<K extends OperationKind>(
   tx: Transaction,
-  operation: Operation,
+  operation: { readonly id: OperationId; readonly kind: K },
   now: number,
-  ending: Ending,
+  ending: Ending<K>,
 ): Promise<void> {
   const result = ending.outcome === 'succeeded' ? JSON.stringify(ending.result) : null;
   const error = ending.outcome === 'succeeded' ? null : JSON.stringify(ending.error.toBody());
@@ -224,7 +274,7 @@ export async function listOrphaned(
   after: string,
   limit: number,
 ): Promise<Operation[]> {
-  const rows = await db.query(
+  const rows = await db.query<OperationRow>(
     `SELECT ${COLUMNS} FROM operations
      WHERE ended_at IS NULL AND id > $4
        AND ((owner = $2 AND started_at <= $3)

@@ -63,7 +63,7 @@ describe.each(databaseKinds)('operations on %s', (kind) => {
   };
 
   it('joins an identical request that is under way (R112)', async () => {
-    const { id } = await engine.create(caller, {});
+    const { id } = (await engine.create(caller, {})).sandbox;
     hold('freeze');
     const first = engine.pause(caller, id);
     await reached;
@@ -75,7 +75,7 @@ describe.each(databaseKinds)('operations on %s', (kind) => {
   });
 
   it('tells an incompatible request what is under way, and changes nothing for it', async () => {
-    const { id } = await engine.create(caller, {});
+    const { id } = (await engine.create(caller, {})).sandbox;
     hold('freeze');
     const pausing = engine.pause(caller, id);
     await reached;
@@ -90,13 +90,13 @@ describe.each(databaseKinds)('operations on %s', (kind) => {
   });
 
   it('lets a kill supersede whatever is under way', async () => {
-    const { id } = await engine.create(caller, {});
+    const { id } = (await engine.create(caller, {})).sandbox;
     hold('freeze');
     const pausing = engine.pause(caller, id).catch(TorporError.from);
     await reached;
     const killing = engine.kill(caller, id);
     letGo();
-    expect(await killing).toMatchObject({ state: 'killed' });
+    expect(await killing).toMatchObject({ sandbox: { state: 'killed' } });
     expect(await pausing).toMatchObject({ code: 'killed' });
     expect(await engine.operations('org', id, undefined, 10)).toMatchObject({
       items: expect.arrayContaining([expect.objectContaining({ kind: 'pause', outcome: 'superseded' })]),
@@ -104,7 +104,7 @@ describe.each(databaseKinds)('operations on %s', (kind) => {
   });
 
   it('answers twenty parallel resumes with one start (R46)', async () => {
-    const { id } = await engine.create(caller, {});
+    const { id } = (await engine.create(caller, {})).sandbox;
     await engine.pause(caller, id);
     const answers = await Promise.all(Array.from({ length: 20 }, () => engine.resume(caller, id)));
     expect(new Set(answers.map((answer) => answer.sandbox.generation))).toEqual(new Set([2]));
@@ -113,15 +113,15 @@ describe.each(databaseKinds)('operations on %s', (kind) => {
   });
 
   it('gives two who fork at once children of their own', async () => {
-    const { id } = await engine.create(caller, {});
+    const { id } = (await engine.create(caller, {})).sandbox;
     await engine.pause(caller, id);
     const [a, b] = await Promise.all([engine.fork(caller, id), engine.fork(caller, id)]);
-    const ids = [...a, ...b].map((fork) => ('sandbox' in fork ? fork.sandbox.id : 'failed'));
+    const ids = [...a.forks, ...b.forks].map((fork) => ('sandbox' in fork ? fork.sandbox.id : 'failed'));
     expect(new Set(ids).size).toBe(2);
   });
 
   it('calls a sandbox running that is being snapshotted', async () => {
-    const { id } = await engine.create(caller, {});
+    const { id } = (await engine.create(caller, {})).sandbox;
     hold('freeze');
     const snapshot = engine.snapshot(caller, id);
     await reached;
@@ -131,14 +131,14 @@ describe.each(databaseKinds)('operations on %s', (kind) => {
   });
 
   it('repeats the answer of a create whose checkpoint was deleted since', async () => {
-    const { id } = await engine.create(caller, {});
-    const kept = await engine.snapshot(caller, id);
+    const { id } = (await engine.create(caller, {})).sandbox;
+    const kept = (await engine.snapshot(caller, id)).checkpoint;
     const keyed = { ...caller, idempotencyKey: 'from' };
-    const first = await engine.create(keyed, { from: kept.id });
+    const first = (await engine.create(keyed, { from: kept.id })).sandbox;
     await engine.kill(caller, first.id);
     await engine.kill(caller, id);
     await engine.deleteCheckpoint('org', kept.id);
-    expect((await engine.create(keyed, { from: kept.id })).id).toBe(first.id);
+    expect((await engine.create(keyed, { from: kept.id })).sandbox.id).toBe(first.id);
   });
 
   it('repeats the answer for a repeated key, also for twins at once (R112)', async () => {
@@ -146,8 +146,8 @@ describe.each(databaseKinds)('operations on %s', (kind) => {
     const answers = await Promise.all(
       Array.from({ length: 10 }, () => engine.create(keyed, { name: 'one' })),
     );
-    expect(new Set(answers.map((sandbox) => sandbox.id)).size).toBe(1);
-    expect((await engine.create(keyed, { name: 'one' })).id).toBe(answers[0]?.id);
+    expect(new Set(answers.map(({ sandbox }) => sandbox.id)).size).toBe(1);
+    expect((await engine.create(keyed, { name: 'one' })).sandbox.id).toBe(answers[0]?.sandbox.id);
     const { items } = await engine.list({ org: 'org' }, '', 10);
     expect(items).toHaveLength(1);
   });
@@ -162,15 +162,15 @@ describe.each(databaseKinds)('operations on %s', (kind) => {
   });
 
   it('forgets a key after a day, and keeps those of two organisations apart', async () => {
-    const first = await engine.create({ org: 'org', idempotencyKey: 'k' }, {});
-    const foreign = await engine.create({ org: 'other', idempotencyKey: 'k' }, {});
+    const first = (await engine.create({ org: 'org', idempotencyKey: 'k' }, {})).sandbox;
+    const foreign = (await engine.create({ org: 'other', idempotencyKey: 'k' }, {})).sandbox;
     world.clock.advance(24 * 3_600_000 + 1);
-    const second = await engine.create({ org: 'org', idempotencyKey: 'k' }, {});
+    const second = (await engine.create({ org: 'org', idempotencyKey: 'k' }, {})).sandbox;
     expect(new Set([first.id, foreign.id, second.id]).size).toBe(3);
   });
 
   it('does not find what belongs to another organisation (R104)', async () => {
-    const { id } = await engine.create(caller, {});
+    const { id } = (await engine.create(caller, {})).sandbox;
     const stranger = { org: 'other' };
     for (const attempt of [
       () => engine.get('other', id),
@@ -188,7 +188,7 @@ describe.each(databaseKinds)('operations on %s', (kind) => {
   });
 
   it('keeps a stale owner from writing after another server took over (R111)', async () => {
-    const { id } = await engine.create(caller, {});
+    const { id } = (await engine.create(caller, {})).sandbox;
     hold('freeze');
     const stale = engine.pause(caller, id).catch(TorporError.from);
     await reached;

@@ -11,26 +11,29 @@ import { within } from '../within.ts';
 import { compareNow } from './reconciler.ts';
 
 export class Endings {
-  private readonly ctx: Context;
+  private readonly context: () => Context;
   private readonly repairing = new Map<SandboxId, Promise<void>>();
 
-  constructor(ctx: Context) {
-    this.ctx = ctx;
+  constructor(context: () => Context) {
+    this.context = context;
   }
 
   /** The runtime says that an instance has ended. Returns at once. */
   seen(instance: Instance): void {
-    this.ctx.background.run(`repairing ${instance.sandboxId}`, async () => {
-      const sandbox = await findSandbox(this.ctx.db, instance.sandboxId);
+    this.context().background.run(`repairing ${instance.sandboxId}`, async () => {
+      const sandbox = await findSandbox(this.context().db, instance.sandboxId);
       if (sandbox?.generation === instance.generation) await this.repair(sandbox);
     });
   }
 
   /** For a caller that saw the sandbox gone: waits for the repair, but not longer than for an observation. */
   async settle(sandbox: Sandbox): Promise<void> {
-    const { clock, settings } = this.ctx;
+    const { clock, settings } = this.context();
     await within(clock, settings.observeMs, 'Repairing', () => this.repair(sandbox)).catch((error: unknown) =>
-      this.ctx.report('the repair of a sandbox that has ended goes on', { sandboxId: sandbox.id, error }),
+      this.context().report('the repair of a sandbox that has ended goes on', {
+        sandboxId: sandbox.id,
+        error,
+      }),
     );
   }
 
@@ -44,10 +47,13 @@ export class Endings {
 
   /** An operation that is under way finds the end itself, or leaves the sandbox to be looked at after it. */
   private async compareAfterOthers(sandbox: Sandbox): Promise<void> {
-    const open = await findOpenOperation(this.ctx.db, sandbox.id);
-    if (open !== undefined) await this.ctx.operations.finished(open.id, this.ctx.stopping).catch(() => {});
-    const now = await findSandbox(this.ctx.db, sandbox.id);
+    const open = await findOpenOperation(this.context().db, sandbox.id);
+    if (open !== undefined)
+      await this.context()
+        .operations.finished(open.id, this.context().stopping)
+        .catch(() => {});
+    const now = await findSandbox(this.context().db, sandbox.id);
     if (now?.state !== 'running' || now.generation !== sandbox.generation) return;
-    await compareNow(this.ctx, now);
+    await compareNow(this.context(), now);
   }
 }

@@ -1,9 +1,10 @@
 /** The lifetime: one fenced write, never part of an exclusive operation, and never shortened in passing. */
-import type { SandboxId } from '@torpor/protocol';
+import type { SandboxId, SandboxView } from '@torpor/protocol';
 import { type Context, take } from '../context.ts';
 import { decide } from '../lifecycle.ts';
+import { sandboxView } from '../queries/sandboxes.ts';
 import { refusedBy } from '../refused-by.ts';
-import { lockSandbox, noSuchSandbox, type Sandbox } from '../sandbox.ts';
+import { lockSandbox, noSuchSandbox } from '../sandbox.ts';
 
 /**
  * Sets how long the sandbox may run from now on, and from each resume on. Null: for ever.
@@ -14,8 +15,8 @@ export async function setLifetime(
   org: string,
   id: SandboxId,
   timeoutSeconds: number | null,
-): Promise<Sandbox> {
-  return ctx.db.transaction(async (tx) => {
+): Promise<SandboxView> {
+  await ctx.db.transaction(async (tx) => {
     const sandbox = await lockSandbox(tx, id);
     if (sandbox.org !== org) throw noSuchSandbox(id);
     const decision = decide(sandbox.state, 'set_lifetime');
@@ -24,7 +25,7 @@ export async function setLifetime(
     }
     const timeoutMs = timeoutSeconds === null ? null : timeoutSeconds * 1_000;
     const endsAt = sandbox.state === 'running' && timeoutMs !== null ? ctx.clock.now() + timeoutMs : null;
-    return take(
+    await take(
       ctx,
       tx,
       sandbox,
@@ -34,6 +35,7 @@ export async function setLifetime(
       { operationId: null, change: { endsAt, timeoutMs } },
     );
   });
+  return sandboxView(ctx, org, id);
 }
 
 /**

@@ -29,20 +29,20 @@ describe.each(databaseKinds)('the network of a sandbox on %s', (kind) => {
 
   it('changes while it runs, and stays so over pauses and for forks', async () => {
     const { engine } = world;
-    const { id } = await engine.create(caller, {});
+    const { id } = (await engine.create(caller, {})).sandbox;
     expect(await engine.setNetwork('org', id, network)).toMatchObject({ network });
     expect(now(id, 1)).toEqual(network);
     await engine.pause(caller, id);
     await engine.resume(caller, id);
     expect(now(id, 2)).toEqual(network);
-    const [fork] = await engine.fork(caller, id);
+    const [fork] = (await engine.fork(caller, id)).forks;
     expect(fork).toMatchObject({ sandbox: { network } });
     expect((await events(id)).filter(({ type }) => type === 'network.set')).toHaveLength(1);
   });
 
   it('of one that sleeps is there when it wakes', async () => {
     const { engine } = world;
-    const { id } = await engine.create(caller, {});
+    const { id } = (await engine.create(caller, {})).sandbox;
     await engine.pause(caller, id);
     await engine.setNetwork('org', id, network);
     await engine.resume(caller, id);
@@ -51,7 +51,7 @@ describe.each(databaseKinds)('the network of a sandbox on %s', (kind) => {
 
   it('is made so by the next server when one died half-way', async () => {
     const { engine, runtime } = world;
-    const { id } = await engine.create(caller, {});
+    const { id } = (await engine.create(caller, {})).sandbox;
     const { setNetwork } = runtime;
     runtime.setNetwork = async () => {
       throw new Error('it died here');
@@ -70,7 +70,7 @@ describe.each(databaseKinds)('the network of a sandbox on %s', (kind) => {
       code: 'invalid_request',
     });
     expect((await engine.list({ org: 'org' }, '', 10)).items).toEqual([]);
-    const { id } = await engine.create(caller, {});
+    const { id } = (await engine.create(caller, {})).sandbox;
     for (const [org, code] of [
       ['org', 'invalid_request'],
       ['other', 'not_found'],
@@ -84,7 +84,7 @@ describe.each(databaseKinds)('the network of a sandbox on %s', (kind) => {
 
   it('says what it refused, but not more often than a reader can bear', async () => {
     const { engine, runtime, clock } = world;
-    const { id } = await engine.create(caller, {});
+    const { id } = (await engine.create(caller, {})).sandbox;
     const instance = { sandboxId: id, generation: 1 };
     const lines = async () => (await events(id)).filter(({ type }) => type === 'network.refused').length;
     runtime.refuse(instance, REFUSED);
@@ -99,7 +99,7 @@ describe.each(databaseKinds)('the network of a sandbox on %s', (kind) => {
 
   it('adds nothing to the story of one that has ended', async () => {
     const { engine, runtime } = world;
-    const { id } = await engine.create(caller, {});
+    const { id } = (await engine.create(caller, {})).sandbox;
     await engine.kill(caller, id);
     runtime.refuse({ sandboxId: id, generation: 1 }, REFUSED);
     await engine.stop();

@@ -1,14 +1,20 @@
 /** What a sandbox may reach: written down first, then made so where it runs. */
-import type { Network, SandboxId } from '@torpor/protocol';
+import type { Network, SandboxId, SandboxView } from '@torpor/protocol';
 import { type Context, runtimeOf, take } from '../context.ts';
 import { decide } from '../lifecycle.ts';
+import { sandboxView } from '../queries/sandboxes.ts';
 import { refusedBy } from '../refused-by.ts';
 import { findSandbox, listSandboxes, lockSandbox, noSuchSandbox, type Sandbox } from '../sandbox.ts';
 import { inPages, withHands } from '../upkeep/pages.ts';
 import { within } from '../within.ts';
 
 /** A sandbox that sleeps has it from its next start on. */
-export async function setNetwork(ctx: Context, org: string, id: SandboxId, network: Network): Promise<void> {
+export async function setNetwork(
+  ctx: Context,
+  org: string,
+  id: SandboxId,
+  network: Network,
+): Promise<SandboxView> {
   const sandbox = await ctx.db.transaction(async (tx) => {
     const locked = await lockSandbox(tx, id);
     if (locked.org !== org) throw noSuchSandbox(id);
@@ -22,6 +28,7 @@ export async function setNetwork(ctx: Context, org: string, id: SandboxId, netwo
     return take(ctx, tx, locked, 'set_network', 'network.set', { network }, extras);
   });
   if (sandbox.state === 'running') await apply(ctx, sandbox);
+  return sandboxView(ctx, org, id);
 }
 
 /** At the start of a server, before anybody asks: one may have died between the two halves of a change. */

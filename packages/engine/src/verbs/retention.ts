@@ -1,7 +1,8 @@
 /** How long a sandbox is kept while it is paused: one write, never part of an exclusive operation. */
-import type { Retention, SandboxId } from '@torpor/protocol';
+import type { Retention, SandboxId, SandboxView } from '@torpor/protocol';
 import { type Context, take } from '../context.ts';
 import { decide } from '../lifecycle.ts';
+import { sandboxView } from '../queries/sandboxes.ts';
 import { refusedBy } from '../refused-by.ts';
 import { toStoredRetention } from '../retention/policy.ts';
 import { lockSandbox, noSuchSandbox } from '../sandbox.ts';
@@ -12,7 +13,7 @@ export async function setRetention(
   org: string,
   id: SandboxId,
   deletePausedAfterSeconds: Retention,
-): Promise<void> {
+): Promise<SandboxView> {
   await ctx.db.transaction(async (tx) => {
     const sandbox = await lockSandbox(tx, id);
     if (sandbox.org !== org) throw noSuchSandbox(id);
@@ -26,4 +27,5 @@ export async function setRetention(
     const data = { deletePausedAfterSeconds };
     await take(ctx, tx, sandbox, 'set_retention', 'retention.set', data, { operationId: null });
   });
+  return sandboxView(ctx, org, id);
 }

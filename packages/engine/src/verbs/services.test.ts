@@ -21,7 +21,7 @@ describe.each(databaseKinds)('the declared services of a sandbox on %s', (kind) 
       started.push(given[3].services);
       return start.apply(runtime, given);
     };
-    const { id } = await engine.create(caller, {});
+    const { id } = (await engine.create(caller, {})).sandbox;
     await engine.setServices('org', id, [WEB]);
     expect(await engine.get('org', id)).toMatchObject({
       state: 'running',
@@ -41,7 +41,7 @@ describe.each(databaseKinds)('the declared services of a sandbox on %s', (kind) 
 
   it('cannot be set by another organisation, or when the sandbox has ended', async () => {
     const { engine } = world;
-    const { id } = await engine.create(caller, {});
+    const { id } = (await engine.create(caller, {})).sandbox;
     await expect(engine.setServices('other', id, [WEB])).rejects.toMatchObject({ code: 'not_found' });
     await engine.kill(caller, id);
     await expect(engine.setServices('org', id, [WEB])).rejects.toMatchObject({ code: 'killed' });

@@ -16,7 +16,7 @@ describe.each(databaseKinds)('a sandbox that runs, on %s', (kind) => {
 
   describe('the end of a run', () => {
     it('is set exactly or only later, and the lifetime of later runs stays', async () => {
-      const { id } = await engine.create(caller, { timeoutSeconds: 100 });
+      const { id } = (await engine.create(caller, { timeoutSeconds: 100 })).sandbox;
       const end = async () => ((await engine.get('org', id)).endsAt ?? 0) - world.clock.now();
       await engine.setEnd('org', id, 50, 'at least');
       expect(await end()).toBe(100_000);
@@ -32,7 +32,7 @@ describe.each(databaseKinds)('a sandbox that runs, on %s', (kind) => {
     });
 
     it('does not come to one that has none, unless it is set', async () => {
-      const { id } = await engine.create(caller, {});
+      const { id } = (await engine.create(caller, {})).sandbox;
       await engine.setEnd('org', id, 50, 'at least');
       expect(await engine.get('org', id)).toMatchObject({ endsAt: null });
     });
@@ -40,7 +40,7 @@ describe.each(databaseKinds)('a sandbox that runs, on %s', (kind) => {
 
   describe('what it keeps', () => {
     it('in an automatic pause is what was asked for', async () => {
-      const { id } = await engine.create(caller, { timeoutSeconds: 60, pauseMode: 'files' });
+      const { id } = (await engine.create(caller, { timeoutSeconds: 60, pauseMode: 'files' })).sandbox;
       await engine.sweep();
       world.clock.advance(60_000);
       await engine.sweep();
@@ -50,14 +50,14 @@ describe.each(databaseKinds)('a sandbox that runs, on %s', (kind) => {
     });
 
     it('may be its files alone at a resume, though there is memory', async () => {
-      const { id } = await engine.create(caller, { fallback: [] });
+      const { id } = (await engine.create(caller, { fallback: [] })).sandbox;
       await engine.pause(caller, id);
       const resumed = await engine.resume(caller, id, { mode: 'files' });
       expect(resumed).toMatchObject({ source: { kind: 'files' }, lost: ['processes'] });
     });
 
     it('is said by a pause that found nothing to do', async () => {
-      const { id } = await engine.create(caller, {});
+      const { id } = (await engine.create(caller, {})).sandbox;
       expect(await engine.pause(caller, id)).toMatchObject({ paused: true });
       expect(await engine.pause(caller, id)).toMatchObject({ paused: false });
     });
@@ -67,7 +67,7 @@ describe.each(databaseKinds)('a sandbox that runs, on %s', (kind) => {
     const ids: string[] = [];
     for (let i = 0; i < 3; i++) {
       world.clock.advance(1);
-      ids.push((await engine.create(caller, {})).id);
+      ids.push((await engine.create(caller, {})).sandbox.id);
     }
     const list = async (page: Partial<Parameters<Engine['listByStart']>[1]>) =>
       (await engine.listByStart({ org: 'org' }, { order: 'oldest first', limit: 10, ...page })).map(

@@ -72,7 +72,7 @@ export class EngineSandboxes implements BuildSandboxes {
     const wanted = { metadata: { [JOB_KEY]: jobId }, timeoutSeconds: lifetimeSeconds };
     const id =
       from === undefined
-        ? (await engine.create({ org }, wanted)).id
+        ? (await engine.create({ org }, wanted)).sandbox.id
         : await this.forkAsleep(org, from, { ...wanted, services: [] }, signal);
     return this.unlessLeft(org, id, signal);
   }
@@ -328,7 +328,7 @@ export class EngineSandboxes implements BuildSandboxes {
   }
 
   private async fork(org: string, from: SandboxId, request: ForkRequest): Promise<SandboxId> {
-    const [fork] = await this.parts.engine.fork({ org }, from, request);
+    const [fork] = (await this.parts.engine.fork({ org }, from, request)).forks;
     if (fork === undefined) throw new TorporError('internal', 'A fork made nothing.');
     if ('error' in fork) throw TorporError.fromBody(fork.error);
     return fork.sandbox.id;

@@ -82,7 +82,7 @@ export function e2bLifecycleRoutes(app: RoutesApp, parts: RouteParts): void {
         count: count ?? 1,
         ...(timeout === undefined || timeout === null ? {} : { timeoutSeconds: Math.max(1, timeout) }),
       };
-      const forks = await lifecycle(parts, request, id, (caller) =>
+      const { forks } = await lifecycle(parts, request, id, (caller) =>
         inTurn(parts, request, async () => {
           if (isAsleep(await engine.get(org, id))) throw asleep(id);
           return engine.fork(caller, id, wanted);

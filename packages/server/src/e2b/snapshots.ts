@@ -31,20 +31,20 @@ export function e2bSnapshotRoutes(app: RoutesApp, parts: RouteParts): void {
       const { id } = request.params;
       const { org } = request.identity;
       const name = request.body.name ? newName(request.body.name, org) : undefined;
-      const snapshot = await lifecycle(parts, request, id, async (caller) => {
-        const checkpoint = await inTurn(parts, request, () => engine.snapshot(caller, id));
-        if (name === undefined) return checkpoint;
+      const { checkpoint } = await lifecycle(parts, request, id, async (caller) => {
+        const snapshot = await inTurn(parts, request, () => engine.snapshot(caller, id));
+        if (name === undefined) return snapshot;
         try {
           // The same name again means the newest.
-          await engine.nameTemplate(org, { name, from: checkpoint.id }, 'replace');
+          await engine.nameTemplate(org, { name, from: snapshot.checkpoint.id }, 'replace');
         } catch (thrown) {
-          await engine.letGoOfCheckpoint(org, checkpoint.id);
+          await engine.letGoOfCheckpoint(org, snapshot.checkpoint.id);
           throw thrown;
         }
-        return checkpoint;
+        return snapshot;
       });
       const templates = name === undefined ? [] : [name];
-      return reply.code(201).send(snapshotShape(org, { id: snapshot.id, templates }));
+      return reply.code(201).send(snapshotShape(org, { id: checkpoint.id, templates }));
     },
   );
 

@@ -52,7 +52,6 @@ export function lifecycleRoutes(app: RoutesApp, parts: RouteParts): void {
     async (request) => {
       const { id } = request.params;
       const reply = await lifecycle(parts, request, id, (caller) => engine.pause(caller, id, request.body));
-      if (reply.operation !== null) request.facts.operationId ??= reply.operation.id;
       return { ...reply, sandbox: withUrls(parts, reply.sandbox) };
     },
   );
@@ -75,7 +74,9 @@ export function lifecycleRoutes(app: RoutesApp, parts: RouteParts): void {
     },
     async (request) => {
       const { id } = request.params;
-      const reply = await lifecycle(parts, request, id, (caller) => engine.resume(caller, id, request.body));
+      const { operation: _, ...reply } = await lifecycle(parts, request, id, (caller) =>
+        engine.resume(caller, id, request.body),
+      );
       return { ...reply, sandbox: withUrls(parts, reply.sandbox) };
     },
   );
@@ -99,7 +100,9 @@ export function lifecycleRoutes(app: RoutesApp, parts: RouteParts): void {
     },
     async (request, reply) => {
       const { id } = request.params;
-      const forks = await lifecycle(parts, request, id, (caller) => engine.fork(caller, id, request.body));
+      const { forks } = await lifecycle(parts, request, id, (caller) =>
+        engine.fork(caller, id, request.body),
+      );
       const items = forks.map((one) => ('sandbox' in one ? { sandbox: withUrls(parts, one.sandbox) } : one));
       return reply.code(201).send({ items });
     },
@@ -123,7 +126,7 @@ export function lifecycleRoutes(app: RoutesApp, parts: RouteParts): void {
     },
     async (request, reply) => {
       const { id } = request.params;
-      const checkpoint = await lifecycle(parts, request, id, (caller) =>
+      const { checkpoint } = await lifecycle(parts, request, id, (caller) =>
         engine.snapshot(caller, id, request.body),
       );
       return reply.code(201).send(checkpoint);
@@ -145,7 +148,7 @@ export function lifecycleRoutes(app: RoutesApp, parts: RouteParts): void {
     },
     async (request) => {
       const { id } = request.params;
-      const reply = await lifecycle(parts, request, id, (caller) =>
+      const { operation: _, ...reply } = await lifecycle(parts, request, id, (caller) =>
         engine.rollback(caller, id, request.body),
       );
       return { ...reply, sandbox: withUrls(parts, reply.sandbox) };

@@ -88,7 +88,7 @@ export function sandboxRoutes(app: RoutesApp, parts: RouteParts): void {
       },
     },
     async (request, reply) => {
-      const sandbox = await lifecycle(parts, request, undefined, (caller) =>
+      const { sandbox } = await lifecycle(parts, request, undefined, (caller) =>
         engine.create(caller, request.body),
       );
       request.facts.sandboxId = sandbox.id;
@@ -158,7 +158,8 @@ export function sandboxRoutes(app: RoutesApp, parts: RouteParts): void {
     },
     async (request) => {
       const { id } = request.params;
-      return lifecycle(parts, request, id, (caller) => engine.kill(caller, id));
+      const { sandbox } = await lifecycle(parts, request, id, (caller) => engine.kill(caller, id));
+      return sandbox;
     },
   );
 
