@@ -1,10 +1,10 @@
 /**
- * Sleeping and waking on gVisor, side by side in one run: raw `runsc` (checkpoint, restore) as the floor,
- * Torpor's API on top of it, and a cold start of the same server.
+ * Measures pause and resume on gVisor, side by side in one run: `runsc` alone (checkpoint, restore) as the lower bound,
+ * Torpor's API on top, and a cold start of the same server.
  *
  *   npm run bench:lifecycle            as root; some minutes
  *   npm run bench:lifecycle -- quick   fewer rounds, without the large ones
- *   npm run bench:lifecycle -- disk    one part of it: small, large, create, disk or crowd
+ *   npm run bench:lifecycle -- disk    one part: small, large, create, disk or crowd
  */
 import { execFile } from 'node:child_process';
 import { mkdir, mkdtemp } from 'node:fs/promises';
@@ -17,7 +17,8 @@ import type { Torpor } from '@torpor/sdk';
 import { makeGuestWorld } from '../packages/runtime-gvisor/src/guest/testing/guest-world.ts';
 import { writeTinyBundle } from '../packages/runtime-gvisor/src/host-checks/tiny-bundle.ts';
 import { findRunsc } from '../packages/runtime-gvisor/src/runsc/find-runsc.ts';
-import { type Container, Runsc } from '../packages/runtime-gvisor/src/runsc/runsc.ts';
+import { Runsc } from '../packages/runtime-gvisor/src/runsc/runsc.ts';
+import type { Container } from '../packages/runtime-gvisor/src/runsc/runsc-container.ts';
 import { makeDataDir, startTorpor } from '../tests/crash/torpor-process.ts';
 import { row, type Times, time } from './measure.ts';
 
@@ -30,7 +31,7 @@ const isAsked = (part: string) =>
   named.length > 0 ? named.includes(part) : !(quick && ['large', 'disk'].includes(part));
 const unhurried = new AbortController().signal;
 
-/** A small server that holds so many megabytes of random bytes. */
+/** A small server that holds this many megabytes of random bytes. */
 const server = (megabytes: number) =>
   `globalThis.held = require('node:crypto').randomBytes(${megabytes} * 1048576);` +
   'let n = 0; require("node:http").createServer((q, r) => r.end(String(++n))).listen(8080, () => console.log("ready"))';
@@ -49,7 +50,7 @@ interface Line {
   readonly times: Times;
 }
 
-/** runsc by itself, with the same server and nothing around it: no agent, no network, no layers, no durability. */
+/** runsc alone, with the same server and nothing else: no agent, no network, no layers, no durability. */
 async function bareFloor(dir: string, megabytes: number): Promise<Contender> {
   const configured = process.env['TORPOR_RUNSC'] || undefined;
   const { found } = await findRunsc({ dataDir: dir, runsc: configured }, unhurried);
@@ -62,7 +63,7 @@ async function bareFloor(dir: string, megabytes: number): Promise<Contender> {
   });
   let n = 0;
   const container = async () => {
-    // runsc takes the beginning of a name for the name.
+    // Fixed width, because runsc accepts a prefix for a name.
     const id = `floor-${megabytes}-${String(n++).padStart(3, '0')}`;
     const bundle = join(dir, id);
     await mkdir(bundle);
@@ -108,8 +109,8 @@ async function bareFloor(dir: string, megabytes: number): Promise<Contender> {
 }
 
 /**
- * What is measured in turns with others: a slow minute of the machine is then one for all of them. Each rests before its
- * time is taken, with everything made that is made beforehand: a processor that was busy until just now is quicker.
+ * Contenders are measured in turns, so that a slow minute of the host affects all of them. Each rests before its
+ * time is measured, with everything prepared: a processor that was busy until just now is quicker.
  */
 interface Contender {
   round(): Promise<void>;
@@ -118,10 +119,10 @@ interface Contender {
 }
 
 async function inTurns(contenders: readonly Contender[]): Promise<void> {
-  for (let i = 0; i < ROUNDS; i++) for (const one of contenders) await one.round();
+  for (let i = 0; i < ROUNDS; i++) for (const contender of contenders) await contender.round();
 }
 
-/** runsc by itself, with all that a sandbox consists of: the agent beside the server, the system, layers, a network. */
+/** runsc alone, with everything that a sandbox consists of: agent, server, system directories, layers, a network. */
 async function wholeFloor(megabytes: number): Promise<Contender> {
   const world = await makeGuestWorld();
   const first = await world.boot();
@@ -144,14 +145,14 @@ async function wholeFloor(megabytes: number): Promise<Contender> {
   };
 }
 
-/** Long enough for a container to be made ahead of a wake. */
+/** Long enough for a container to be created in advance. */
 const REST_MS = 2_000;
 
 function rest(): Promise<void> {
   return new Promise((resolve) => setTimeout(resolve, REST_MS));
 }
 
-/** Resumed and paused again and again; every sleep is long enough for what is done ahead. */
+/** Resumes and pauses a sandbox in each round; it stays paused long enough for a container to be created in advance. */
 async function cycles({ sandboxes }: Torpor, megabytes: number, how: string): Promise<Contender> {
   const { id } = await sandboxes.create({ services: [service(megabytes)], idleSeconds: 86_400 });
   await sandboxes.pause(id);
@@ -214,7 +215,7 @@ async function api({ sandboxes }: Torpor, megabytes: number): Promise<Line[]> {
   ];
 }
 
-/** Through the gateway. Its names are this machine's, which Node does not know by itself. */
+/** Sends a request through the gateway, to the loopback address: Node does not resolve names below localhost. */
 async function get(sandbox: SandboxView): Promise<void> {
   const url = sandbox.urls?.['8080'];
   if (url === undefined) throw new Error('The sandbox names no address for its port.');
@@ -222,9 +223,9 @@ async function get(sandbox: SandboxView): Promise<void> {
   await answer({ host: '127.0.0.1', port, headers: { host }, agent: false });
 }
 
-function answer(way: RequestOptions): Promise<void> {
+function answer(options: RequestOptions): Promise<void> {
   return new Promise((resolve, reject) => {
-    request(way, (response) => response.resume().on('end', resolve))
+    request(options, (response) => response.resume().on('end', resolve))
       .on('error', reject)
       .end();
   });
@@ -243,7 +244,7 @@ function show(title: string, lines: readonly Line[], [bare, whole]: readonly [nu
     console.log(row([what, times.p50, times.p95, times.p50 / bare, times.p50 / whole]));
 }
 
-/** Pause and resume of a sandbox with 1 GiB in 10,000 files against an empty one, in turns. */
+/** Compares pause and resume of a sandbox with 1 GiB in 10,000 files and of an empty one, in turns. */
 async function disk({ sandboxes }: Torpor): Promise<void> {
   const make = async () => ({
     id: (await sandboxes.create({ idleSeconds: 86_400 })).id,
@@ -264,7 +265,7 @@ async function disk({ sandboxes }: Torpor): Promise<void> {
         await time(1, () => sandboxes.pause(id)),
         await time(1, () => sandboxes.resume(id)),
       ];
-      // The first sync of it all is not what is asked for.
+      // The first round syncs all files and is not counted.
       if (i < 0) continue;
       pause.push(down.p50);
       resume.push(up.p50);
@@ -279,7 +280,7 @@ async function disk({ sandboxes }: Torpor): Promise<void> {
   for (const { id } of [empty, full]) await sandboxes.kill(id);
 }
 
-/** Many at once: none may fail, and each says what it takes on disk. */
+/** Pauses many sandboxes and resumes some at the same time: none may fail. Prints the disk space of each. */
 async function crowd({ sandboxes, checkpoints }: Torpor, asleep: number, atOnce: number): Promise<void> {
   const ids: SandboxId[] = [];
   for (let i = 0; i < asleep; i++) ids.push((await sandboxes.create({ services: [service(0)] })).id);
@@ -316,17 +317,21 @@ try {
       await cycles(plain.torpor, megabytes, 'none made ahead'),
     ];
     await inTurns(contenders);
-    for (const one of contenders) await one.end();
+    for (const contender of contenders) await contender.end();
     const others = await api(torpor, megabytes);
     const title = megabytes === 0 ? 'a small server' : `a server with ${megabytes} MB resident`;
-    const unit = (one: Contender) => one.lines().at(-1)?.times.p50 ?? 1;
-    show(title, [...contenders.flatMap((one) => one.lines()), ...others], [unit(bare), unit(whole)]);
+    const unit = (contender: Contender) => contender.lines().at(-1)?.times.p50 ?? 1;
+    show(
+      title,
+      [...contenders.flatMap((contender) => contender.lines()), ...others],
+      [unit(bare), unit(whole)],
+    );
   }
   if (isAsked('create')) await creates([usual.torpor, plain.torpor]);
   if (isAsked('disk')) await disk(torpor);
   if (isAsked('crowd')) await crowd(torpor, quick ? 4 : 50, quick ? 4 : 20);
 } catch (thrown) {
-  // What clearing up after it throws would hide it.
+  // Printed here, because an error of the clean-up would replace it.
   console.error(thrown);
   process.exitCode = 1;
 } finally {

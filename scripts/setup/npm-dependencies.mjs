@@ -24,31 +24,32 @@ export async function installDependencies(say) {
     const reason = reasonToInstall(ROOT);
     // Another setup did it while this one waited for the lock.
     if (reason === undefined) return true;
-    say(`npm install (${reason})`);
+    // `npm ci` removes node_modules first, which would take it away from a server that runs from this clone.
+    const command = existsSync(join(ROOT, 'node_modules')) ? ['install', '--no-save'] : ['ci'];
+    say(`npm ${command[0]} (${reason})`);
     const started = Date.now();
-    npmInstall();
+    runNpm(command);
     say(`dependencies installed, ${((Date.now() - started) / 1000).toFixed(1)} s`);
     return true;
   });
 }
 
 /**
- * By the lockfile and without writing to it, as `npm ci` would. But `npm ci` refuses a lockfile without the
- * optional packages of every other platform, and npm leaves some of those out (npm/cli#4828); it also takes
- * node_modules away from programs that run.
+ * Installs what the lockfile says, without writing to it.
+ * @param {string[]} command
  */
-function npmInstall() {
+function runNpm(command) {
   // npm must not run on the Node that it may be about to replace in node_modules.
   const path = (process.env['PATH'] ?? '').split(delimiter).filter((dir) => dir !== BIN);
   const { status, error, stdout, stderr } = spawnSync(
     'npm',
     // Warnings would be about Node 20, which only starts what then runs on Node 24.
-    ['install', '--include=dev', '--no-save', '--no-audit', '--no-fund', '--loglevel=error'],
+    [...command, '--include=dev', '--no-audit', '--no-fund', '--loglevel=error'],
     { cwd: ROOT, encoding: 'utf8', env: { ...process.env, PATH: path.join(delimiter) } },
   );
   if (status === 0) return;
   const output = `${stdout ?? ''}${stderr ?? ''}`.trim();
-  throw new Error(`npm install failed${error ? `: ${error.message}` : ''}\n${output}`);
+  throw new Error(`npm ${command[0]} failed${error ? `: ${error.message}` : ''}\n${output}`);
 }
 
 /**

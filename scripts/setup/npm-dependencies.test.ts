@@ -1,4 +1,4 @@
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -85,5 +85,20 @@ describe('the lockfile', () => {
     expect(() => requireAgreement(root)).toThrow(
       `packages/${folder}/package.json and package-lock.json disagree`,
     );
+  });
+});
+
+describe('package-lock.json', () => {
+  it('names the optional packages of every platform, without which npm ci refuses it', () => {
+    const lock = JSON.parse(readFileSync(join(import.meta.dirname, '../../package-lock.json'), 'utf8'));
+    const packages: Record<string, { optionalDependencies?: Record<string, string> }> = lock.packages;
+    const optional = Object.values(packages).flatMap((entry) =>
+      Object.keys(entry.optionalDependencies ?? {}),
+    );
+    const missing = optional.filter(
+      (name) => !Object.keys(packages).some((path) => path.endsWith(`node_modules/${name}`)),
+    );
+    expect(optional.length).toBeGreaterThan(20);
+    expect(missing).toEqual([]);
   });
 });

@@ -1,6 +1,6 @@
 /**
- * Kills the real server with SIGKILL at one named point of an operation, starts it again, and checks that
- * every sandbox is where it may be, with all of its files, and that nothing is left without an owner.
+ * Kills the real server with SIGKILL at one fault point of an operation, starts it again, and checks that
+ * every sandbox is in an allowed state with all its files, and that nothing is left without an owner.
  */
 import { execFile } from 'node:child_process';
 import { createHash } from 'node:crypto';
@@ -14,36 +14,44 @@ import type { Torpor } from '@torpor/sdk';
 import { startTorpor, type TorporProcess } from './torpor-process.ts';
 
 const run = promisify(execFile);
-/** A server that has answered and still lives after this long did not pass the point. */
-const PATIENCE_MS = 10_000;
+/** A server that has answered and still runs after this long did not reach the fault point. */
+const DEATH_TIMEOUT_MS = 10_000;
 
-/** What brings a sandbox to where the operation begins, and the operation itself. */
+/** Prepares a sandbox for an operation, and runs the operation. */
 interface Trial {
   prepare(torpor: Torpor, id: SandboxId): Promise<CheckpointId | undefined>;
   act(torpor: Torpor, id: SandboxId, checkpoint: CheckpointId | undefined): Promise<unknown>;
-  /** Where the sandbox may be after the crash; anything else is a lie or a loss. */
-  readonly may: readonly SandboxState[];
+  /** The states in which the sandbox may be after the crash. */
+  readonly allowed: readonly SandboxState[];
 }
 
 const nothing = async () => undefined;
 const TRIALS: Readonly<Record<string, Trial>> = {
-  pause: { prepare: nothing, act: (torpor, id) => torpor.sandboxes.pause(id), may: ['running', 'paused'] },
+  pause: {
+    prepare: nothing,
+    act: (torpor, id) => torpor.sandboxes.pause(id),
+    allowed: ['running', 'paused'],
+  },
   resume: {
     prepare: async (torpor, id) => {
       await torpor.sandboxes.pause(id);
       return undefined;
     },
     act: (torpor, id) => torpor.sandboxes.resume(id),
-    may: ['running', 'paused'],
+    allowed: ['running', 'paused'],
   },
-  snapshot: { prepare: nothing, act: (torpor, id) => torpor.sandboxes.snapshot(id), may: ['running'] },
-  fork: { prepare: nothing, act: (torpor, id) => torpor.sandboxes.fork(id, { count: 2 }), may: ['running'] },
+  snapshot: { prepare: nothing, act: (torpor, id) => torpor.sandboxes.snapshot(id), allowed: ['running'] },
+  fork: {
+    prepare: nothing,
+    act: (torpor, id) => torpor.sandboxes.fork(id, { count: 2 }),
+    allowed: ['running'],
+  },
   rollback: {
     prepare: async (torpor, id) => (await torpor.sandboxes.snapshot(id, { name: 'here' })).id,
     act: (torpor, id, checkpoint) => torpor.sandboxes.rollback(id, checkpoint ?? 'ckpt_'),
-    may: ['running', 'paused'],
+    allowed: ['running', 'paused'],
   },
-  kill: { prepare: nothing, act: (torpor, id) => torpor.sandboxes.kill(id), may: ['killing', 'killed'] },
+  kill: { prepare: nothing, act: (torpor, id) => torpor.sandboxes.kill(id), allowed: ['killing', 'killed'] },
 };
 
 const WRITE_TREE = `mkdir -p deep/er && for i in $(seq 20); do echo "$i $RANDOM" > deep/er/$i; done &&
@@ -51,7 +59,7 @@ const WRITE_TREE = `mkdir -p deep/er && for i in $(seq 20); do echo "$i $RANDOM"
 const DIGEST = `find . -path ./.cache -prune -o \\( -type f -o -type l \\) -printf '%p %m %l\\n' | sort | sha256sum
   find . -type f -not -path './.cache/*' -print0 | sort -z | xargs -0 sha256sum | sha256sum`;
 
-/** A program that counts in its memory only, and one look at it. */
+/** A program that counts in memory only, and a command that reads its count. */
 const COUNTER = `node -e 'let n = 0; require("http").createServer((q, r) => r.end(String(++n))).listen(7070)'`;
 const COUNT = `bash -c 'exec 3<>/dev/tcp/127.0.0.1/7070; printf "GET / HTTP/1.0\r\n\r\n" >&3; tail -n1 <&3'`;
 
@@ -65,72 +73,74 @@ export async function crashAt(
   const kind = point.slice(0, point.indexOf('.'));
   if (kind === 'create') return crashInCreate(point, dataDir, runtime);
   const trial = TRIALS[kind];
-  if (trial === undefined) throw new Error(`There is no trial for ${point}.`);
+  if (trial === undefined) throw new Error(`There is no trial for the fault point ${point}.`);
 
-  const dying = await startTorpor(dataDir, faultAt(point), runtime);
-  const { id } = await dying.torpor.sandboxes.create({ idleSeconds: 86_400 });
-  await must(dying.torpor, id, WRITE_TREE);
-  const before = await must(dying.torpor, id, DIGEST);
-  const counted = runtime === 'gvisor' ? await startCounting(dying.torpor, id) : 0;
-  const checkpoint = await trial.prepare(dying.torpor, id);
-  await dies(dying, trial.act(dying.torpor, id, checkpoint));
+  const crashing = await startTorpor(dataDir, faultAt(point), runtime);
+  const { id } = await crashing.torpor.sandboxes.create({ idleSeconds: 86_400 });
+  await execOk(crashing.torpor, id, WRITE_TREE);
+  const before = await execOk(crashing.torpor, id, DIGEST);
+  const counted = runtime === 'gvisor' ? await startCounting(crashing.torpor, id) : 0;
+  const checkpoint = await trial.prepare(crashing.torpor, id);
+  await expectDeath(crashing, trial.act(crashing.torpor, id, checkpoint));
 
-  const healed = await startTorpor(dataDir, {}, runtime);
+  const restarted = await startTorpor(dataDir, {}, runtime);
   try {
-    const { state } = await healed.torpor.sandboxes.get(id);
-    if (!trial.may.includes(state)) throw new Error(`After ${point} the sandbox is ${state}.`);
+    const { state } = await restarted.torpor.sandboxes.get(id);
+    if (!trial.allowed.includes(state)) throw new Error(`After ${point} the sandbox is ${state}.`);
     if (kind !== 'kill') {
-      const after = await must(healed.torpor, id, DIGEST);
-      if (after !== before) throw new Error(`After ${point} the files are others:\n${before}\n${after}`);
-      // And it goes on as if nothing had been: through a whole sleep.
-      await healed.torpor.sandboxes.pause(id);
-      const woken = await must(healed.torpor, id, DIGEST);
-      if (woken !== before) throw new Error(`After ${point} and a sleep the files are others.`);
+      const after = await execOk(restarted.torpor, id, DIGEST);
+      if (after !== before) throw new Error(`After ${point} the files have changed:\n${before}\n${after}`);
+      // The sandbox can be paused and resumed as usual.
+      await restarted.torpor.sandboxes.pause(id);
+      const woken = await execOk(restarted.torpor, id, DIGEST);
+      if (woken !== before) throw new Error(`After ${point} and a pause the files have changed.`);
     }
     if (kind !== 'kill' && runtime === 'gvisor') {
-      const now = Number(await must(healed.torpor, id, COUNT));
+      const now = Number(await execOk(restarted.torpor, id, COUNT));
       if (now !== counted + 1)
         throw new Error(`After ${point} the program counts ${now}, not ${counted + 1}.`);
     }
-    await leavesNothing(healed.torpor, dataDir, point);
+    await expectNothingLeft(restarted.torpor, dataDir, point);
   } finally {
-    await healed.kill('SIGTERM');
+    await restarted.kill('SIGTERM');
   }
-  await leavesMachineClean(dataDir, point);
+  await expectCleanHost(dataDir, point);
 }
 
 async function startCounting(torpor: Torpor, id: SandboxId): Promise<number> {
   await torpor.sandboxes.execInBackground(id, COUNTER);
   const until = `until ${COUNT} 2> /dev/null; do sleep 0.1; done`;
-  return Number(await must(torpor, id, until));
+  return Number(await execOk(torpor, id, until));
 }
 
-/** A lost reply to create leaks nothing: the repeat under the same key is the same sandbox. */
+/** When the answer to a create is lost, a repeat with the same idempotency key returns the same sandbox. */
 async function crashInCreate(point: FaultPoint, dataDir: string, runtime: CrashedRuntime): Promise<void> {
-  const dying = await startTorpor(dataDir, faultAt(point), runtime);
+  const crashing = await startTorpor(dataDir, faultAt(point), runtime);
   const idempotencyKey = `crash-${point}`;
-  await dies(dying, dying.torpor.sandboxes.create({}, { idempotencyKey }));
-  const healed = await startTorpor(dataDir, {}, runtime);
+  await expectDeath(crashing, crashing.torpor.sandboxes.create({}, { idempotencyKey }));
+  const restarted = await startTorpor(dataDir, {}, runtime);
   try {
-    const { id } = await healed.torpor.sandboxes.create({}, { idempotencyKey });
-    await must(healed.torpor, id, 'true');
+    const { id } = await restarted.torpor.sandboxes.create({}, { idempotencyKey });
+    await execOk(restarted.torpor, id, 'true');
     const all = [];
-    for await (const sandbox of healed.torpor.sandboxes.list({ state: ['running', 'creating', 'paused'] })) {
+    for await (const sandbox of restarted.torpor.sandboxes.list({
+      state: ['running', 'creating', 'paused'],
+    })) {
       all.push(sandbox.id);
     }
-    if (all.length !== 1) throw new Error(`After ${point} there are ${all.join(', ')}.`);
-    await leavesNothing(healed.torpor, dataDir, point);
+    if (all.length !== 1) throw new Error(`After ${point} there are the sandboxes ${all.join(', ')}.`);
+    await expectNothingLeft(restarted.torpor, dataDir, point);
   } finally {
-    await healed.kill('SIGTERM');
+    await restarted.kill('SIGTERM');
   }
-  await leavesMachineClean(dataDir, point);
+  await expectCleanHost(dataDir, point);
 }
 
 function faultAt(point: FaultPoint): Record<string, string> {
   return { TORPOR_FAULTS: '1', TORPOR_FAULT: point };
 }
 
-async function dies(server: TorporProcess, request: Promise<unknown>): Promise<void> {
+async function expectDeath(server: TorporProcess, request: Promise<unknown>): Promise<void> {
   request.catch(() => {});
   const outcome = await Promise.race([
     server.ended,
@@ -139,20 +149,20 @@ async function dies(server: TorporProcess, request: Promise<unknown>): Promise<v
       () => server.ended,
     ),
   ]);
-  // After the last commit the answer may be on its way when the server dies.
+  // After the last commit the answer may arrive before the server dies.
   const signal =
-    outcome === 'answered' ? await Promise.race([server.ended, delay(PATIENCE_MS, 'nothing')]) : outcome;
+    outcome === 'answered' ? await Promise.race([server.ended, delay(DEATH_TIMEOUT_MS, 'nothing')]) : outcome;
   if (signal !== 'SIGKILL') throw new Error(`The server ended by ${signal}.`);
 }
 
-async function must(torpor: Torpor, id: SandboxId, command: string): Promise<string> {
+async function execOk(torpor: Torpor, id: SandboxId, command: string): Promise<string> {
   const { exitCode, stdout, stderr } = await torpor.sandboxes.exec(id, command);
   if (exitCode !== 0) throw new Error(`${command} exited with ${exitCode}: ${stderr}`);
   return stdout;
 }
 
-/** Every operation has ended; and once everything is killed, no process, directory or checkpoint is left. */
-async function leavesNothing(torpor: Torpor, dataDir: string, point: string): Promise<void> {
+/** Expects that every operation has ended, and that no process, directory or checkpoint is left once all is killed. */
+async function expectNothingLeft(torpor: Torpor, dataDir: string, point: string): Promise<void> {
   for await (const { id, kind, outcome } of torpor.operations.list()) {
     if (outcome === null) throw new Error(`After ${point} the ${kind} ${id} is open.`);
   }
@@ -175,8 +185,8 @@ async function leavesNothing(torpor: Torpor, dataDir: string, point: string): Pr
   }
 }
 
-/** When the server has stopped and no sandbox is left, neither is a process, a mount or a namespace. */
-async function leavesMachineClean(dataDir: string, point: string): Promise<void> {
+/** Expects that no process, mount or namespace is left after the server has stopped without sandboxes. */
+async function expectCleanHost(dataDir: string, point: string): Promise<void> {
   const tag = createHash('sha256')
     .update(await realpath(dataDir))
     .digest('hex')
@@ -189,5 +199,5 @@ async function leavesMachineClean(dataDir: string, point: string): Promise<void>
     ...mounts.filter((line) => line.includes(dataDir) || line.includes(`/run/torpor/${tag}/`)),
     ...namespaces.filter((name) => name.startsWith(`${tag}-`)),
   ];
-  if (left.length > 0) throw new Error(`After ${point} this is left on the machine:\n${left.join('\n')}`);
+  if (left.length > 0) throw new Error(`After ${point} this is left on the host:\n${left.join('\n')}`);
 }

@@ -8,9 +8,9 @@ const noGvisor = await whyNoGvisor();
 const runtimes: [CrashedRuntime, readonly FaultPoint[]][] = [['process', FAULT_POINTS]];
 if (noGvisor === null) runtimes.push(['gvisor', FAULT_POINTS_BY_START]);
 
-/** The long form, `npm run test:crash`: every named point of every operation. */
+/** The long form, `npm run test:crash`: every fault point of every operation. */
 describe.each(runtimes)(
-  'a server with sandboxes in %s that is killed at every named point',
+  'a server with sandboxes in %s that is killed at every fault point',
   (runtime, points) => {
     let dataDir: Awaited<ReturnType<typeof makeDataDir>>;
     beforeEach(async () => {

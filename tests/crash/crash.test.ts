@@ -4,16 +4,16 @@ import { whyNoGvisor } from '../../packages/runtime-gvisor/testing/gvisor-world.
 import { crashAt } from './campaign.ts';
 import { makeDataDir } from './torpor-process.ts';
 
-/** The short form: the tightest points of what is done most. `npm run test:crash` is the long one. */
-const TIGHTEST: readonly FaultPoint[] = [
+/** The short form: the most critical fault points of the most frequent operations. `npm run test:crash` tries all. */
+const CRITICAL: readonly FaultPoint[] = [
   'pause.seal-committed',
   'resume.start-started',
   'snapshot.seal-captured',
   'rollback.seal-committed',
 ];
 
-/** Where memory is at stake too. */
-const TIGHTEST_IN_MEMORY: readonly FaultPoint[] = ['pause.seal-captured'];
+/** For a runtime that keeps memory. */
+const CRITICAL_WITH_MEMORY: readonly FaultPoint[] = ['pause.seal-captured'];
 
 const noGvisor = await whyNoGvisor();
 
@@ -24,7 +24,7 @@ describe.skipIf(noGvisor !== null)('a server that is killed with sandboxes in gV
   });
   afterEach(() => dataDir.remove());
 
-  it.each(TIGHTEST_IN_MEMORY)(
+  it.each(CRITICAL_WITH_MEMORY)(
     'at %s loses nothing, memory included, and leaves nothing (R85, R112)',
     { timeout: 120_000 },
     async (point) => {
@@ -40,12 +40,12 @@ describe('a server that is killed', () => {
   });
   afterEach(() => dataDir.remove());
 
-  it('has at least thirty named places to die at', () => {
+  it('has at least thirty fault points', () => {
     expect(new Set(FAULT_POINTS).size).toBeGreaterThanOrEqual(30);
-    expect(FAULT_POINTS).toEqual(expect.arrayContaining([...TIGHTEST]));
+    expect(FAULT_POINTS).toEqual(expect.arrayContaining([...CRITICAL]));
   });
 
-  it.each(TIGHTEST)(
+  it.each(CRITICAL)(
     'at %s loses nothing and leaves nothing (R85, R112)',
     { timeout: 60_000 },
     async (point) => {

@@ -1,4 +1,4 @@
-/** A real Torpor in a process of its own, that can be killed for real. */
+/** Runs a real server in a process of its own, which a test can kill. */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtemp, realpath, rm } from 'node:fs/promises';
@@ -15,14 +15,14 @@ export interface TorporProcess {
   readonly url: string;
   readonly apiKey: string;
   readonly pid: number;
-  /** Resolves with the signal or code that ended it. */
+  /** Resolves with the signal or exit code of the process. */
   readonly ended: Promise<NodeJS.Signals | number | null>;
   kill(signal: NodeJS.Signals): Promise<void>;
-  /** Kills its sandboxes and stops it. */
+  /** Kills all sandboxes and stops the server. */
   end(): Promise<void>;
 }
 
-/** Starts on the data directory and resolves when it says that it is ready. */
+/** Resolves when the server prints that it is ready. */
 export async function startTorpor(
   dataDir: string,
   env: Record<string, string> = {},
@@ -88,14 +88,14 @@ async function untilReady(child: ChildProcess, ended: Promise<unknown>): Promise
   return url;
 }
 
-/** A data directory for a test, with what root's sandboxes keep outside of it. */
+/** Makes a data directory for a test. `remove` also removes the directory that sandboxes of root have outside of it. */
 export async function makeDataDir(): Promise<{ readonly path: string; remove(): Promise<void> }> {
   const path = await mkdtemp(join(tmpdir(), 'torpor-data-'));
   return {
     path,
     remove: async () => {
-      const ground = await realpath(join(path, 'process')).catch(() => path);
-      await rm(ground, { recursive: true, force: true });
+      const processDir = await realpath(join(path, 'process')).catch(() => path);
+      await rm(processDir, { recursive: true, force: true });
       await rm(path, { recursive: true, force: true });
     },
   };

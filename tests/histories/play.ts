@@ -11,62 +11,69 @@ let histories = 0;
 
 const SAYS_WHAT_IS_LOST = new Set(['sandbox.started', 'sandbox.resumed', 'sandbox.recovered']);
 
+type SandboxRow = {
+  state: SandboxView['state'];
+  generation: number;
+  checkpoint_id: CheckpointId | null;
+  busy: number;
+};
+
 export class Player {
-  private readonly world: HistoryWorld;
-  private readonly org: string;
-  private readonly truths = new Truths();
-  private readonly known: SandboxId[] = [];
-  private readonly keys = new Map<number, SandboxId>();
+  readonly #world: HistoryWorld;
+  readonly #org: string;
+  readonly #truths = new Truths();
+  readonly #known: SandboxId[] = [];
+  readonly #keys = new Map<number, SandboxId>();
   /** The first answer that nobody should get. */
-  private wrong: unknown;
-  private lied = false;
-  private pending: { readonly server: Server; readonly outcome: { done: boolean } }[] = [];
+  #wrong: unknown;
+  #lied = false;
+  #pending: { readonly server: Server; readonly outcome: { done: boolean } }[] = [];
 
   constructor(world: HistoryWorld) {
-    this.world = world;
-    this.org = `history-${++histories}`;
+    this.#world = world;
+    this.#org = `history-${++histories}`;
   }
 
   async play(steps: readonly Step[]): Promise<void> {
     for (const step of steps) {
-      await this.step(step);
-      await this.checkRows();
+      await this.#step(step);
+      await this.#checkRows();
     }
-    await this.settle();
-    await this.heal();
-    await this.checkHealed();
-    await this.leaveNothing();
+    await this.#settle();
+    await this.#heal();
+    await this.#checkHealed();
+    await this.#leaveNothing();
   }
 
-  private async step(step: Step): Promise<void> {
-    const { world } = this;
+  async #step(step: Step): Promise<void> {
+    const world = this.#world;
     switch (step.do) {
       case 'create':
-        return this.create(await world.server(step.server), step.key);
+        return this.#create(await world.server(step.server), step.key);
       case 'ask': {
-        const id = this.known[step.of % Math.max(1, this.known.length)];
+        const id = this.#known[step.of % Math.max(1, this.#known.length)];
         if (id === undefined) return;
         const server = await world.server(step.server);
-        this.track(server, this.request(server, step.verb, id, step.n));
+        this.#track(server, this.#request(server, step.verb, id, step.n));
         return;
       }
       case 'work':
-        return this.work(step.of, step.text);
+        return this.#work(step.of, step.text);
       case 'vanish':
-        return this.withSandbox(step.of, (id, truth) => {
+        return this.#withSandbox(step.of, (id, truth) => {
           world.runtime.vanish(id, step.forget);
           truth.counter = null;
           if (step.forget) truth.mayLoseFiles = true;
         });
       case 'damage':
-        return this.damage(step.of, step.how, step.memoryOnly);
+        return this.#damage(step.of, step.how, step.memoryOnly);
       case 'fault':
-        this.lied ||= step.fault === 'lie';
+        this.#lied ||= step.fault === 'lie';
         return world.order(step.call, step.fault);
       case 'upgrade':
         // Memory images of before cannot be used after it; files can.
         world.runtime.build = `build-${Math.random()}`;
-        for (const id of this.known) this.truths.get(id).counter = null;
+        for (const id of this.#known) this.#truths.get(id).counter = null;
         return;
       case 'crash':
         return (await world.server(step.server)).wire.cutAfter(step.halfCalls);
@@ -80,26 +87,26 @@ export class Player {
       case 'sweep':
       case 'lookAtCheckpoints': {
         const server = await world.server(step.server);
-        this.track(server, server.engine[step.do]());
+        this.#track(server, server.engine[step.do]());
         return;
       }
       case 'settle':
-        return this.settle();
+        return this.#settle();
     }
   }
 
-  private withSandbox(of: number, work: (id: SandboxId, truth: Truth) => void): void {
-    const id = this.known[of % Math.max(1, this.known.length)];
-    if (id !== undefined) work(id, this.truths.get(id));
+  #withSandbox(of: number, work: (id: SandboxId, truth: Truth) => void): void {
+    const id = this.#known[of % Math.max(1, this.#known.length)];
+    if (id !== undefined) work(id, this.#truths.get(id));
   }
 
-  private async work(of: number, text: string): Promise<void> {
-    const id = this.known[of % Math.max(1, this.known.length)];
+  async #work(of: number, text: string): Promise<void> {
+    const id = this.#known[of % Math.max(1, this.#known.length)];
     if (id === undefined) return;
-    const truth = this.truths.get(id);
-    const sandbox = await this.read(id);
+    const truth = this.#truths.get(id);
+    const sandbox = await this.#read(id);
     const path = `/home/${text}`;
-    if (!this.world.runtime.work(id, path, text)) return;
+    if (!this.#world.runtime.work(id, path, text)) return;
     if (sandbox?.state === 'running' || sandbox?.state === 'pausing') {
       truth.files?.set(path, text);
       if (truth.counter !== null) truth.counter++;
@@ -110,61 +117,61 @@ export class Player {
     }
   }
 
-  private async damage(of: number, how: 'missing' | 'corrupt', memoryOnly: boolean): Promise<void> {
-    const id = this.known[of % Math.max(1, this.known.length)];
+  async #damage(of: number, how: 'missing' | 'corrupt', memoryOnly: boolean): Promise<void> {
+    const id = this.#known[of % Math.max(1, this.#known.length)];
     if (id === undefined) return;
-    const [row] = await this.world.db.query<{ checkpoint_id: CheckpointId | null }>(
+    const [row] = await this.#world.db.query<{ checkpoint_id: CheckpointId | null }>(
       'SELECT checkpoint_id FROM sandboxes WHERE id = $1',
       [id],
     );
     if (row?.checkpoint_id == null) return;
     if (memoryOnly) {
       // Processes may be lost, and must be said to be; files never are for it.
-      const { memoryEntries } = this.world.runtime;
-      for (const entry of memoryEntries) this.world.store.damage(row.checkpoint_id, how, entry);
-      for (const other of this.known) this.truths.get(other).counter = null;
+      const { memoryEntries } = this.#world.runtime;
+      for (const entry of memoryEntries) this.#world.store.damage(row.checkpoint_id, how, entry);
+      for (const other of this.#known) this.#truths.get(other).counter = null;
       return;
     }
-    this.world.store.damage(row.checkpoint_id, how);
+    this.#world.store.damage(row.checkpoint_id, how);
     // Forks stand on the same checkpoint.
-    for (const other of this.known) this.truths.get(other).mayLoseFiles = true;
+    for (const other of this.#known) this.#truths.get(other).mayLoseFiles = true;
   }
 
   /** Follows a request without waiting for it: the next step may come while it is under way. */
-  private track(server: Server, request: Promise<unknown>): void {
+  #track(server: Server, request: Promise<unknown>): void {
     request.catch((thrown: unknown) => {
       const typed = thrown instanceof TorporError && thrown.code !== 'internal';
       // A runtime that lies may make the engine do what makes no sense to it; nothing else may.
-      if (!typed && !(this.lied && thrown instanceof TorporError)) this.wrong ??= thrown;
+      if (!typed && !(this.#lied && thrown instanceof TorporError)) this.#wrong ??= thrown;
     });
-    this.pending.push({ server, outcome: this.world.watch(request) });
+    this.#pending.push({ server, outcome: this.#world.watch(request) });
   }
 
-  private create(server: Server, key: number | null): void {
-    const caller = { org: this.org, ...(key === null ? {} : { idempotencyKey: `key-${key}` }) };
+  #create(server: Server, key: number | null): void {
+    const caller = { org: this.#org, ...(key === null ? {} : { idempotencyKey: `key-${key}` }) };
     const request = server.engine.create(caller, {
       fallback: ['files', 'previous'],
       idleSeconds: 120,
       services: [{ name: 'web', command: 'serve' }],
     });
-    this.track(
+    this.#track(
       server,
       request.then(({ sandbox: { id } }) => {
         if (key !== null) {
           // A second answer to the same request names the same sandbox.
-          const before = this.keys.get(key);
+          const before = this.#keys.get(key);
           if (before !== undefined && before !== id) throw new Error(`Key ${key} made ${before} and ${id}.`);
-          this.keys.set(key, id);
+          this.#keys.set(key, id);
         }
-        if (this.known.includes(id)) return;
-        this.known.push(id);
-        this.truths.born(id, null);
+        if (this.#known.includes(id)) return;
+        this.#known.push(id);
+        this.#truths.born(id, null);
       }),
     );
   }
 
-  private request({ engine }: Server, verb: Verb, id: SandboxId, n: number): Promise<unknown> {
-    const caller = { org: this.org };
+  #request({ engine }: Server, verb: Verb, id: SandboxId, n: number): Promise<unknown> {
+    const caller = { org: this.#org };
     switch (verb) {
       case 'pause':
         return engine.pause(caller, id, n === 0 ? { mode: 'files' } : {});
@@ -173,19 +180,19 @@ export class Player {
       case 'snapshot':
         return engine.snapshot(caller, id, n === 0 ? { name: 'kept' } : {});
       case 'lifetime':
-        return engine.setLifetime(this.org, id, n === 0 ? null : n * 60);
+        return engine.setLifetime(this.#org, id, n === 0 ? null : n * 60);
       case 'kill':
         return engine.kill(caller, id).then(({ sandbox }) => {
           // One that was lost or never ran stays that.
-          this.truths.get(id).killed = sandbox.state === 'killed';
+          this.#truths.get(id).killed = sandbox.state === 'killed';
         });
       case 'fork':
         return engine.fork(caller, id, { count: 1 + (n % 2) }).then(({ forks }) => {
           for (const one of forks) {
-            if (!('sandbox' in one) || this.known.length >= 6) continue;
-            this.known.push(one.sandbox.id);
+            if (!('sandbox' in one) || this.#known.length >= 6) continue;
+            this.#known.push(one.sandbox.id);
             // What it has in common with its source depends on when the source was frozen.
-            this.truths.born(one.sandbox.id, {
+            this.#truths.born(one.sandbox.id, {
               files: null,
               counter: null,
               mayLoseFiles: true,
@@ -194,55 +201,55 @@ export class Player {
           }
         });
       case 'rollback':
-        return this.rollback(engine, id, n);
+        return this.#rollback(engine, id, n);
       case 'job':
-        return this.startJob(engine, id);
+        return this.#startJob(engine, id);
     }
   }
 
   /** A process in the background, which the sandbox may have moved on from by the time it is written down. */
-  private async startJob(engine: Server['engine'], id: SandboxId): Promise<void> {
-    const { generation } = await engine.get(this.org, id);
+  async #startJob(engine: Server['engine'], id: SandboxId): Promise<void> {
+    const { generation } = await engine.get(this.#org, id);
     const about = { sandboxId: id, generation, pid: 1, command: 'work', cwd: null };
-    await engine.trackProcess(this.org, { ...about, id: randomIds.next('job') });
+    await engine.trackProcess(this.#org, { ...about, id: randomIds.next('job') });
   }
 
   /** From here on what the sandbox holds depends on whether it came to pass, so it is read afresh afterwards. */
-  private async rollback(engine: Server['engine'], id: SandboxId, n: number): Promise<void> {
-    const truth = this.truths.get(id);
-    const { items } = await engine.checkpoints(this.org, id, 5);
+  async #rollback(engine: Server['engine'], id: SandboxId, n: number): Promise<void> {
+    const truth = this.#truths.get(id);
+    const { items } = await engine.checkpoints(this.#org, id, 5);
     const target = items[n % Math.max(1, items.length)];
     if (target === undefined) return;
     truth.files = null;
     truth.counter = null;
-    await engine.rollback({ org: this.org }, id, { checkpointId: target.id });
+    await engine.rollback({ org: this.#org }, id, { checkpointId: target.id });
   }
 
   /** Every request has its answer, except those whose server died. */
-  private async settle(): Promise<void> {
-    await this.world.until(() => {
-      this.pending = this.pending.filter(({ server, outcome }) => !outcome.done && !server.wire.dead);
-      return this.pending.length === 0;
+  async #settle(): Promise<void> {
+    await this.#world.until(() => {
+      this.#pending = this.#pending.filter(({ server, outcome }) => !outcome.done && !server.wire.dead);
+      return this.#pending.length === 0;
     });
-    if (this.wrong !== undefined) throw this.wrong;
-    await this.checkContents();
+    if (this.#wrong !== undefined) throw this.#wrong;
+    await this.#checkContents();
   }
 
   /** What holds at every moment, however much is under way. */
-  private async checkRows(): Promise<void> {
-    const bad = await this.world.db.query(
+  async #checkRows(): Promise<void> {
+    const bad = await this.#world.db.query(
       `SELECT s.id, s.state FROM sandboxes s LEFT JOIN checkpoints c ON c.id = s.checkpoint_id
        WHERE s.state = 'paused' AND (c.id IS NULL OR c.state <> 'sealed' OR c.sandbox_id <> s.id)`,
     );
     if (bad.length > 0) throw new Error(`Paused without a sealed checkpoint: ${JSON.stringify(bad)}`);
-    const untrue = await this.world.db.query(
+    const untrue = await this.#world.db.query(
       `SELECT j.id, j.state, s.state AS sandbox FROM jobs j JOIN sandboxes s ON s.id = j.sandbox_id
        WHERE (j.state = 'running' AND s.state NOT IN ('running', 'pausing', 'killing'))
           OR (j.state = 'suspended' AND s.state NOT IN ('paused', 'resuming', 'killing'))
           OR (j.kind = 'service' AND j.state <> 'running' AND s.state = 'running')`,
     );
     if (untrue.length > 0) throw new Error(`Jobs do not follow their sandbox: ${JSON.stringify(untrue)}`);
-    const [ledger] = await this.world.db.query<{ position: number; count: number; last: number }>(
+    const [ledger] = await this.#world.db.query<{ position: number; count: number; last: number }>(
       `SELECT h.position, COUNT(e.id) AS count, COALESCE(MAX(e.position), 0) AS last
        FROM ledger_head h LEFT JOIN events e ON 1 = 1 GROUP BY h.position`,
     );
@@ -252,20 +259,20 @@ export class Player {
   }
 
   /** What a quiet sandbox holds is what its programs wrote, unless an accident that we caused took it. */
-  private async checkContents(): Promise<void> {
-    const server = this.world.servers.find((one) => one !== null && !one.wire.dead);
+  async #checkContents(): Promise<void> {
+    const server = this.#world.servers.find((one) => one !== null && !one.wire.dead);
     if (!server) return;
-    for (const id of this.known) {
-      const sandbox = await this.read(id);
+    for (const id of this.#known) {
+      const sandbox = await this.#read(id);
       if (sandbox === undefined || sandbox.busy) continue;
-      const truth = this.truths.get(id);
+      const truth = this.#truths.get(id);
       if (truth.killed && sandbox.state !== 'killed')
         throw new Error(`${id} was killed and is ${sandbox.state}.`);
       if (sandbox.state === 'lost' && !truth.mayLoseFiles) throw new Error(`${id} is lost without cause.`);
-      if (sandbox.state === 'paused') await this.checkAsleep(id);
-      const held = await this.holds(id, sandbox);
+      if (sandbox.state === 'paused') await this.#checkAsleep(id);
+      const held = await this.#holds(id, sandbox);
       if (held === undefined) continue;
-      const lost = await this.lostMeanwhile(id, truth);
+      const lost = await this.#lostMeanwhile(id, truth);
       if (lost.has('files')) {
         if (!truth.mayLoseFiles) throw new Error(`${id} lost files without cause.`);
         truth.files = null;
@@ -300,24 +307,19 @@ export class Player {
    * After the commit of a pause nothing of the run that was sealed may go on: it would write into what is sealed.
    * (What a failed resume could not clear away has ground of its own, and is the reconciler's to find.)
    */
-  private async checkAsleep(id: SandboxId): Promise<void> {
-    const [sealed] = await this.world.db.query<{ generation: number }>(
+  async #checkAsleep(id: SandboxId): Promise<void> {
+    const [sealed] = await this.#world.db.query<{ generation: number }>(
       `SELECT generation FROM events WHERE sandbox_id = $1 AND type IN ('sandbox.paused', 'sandbox.recovered')
        ORDER BY seq DESC LIMIT 1`,
       [id],
     );
     const generation = sealed?.generation ?? 0;
-    const found = await this.world.runtime.observe({ sandboxId: id, generation });
+    const found = await this.#world.runtime.observe({ sandboxId: id, generation });
     if (found.is === 'running') throw new Error(`${id} is paused, and the run that was sealed goes on.`);
   }
 
-  private async read(id: SandboxId) {
-    const [row] = await this.world.db.query<{
-      state: SandboxView['state'];
-      generation: number;
-      checkpoint_id: CheckpointId | null;
-      busy: number;
-    }>(
+  async #read(id: SandboxId) {
+    const [row] = await this.#world.db.query<SandboxRow>(
       `SELECT state, generation, checkpoint_id,
          (SELECT COUNT(*) FROM operations o WHERE o.sandbox_id = s.id AND o.ended_at IS NULL) AS busy
        FROM sandboxes s WHERE id = $1`,
@@ -327,8 +329,8 @@ export class Player {
   }
 
   /** What every start said was lost since the last look; the row has only what the last one said. */
-  private async lostMeanwhile(id: SandboxId, truth: Truth): Promise<ReadonlySet<string>> {
-    const events = await this.world.db.query<{ seq: number; type: string; data: string }>(
+  async #lostMeanwhile(id: SandboxId, truth: Truth): Promise<ReadonlySet<string>> {
+    const events = await this.#world.db.query<{ seq: number; type: string; data: string }>(
       'SELECT seq, type, data FROM events WHERE sandbox_id = $1 AND seq > $2 ORDER BY seq',
       [id, truth.seen],
     );
@@ -338,8 +340,8 @@ export class Player {
   }
 
   /** The contents of the running instance, or of the checkpoint of a paused one; undefined when neither can be read. */
-  private async holds(id: SandboxId, sandbox: NonNullable<Awaited<ReturnType<Player['read']>>>) {
-    const { runtime, store } = this.world;
+  async #holds(id: SandboxId, sandbox: Pick<SandboxRow, 'state' | 'generation' | 'checkpoint_id'>) {
+    const { runtime, store } = this.#world;
     if (sandbox.state === 'running') {
       const found = await runtime.observe({ sandboxId: id, generation: sandbox.generation });
       const look = runtime.look(id);
@@ -353,29 +355,29 @@ export class Player {
       return await runtime.contents({ id: checkpoint, parts, needs: {}, path: store.path(checkpoint) });
     } catch (thrown) {
       // It was damaged by a step of the history; otherwise this is the worst that can happen.
-      if (this.truths.get(id).mayLoseFiles) return undefined;
+      if (this.#truths.get(id).mayLoseFiles) return undefined;
       throw thrown;
     }
   }
 
   /** The faults are over, every server is back, and the reconcilers have had two rounds. */
-  private async heal(): Promise<void> {
-    this.world.clearOrders();
-    for (const server of this.world.servers) server?.wire.cutAfter(Number.POSITIVE_INFINITY);
+  async #heal(): Promise<void> {
+    this.#world.clearOrders();
+    for (const server of this.#world.servers) server?.wire.cutAfter(Number.POSITIVE_INFINITY);
     for (let round = 0; round < 2; round++) {
-      for (const [n] of this.world.servers.entries()) {
+      for (const [n] of this.#world.servers.entries()) {
         // Servers that died are believed alive until their lease is over.
-        this.world.clock.advance(200_000);
-        const server = await this.world.server(n);
-        for (const one of this.world.servers) if (one && !one.wire.dead) await one.engine.heartbeat();
-        this.track(server, server.engine.reconcile());
-        await this.settle();
+        this.#world.clock.advance(200_000);
+        const server = await this.#world.server(n);
+        for (const one of this.#world.servers) if (one && !one.wire.dead) await one.engine.heartbeat();
+        this.#track(server, server.engine.reconcile());
+        await this.#settle();
       }
     }
   }
 
-  private async checkHealed(): Promise<void> {
-    const { db, runtime } = this.world;
+  async #checkHealed(): Promise<void> {
+    const { db, runtime } = this.#world;
     const open = await db.query('SELECT id, kind, sandbox_id FROM operations WHERE ended_at IS NULL');
     if (open.length > 0) throw new Error(`Operations are open: ${JSON.stringify(open)}`);
     const passing = await db.query(
@@ -383,33 +385,33 @@ export class Player {
     );
     if (passing.length > 0) throw new Error(`Sandboxes are stuck: ${JSON.stringify(passing)}`);
     for await (const { sandboxId, generation } of runtime.list()) {
-      const sandbox = await this.read(sandboxId);
+      const sandbox = await this.#read(sandboxId);
       const found = await runtime.observe({ sandboxId, generation });
       const owned =
         sandbox?.state === 'running' && sandbox.generation === generation && found.is === 'running';
       if (!owned)
         throw new Error(`Generation ${generation} of ${sandboxId} (${sandbox?.state}) is ${found.is}.`);
     }
-    const server = await this.world.server(0);
+    const server = await this.#world.server(0);
     for await (const { sandboxId, what } of server.engine.audit()) throw new Error(`${sandboxId}: ${what}`);
   }
 
   /** Everything is killed and its checkpoints given up; then nothing but the template may be left. */
-  private async leaveNothing(): Promise<void> {
-    const { db, runtime, store } = this.world;
-    const server = await this.world.server(0);
-    const rows = await db.query<{ id: SandboxId }>('SELECT id FROM sandboxes WHERE org = $1', [this.org]);
-    for (const { id } of rows) this.track(server, server.engine.kill({ org: this.org }, id));
-    await this.settle();
+  async #leaveNothing(): Promise<void> {
+    const { db, runtime, store } = this.#world;
+    const server = await this.#world.server(0);
+    const rows = await db.query<{ id: SandboxId }>('SELECT id FROM sandboxes WHERE org = $1', [this.#org]);
+    for (const { id } of rows) this.#track(server, server.engine.kill({ org: this.#org }, id));
+    await this.#settle();
     const kept = await db.query<{ id: CheckpointId }>(
       `SELECT id FROM checkpoints WHERE org = $1 AND state = 'sealed'
          AND (kept = 1 OR id IN (SELECT checkpoint_id FROM checkpoint_names))`,
-      [this.org],
+      [this.#org],
     );
-    for (const { id } of kept) this.track(server, server.engine.deleteCheckpoint(this.org, id));
-    await this.settle();
-    this.track(server, server.engine.reconcile());
-    await this.settle();
+    for (const { id } of kept) this.#track(server, server.engine.deleteCheckpoint(this.#org, id));
+    await this.#settle();
+    this.#track(server, server.engine.reconcile());
+    await this.#settle();
     for await (const instance of runtime.list()) throw new Error(`${JSON.stringify(instance)} is left.`);
     const left = [];
     for await (const stored of store.list()) left.push(stored);

@@ -19,7 +19,7 @@ export interface Truth {
 }
 
 export class Truths {
-  private readonly of = new Map<SandboxId, Truth>();
+  readonly #of = new Map<SandboxId, Truth>();
 
   born(id: SandboxId, from: Omit<Truth, 'unpromised' | 'seen'> | null): Truth {
     const truth: Truth = {
@@ -30,12 +30,12 @@ export class Truths {
       killed: false,
       seen: 0,
     };
-    this.of.set(id, truth);
+    this.#of.set(id, truth);
     return truth;
   }
 
   get(id: SandboxId): Truth {
-    const truth = this.of.get(id);
+    const truth = this.#of.get(id);
     // Made by a request whose answer got lost: nothing was promised about it.
     return truth ?? this.born(id, { files: null, counter: null, mayLoseFiles: true, killed: false });
   }

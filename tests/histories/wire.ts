@@ -7,42 +7,42 @@ import type { CheckpointStore, Clock, Database, Runtime, SqlValue, Transaction }
 class Cut extends Error {}
 
 export class Wire {
-  private left = Number.POSITIVE_INFINITY;
-  private isCut = false;
+  #left = Number.POSITIVE_INFINITY;
+  #isCut = false;
   /** Calls to the database that have not answered yet; while there are some, time must not be moved on. */
   inFlight = 0;
 
   cut(): void {
-    this.isCut = true;
+    this.#isCut = true;
   }
 
   /** Cuts at the n-th half call from now: odd ones are before it reaches the world, even ones after. */
   cutAfter(halfCalls: number): void {
-    this.left = halfCalls;
+    this.#left = halfCalls;
   }
 
   get dead(): boolean {
-    return this.isCut;
+    return this.#isCut;
   }
 
   async through<T>(work: () => Promise<T>): Promise<T> {
-    this.count();
-    if (this.isCut) return never();
+    this.#count();
+    if (this.#isCut) return never();
     let answer: { readonly value: T } | { readonly thrown: unknown };
     try {
       answer = { value: await work() };
     } catch (thrown) {
       answer = { thrown };
     }
-    this.count();
-    if (this.isCut) return never();
+    this.#count();
+    if (this.#isCut) return never();
     if ('thrown' in answer) throw answer.thrown;
     return answer.value;
   }
 
   database(db: Database): Database {
     const counted = async <T>(work: () => Promise<T>): Promise<T> => {
-      if (this.isCut) return never();
+      if (this.#isCut) return never();
       this.inFlight++;
       try {
         return await work();
@@ -55,22 +55,22 @@ export class Wire {
       query: (sql, params) => this.through(() => counted(() => db.query(sql, params))),
       transaction: (work) =>
         this.through(() =>
-          counted(() => db.transaction((tx) => work(this.transaction(tx)))).catch((thrown: unknown) => {
+          counted(() => db.transaction((tx) => work(this.#transaction(tx)))).catch((thrown: unknown) => {
             // The process died inside the transaction: the database rolls it back, and nobody hears of it.
             if (thrown instanceof Cut) return never<never>();
             throw thrown;
           }),
         ),
-      listen: (channel, onNotice) => counted(() => db.listen(channel, () => !this.isCut && onNotice())),
+      listen: (channel, onNotice) => counted(() => db.listen(channel, () => !this.#isCut && onNotice())),
       close: () => db.close(),
     };
   }
 
-  private transaction(tx: Transaction): Transaction {
+  #transaction(tx: Transaction): Transaction {
     return {
       query: (sql: string, params?: readonly SqlValue[]) => {
-        this.count();
-        if (this.isCut) throw new Cut();
+        this.#count();
+        if (this.#isCut) throw new Cut();
         return tx.query(sql, params);
       },
       notify: (channel) => tx.notify(channel),
@@ -81,7 +81,7 @@ export class Wire {
     return {
       now: () => clock.now(),
       monotonic: () => clock.monotonic(),
-      sleep: (ms, signal) => clock.sleep(ms, signal).then(() => (this.isCut ? never() : undefined)),
+      sleep: (ms, signal) => clock.sleep(ms, signal).then(() => (this.#isCut ? never() : undefined)),
     };
   }
 
@@ -99,10 +99,10 @@ export class Wire {
     });
   }
 
-  private count(): void {
-    if (this.isCut) return;
-    this.left--;
-    if (this.left < 0) this.isCut = true;
+  #count(): void {
+    if (this.#isCut) return;
+    this.#left--;
+    if (this.#left < 0) this.#isCut = true;
   }
 }
 

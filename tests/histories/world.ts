@@ -32,18 +32,18 @@ export class HistoryWorld {
   readonly store = new VirtualStore();
   readonly runtime: MemoryRuntime;
   readonly servers: (Server | null)[];
-  private readonly faulty: Runtime;
-  private readonly fresh: FreshDatabase;
-  private readonly databases: FreshDatabase['db'][];
-  private orders: { readonly call: FaultyCall; readonly fault: Fault }[] = [];
-  private started = 0;
+  readonly #faulty: Runtime;
+  readonly #fresh: FreshDatabase;
+  readonly #databases: FreshDatabase['db'][];
+  #orders: { readonly call: FaultyCall; readonly fault: Fault }[] = [];
+  #started = 0;
 
   private constructor(fresh: FreshDatabase, databases: FreshDatabase['db'][], snapshotWhileRunning: boolean) {
     this.runtime = new MemoryRuntime({ files: this.store, capabilities: { snapshotWhileRunning } });
-    this.fresh = fresh;
-    this.databases = databases;
+    this.#fresh = fresh;
+    this.#databases = databases;
     this.servers = databases.map(() => null);
-    this.faulty = withFaults(this.runtime, this.clock, (call) => this.nextFault(call));
+    this.#faulty = withFaults(this.runtime, this.clock, (call) => this.#nextFault(call));
   }
 
   /** SQLite has one server; on PostgreSQL two share the truth. */
@@ -54,20 +54,20 @@ export class HistoryWorld {
   }
 
   get db(): FreshDatabase['db'] {
-    return this.fresh.db;
+    return this.#fresh.db;
   }
 
   order(call: FaultyCall, fault: Fault): void {
-    this.orders.push({ call, fault });
+    this.#orders.push({ call, fault });
   }
 
   clearOrders(): void {
-    this.orders = [];
+    this.#orders = [];
   }
 
-  private nextFault(call: FaultyCall): Fault | undefined {
-    const index = this.orders.findIndex((order) => order.call === call);
-    return index < 0 ? undefined : this.orders.splice(index, 1)[0]?.fault;
+  #nextFault(call: FaultyCall): Fault | undefined {
+    const index = this.#orders.findIndex((order) => order.call === call);
+    return index < 0 ? undefined : this.#orders.splice(index, 1)[0]?.fault;
   }
 
   /** The living server of that number, started when there is none. */
@@ -75,13 +75,13 @@ export class HistoryWorld {
     const index = n % this.servers.length;
     const living = this.servers[index];
     if (living && !living.wire.dead) return living;
-    const database = this.databases[index];
+    const database = this.#databases[index];
     if (database === undefined) throw new Error('There is no such server.');
     const wire = new Wire();
     const engine = createEngine({
       db: wire.database(database),
       store: wire.port(this.store),
-      runtimes: new Map([[this.runtime.name, wire.port(this.faulty)]]),
+      runtimes: new Map([[this.runtime.name, wire.port(this.#faulty)]]),
       defaultRuntime: this.runtime.name,
       gate: openGate,
       clock: wire.clock(this.clock),
@@ -89,8 +89,8 @@ export class HistoryWorld {
       settings: { ...DEFAULT_SETTINGS, pageSize: 3 },
       faults: noFaults,
       report: () => {},
-      serverId: `server-${index}-${++this.started}`,
-      alone: this.databases.length === 1,
+      serverId: `server-${index}-${++this.#started}`,
+      alone: this.#databases.length === 1,
       home: 'home',
     });
     const server = { engine, wire };
@@ -128,13 +128,13 @@ export class HistoryWorld {
         await delay(1);
         continue;
       }
-      if (++round % 60 === 0) this.reconcileAll();
+      if (++round % 60 === 0) this.#reconcileAll();
       this.clock.advanceToNext();
     }
     throw new Error('Something never ended.');
   }
 
-  private reconcileAll(): void {
+  #reconcileAll(): void {
     for (const server of this.servers) {
       if (!server || server.wire.dead) continue;
       server.engine
@@ -146,6 +146,6 @@ export class HistoryWorld {
 
   async dispose(): Promise<void> {
     for (const server of this.servers) server?.wire.cut();
-    await this.fresh.dispose();
+    await this.#fresh.dispose();
   }
 }

@@ -1,6 +1,6 @@
 /**
- * Loaded into a server before its own code (`node --expose-gc --import`): whoever connects to the socket named by
- * `MEMORY_PROBE` is told what is left in memory after everything that can be collected was collected.
+ * Loaded into a server before its own code (`node --expose-gc --import`). Collects all garbage for each connection to the
+ * socket named by `MEMORY_PROBE`, and answers with the memory that is still in use.
  */
 import { createServer } from 'node:net';
 import { setImmediate as nextTurn } from 'node:timers/promises';
@@ -14,7 +14,7 @@ export interface MemoryReading {
   readonly timers: number;
 }
 
-/** What finalizers let go of is collected by the next run. */
+/** Objects that finalizers release are collected by the next run. */
 const COLLECTIONS = 4;
 
 const path = process.env['MEMORY_PROBE'];

@@ -9,17 +9,17 @@ const noGvisor = await whyNoGvisor();
 const runtimes = noGvisor === null ? (['process', 'gvisor'] as const) : (['process'] as const);
 const rounds = Number(process.env['TORPOR_ROUNDS'] ?? 5);
 
-/** `TORPOR_ROUNDS` rounds of twenty sandboxes, each with a fork, visitors, commands, a pause and a wake. */
+/** `TORPOR_ROUNDS` rounds of twenty sandboxes, each with a fork, preview requests, commands, a pause and a wake. */
 describe.each(runtimes)('with sandboxes in %s', (runtime) => {
-  it('the heap does not grow with the number of sandboxes that have been', async () => {
+  it('the heap does not grow with the number of past sandboxes', async () => {
     const dataDir = await makeDataDir();
     try {
-      const soak = { runtime, rounds, sandboxesPerRound: 20, hands: 5, isWhole: true } as const;
+      const soak = { runtime, rounds, sandboxesPerRound: 20, concurrency: 5, isWhole: true } as const;
       const report = await runMemorySoak(dataDir.path, soak);
       console.table(rows(report));
       expect(report.timersPerSandbox).toBeLessThan(1);
       expect(report.bufferBytesPerSandbox).toBeLessThan(16 * KIB);
-      // Most of what is measured is code that the engine still compiles and optimises.
+      // Most of the growth is code that V8 still compiles and optimises.
       expect(report.heapBytesPerSandbox).toBeLessThan(64 * KIB);
     } finally {
       await dataDir.remove();

@@ -1,6 +1,6 @@
 /**
- * Sandboxes live and die in rounds against a real server, whose memory is read after each round, when the last of them
- * is gone. What a sandbox leaves behind shows as growth from the first round to the last.
+ * Creates and kills sandboxes in rounds on a real server, and reads the server's memory after each round, when all
+ * sandboxes are gone. Memory that a sandbox leaks shows as growth from the first round to the last.
  */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { connect } from 'node:net';
@@ -18,15 +18,15 @@ export interface MemorySoak {
   readonly runtime: 'process' | 'gvisor';
   readonly rounds: number;
   readonly sandboxesPerRound: number;
-  readonly hands: number;
-  /** With forks, visitors and readers of events; without, only commands and one pause. */
+  /** How many sandboxes live at the same time. */ readonly concurrency: number;
+  /** With forks, preview requests and event streams; otherwise only commands and one pause. */
   readonly isWhole: boolean;
 }
 
 export interface MemoryReport {
-  /** One after the start, and one after each round. */
+  /** One reading after the start, and one after each round. */
   readonly readings: readonly MemoryReading[];
-  /** From the end of the first round to the end of the last, for each sandbox in between. */
+  /** Growth from the end of the first round to the end of the last, per sandbox. */
   readonly heapBytesPerSandbox: number;
   readonly bufferBytesPerSandbox: number;
   readonly timersPerSandbox: number;
@@ -44,8 +44,8 @@ export async function runMemorySoak(dataDir: string, soak: MemorySoak): Promise<
   try {
     const readings = [await readMemory(probe)];
     for (let round = 0; round < soak.rounds; round++) {
-      await inParallel(soak.hands, soak.sandboxesPerRound, () => liveAndDie(server, soak));
-      // Removes what is removed behind the answers.
+      await inParallel(soak.concurrency, soak.sandboxesPerRound, () => runSandbox(server, soak));
+      // Waits for removals that happen after the answers.
       await server.torpor.fsck();
       readings.push(await readMemory(probe));
     }
@@ -56,7 +56,7 @@ export async function runMemorySoak(dataDir: string, soak: MemorySoak): Promise<
   }
 }
 
-async function liveAndDie(server: TorporProcess, { isWhole }: MemorySoak): Promise<void> {
+async function runSandbox(server: TorporProcess, { isWhole }: MemorySoak): Promise<void> {
   const { sandboxes } = server.torpor;
   const services = isWhole ? [guestService()] : [];
   const { id } = await sandboxes.create({ idleSeconds: 86_400, services });
@@ -65,10 +65,10 @@ async function liveAndDie(server: TorporProcess, { isWhole }: MemorySoak): Promi
   const children: SandboxId[] = [];
   try {
     await sandboxes.exec(id, 'head -c 100000 /dev/zero | tr "\\0" x');
-    if (isWhole) await visit(server, id);
+    if (isWhole) await requestPreview(server, id);
     await sandboxes.pause(id);
     // Wakes the sandbox.
-    if (isWhole) await visit(server, id);
+    if (isWhole) await requestPreview(server, id);
     await sandboxes.exec(id, 'echo awake');
     if (isWhole) {
       const { items } = await sandboxes.fork(id);
@@ -77,7 +77,7 @@ async function liveAndDie(server: TorporProcess, { isWhole }: MemorySoak): Promi
   } finally {
     leaving.abort();
     await reading;
-    for (const one of [id, ...children]) await sandboxes.kill(one);
+    for (const sandbox of [id, ...children]) await sandboxes.kill(sandbox);
   }
 }
 
@@ -89,10 +89,10 @@ async function readEvents({ torpor }: TorporProcess, id: SandboxId, signal: Abor
   }
 }
 
-async function visit({ url }: TorporProcess, id: SandboxId): Promise<void> {
+async function requestPreview({ url }: TorporProcess, id: SandboxId): Promise<void> {
   const { port } = new URL(url);
   const { status } = await ask(Number(port), `${PORT}-${bareSandboxId(id)}.sbx.localhost:${port}`);
-  if (status !== 200) throw new Error(`A visitor of ${id} got ${status}.`);
+  if (status !== 200) throw new Error(`A preview request to ${id} got ${status}.`);
 }
 
 async function readMemory(probe: string): Promise<MemoryReading> {
@@ -102,7 +102,7 @@ async function readMemory(probe: string): Promise<MemoryReading> {
 function growthOf(readings: readonly MemoryReading[], perRound: number): Omit<MemoryReport, 'readings'> {
   const [first, last] = [readings[0], readings.at(-1)];
   if (first === undefined || last === undefined || readings.length < 2)
-    throw new Error('Growth is between two rounds at least.');
+    throw new Error('Growth needs at least two rounds.');
   const sandboxes = (readings.length - 1) * perRound;
   return {
     heapBytesPerSandbox: (last.heapBytes - first.heapBytes) / sandboxes,

@@ -1,6 +1,6 @@
 /** Puts one command together: the options that all have, its own, and help that teaches. */
 import { Command, Option } from 'commander';
-import { type Act, Cli, type CommonOptions, type Work } from './cli.ts';
+import { Cli, type CommonOptions, type Handler, type HandlerFactory } from './cli.ts';
 import type { CommandEntry } from './command-table.ts';
 import type { Io } from './io.ts';
 
@@ -10,7 +10,7 @@ export interface Outcome {
   json: boolean;
 }
 
-const COMMON = 'Common options:';
+const COMMON_OPTIONS = 'Common options:';
 
 /** What is loaded of a command, ready to parse its arguments. `outcome` has what it says to exit with. */
 export async function buildCommand(
@@ -23,16 +23,16 @@ export async function buildCommand(
   command.summary(entry.summary).description(`${capital(entry.summary)}.`);
   if (entry.aliases !== undefined) command.aliases(entry.aliases);
   const { define } = await entry.load();
-  define(command, actWith(io, signal, outcome));
-  for (const one of [command, ...command.commands]) prepare(one, io);
+  define(command, handlerFactory(io, signal, outcome));
+  for (const one of [command, ...command.commands]) addCommonOptions(one, io);
   // The program's name stands in its usage, though nothing above it is built.
   const parent = new Command('torpor');
   parent.addCommand(command);
   return command;
 }
 
-function actWith(io: Io, signal: AbortSignal, outcome: Outcome): Act {
-  return <O>(work: Work<O>) =>
+function handlerFactory(io: Io, signal: AbortSignal, outcome: Outcome): HandlerFactory {
+  return <O>(work: Handler<O>) =>
     async function (this: Command): Promise<void> {
       const options = this.optsWithGlobals() as O & CommonOptions;
       const cli = new Cli(io, options, signal);
@@ -46,10 +46,12 @@ function actWith(io: Io, signal: AbortSignal, outcome: Outcome): Act {
     };
 }
 
-function prepare(command: Command, io: Io): void {
+function addCommonOptions(command: Command, io: Io): void {
   const writeOut = (text: string) => void io.stdout.write(text);
   command.exitOverride().configureOutput({ writeOut, writeErr: () => {} });
-  command.helpCommand(false).addHelpOption(new Option('-h, --help', 'show this help').helpGroup(COMMON));
+  command
+    .helpCommand(false)
+    .addHelpOption(new Option('-h, --help', 'show this help').helpGroup(COMMON_OPTIONS));
   const common = [
     new Option('--json', 'answer as JSON; errors too, on stderr'),
     new Option('--url <url>', 'the server (TORPOR_URL)'),
@@ -59,18 +61,18 @@ function prepare(command: Command, io: Io): void {
   ];
   for (const option of common) {
     if (!command.options.some(({ long }) => long === option.long))
-      command.addOption(option.helpGroup(COMMON));
+      command.addOption(option.helpGroup(COMMON_OPTIONS));
   }
 }
 
-export interface Lesson {
+export interface CommandExamples {
   /** Each with what it does, in a few words. */
   readonly examples: readonly (readonly [line: string, what: string])[];
   readonly seeAlso: readonly string[];
 }
 
 /** Examples and neighbours under the help of a command. */
-export function teach(command: Command, { examples, seeAlso }: Lesson): void {
+export function addExamples(command: Command, { examples, seeAlso }: CommandExamples): void {
   const width = Math.max(...examples.map(([line]) => line.length));
   const lines = examples.map(([line, what]) => `  $ ${line.padEnd(width)}  # ${what}`);
   const also = seeAlso.map((name) => `torpor ${name}`).join(', ');

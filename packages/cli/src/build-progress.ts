@@ -5,7 +5,7 @@ import type { Cli } from './cli.ts';
 const FRAMES = ['⠋', '⠙', '⠹', '⠸', '⠼', '⠴', '⠦', '⠧', '⠇', '⠏'];
 const FRAME_MS = 80;
 const CLEAR_LINE = '\r\u001b[K';
-const USUAL_WIDTH = 80;
+const DEFAULT_WIDTH = 80;
 
 /** Resolves when the build is over, however it ended. */
 export async function followBuild(cli: Cli, id: JobId): Promise<void> {
@@ -13,12 +13,12 @@ export async function followBuild(cli: Cli, id: JobId): Promise<void> {
   const { signal } = cli;
   const shown = cli.json || !cli.io.stderr.isTTY ? undefined : new StageLines(cli);
   const done = new AbortController();
-  const said = shown === undefined ? Promise.resolve() : follow(shown);
+  const lastLine = shown === undefined ? Promise.resolve() : follow(shown);
   try {
     for await (const event of builds.events(id, { signal })) shown?.event(event);
   } finally {
     done.abort();
-    await said;
+    await lastLine;
     shown?.end();
   }
 
@@ -26,7 +26,7 @@ export async function followBuild(cli: Cli, id: JobId): Promise<void> {
   async function follow(lines: StageLines): Promise<void> {
     try {
       const until = AbortSignal.any([signal, done.signal]);
-      for await (const { text } of builds.followLogs(id, { signal: until })) lines.say(text);
+      for await (const { text } of builds.followLogs(id, { signal: until })) lines.showLine(text);
     } catch {
       // See above.
     }
@@ -34,53 +34,53 @@ export async function followBuild(cli: Cli, id: JobId): Promise<void> {
 }
 
 class StageLines {
-  private readonly cli: Cli;
-  private readonly timer: NodeJS.Timeout;
-  private stage: BuildState | undefined;
-  private since = 0;
-  private said = '';
-  private frame = 0;
+  readonly #cli: Cli;
+  readonly #timer: NodeJS.Timeout;
+  #stage: BuildState | undefined;
+  #since = 0;
+  #said = '';
+  #frame = 0;
 
   constructor(cli: Cli) {
-    this.cli = cli;
-    this.timer = setInterval(() => this.draw(), FRAME_MS);
+    this.#cli = cli;
+    this.#timer = setInterval(() => this.#draw(), FRAME_MS);
   }
 
   event({ type, status, timestamp }: BuildEvent): void {
     if (type !== 'build.stage.started') return;
     const at = Date.parse(timestamp);
-    this.leave(at, status === 'failed');
-    this.stage = isBuildOver(status) ? undefined : status;
-    this.since = at;
-    this.said = '';
-    this.draw();
+    this.#endStage(at, status === 'failed');
+    this.#stage = isBuildOver(status) ? undefined : status;
+    this.#since = at;
+    this.#said = '';
+    this.#draw();
   }
 
-  say(text: string): void {
-    this.said = text;
+  showLine(text: string): void {
+    this.#said = text;
   }
 
   end(): void {
-    clearInterval(this.timer);
-    this.cli.io.stderr.write(CLEAR_LINE);
+    clearInterval(this.#timer);
+    this.#cli.io.stderr.write(CLEAR_LINE);
   }
 
   /** The stage that is over stays on the screen, with what it took. */
-  private leave(at: number, failed: boolean): void {
-    const { stderr, errorColors } = this.cli.io;
-    if (this.stage === undefined) return;
+  #endStage(at: number, failed: boolean): void {
+    const { stderr, errorColors } = this.#cli.io;
+    if (this.#stage === undefined) return;
     const mark = failed ? errorColors.red('✗') : errorColors.green('✓');
-    const seconds = errorColors.dim(`${((at - this.since) / 1_000).toFixed(1)} s`);
-    stderr.write(`${CLEAR_LINE}${mark} ${wordsOf(this.stage)} ${seconds}\n`);
+    const seconds = errorColors.dim(`${((at - this.#since) / 1_000).toFixed(1)} s`);
+    stderr.write(`${CLEAR_LINE}${mark} ${wordsOf(this.#stage)} ${seconds}\n`);
   }
 
-  private draw(): void {
-    const { stderr, errorColors } = this.cli.io;
-    if (this.stage === undefined) return;
-    const words = STAGE_LABELS[this.stage];
-    const room = Math.max(0, (stderr.columns ?? USUAL_WIDTH) - words.length - 6);
-    const sign = errorColors.cyan(FRAMES[this.frame++ % FRAMES.length] ?? '');
-    stderr.write(`${CLEAR_LINE}${sign} ${words} ${errorColors.dim(this.said.slice(0, room))}`);
+  #draw(): void {
+    const { stderr, errorColors } = this.#cli.io;
+    if (this.#stage === undefined) return;
+    const words = STAGE_LABELS[this.#stage];
+    const room = Math.max(0, (stderr.columns ?? DEFAULT_WIDTH) - words.length - 6);
+    const sign = errorColors.cyan(FRAMES[this.#frame++ % FRAMES.length] ?? '');
+    stderr.write(`${CLEAR_LINE}${sign} ${words} ${errorColors.dim(this.#said.slice(0, room))}`);
   }
 }
 

@@ -30,7 +30,7 @@ function short(goal: string): string {
   return words.length > GOAL_WIDTH ? `${words.slice(0, GOAL_WIDTH - 1)}…` : words;
 }
 
-const SANDBOX_WORDS: Readonly<Record<BuildSandboxState, string>> = {
+const SANDBOX_TEXT: Readonly<Record<BuildSandboxState, string>> = {
   running: 'awake',
   paused: 'asleep',
   expired: 'expired',
@@ -38,7 +38,7 @@ const SANDBOX_WORDS: Readonly<Record<BuildSandboxState, string>> = {
 };
 
 function stateOf({ status, sandbox_state }: BuildStatus): string {
-  return sandbox_state === null ? status : `${status}, ${SANDBOX_WORDS[sandbox_state]}`;
+  return sandbox_state === null ? status : `${status}, ${SANDBOX_TEXT[sandbox_state]}`;
 }
 
 /** What people should know about the preview of a build that has just become ready. */
@@ -74,13 +74,13 @@ export async function logs(
   for await (const line of builds.followLogs(job, { afterId: lines.at(-1)?.id ?? 0, signal })) show(line);
 }
 
-const LINES_AT_ONCE = 500;
+const PAGE_LINES = 500;
 
 async function lastLines(cli: Cli, job: JobId, limit: number): Promise<BuildLogLine[]> {
   const { builds } = await cli.torpor();
   const lines: BuildLogLine[] = [];
   while (lines.length < limit) {
-    const wanted = Math.min(limit - lines.length, LINES_AT_ONCE);
+    const wanted = Math.min(limit - lines.length, PAGE_LINES);
     const page = await builds.logs(job, { beforeId: lines[0]?.id, limit: wanted, signal: cli.signal });
     lines.unshift(...page.lines);
     if (!page.has_more) break;

@@ -4,7 +4,7 @@ import type { Torpor } from '@torpor/sdk';
 import type { Command } from 'commander';
 import { type ConnectionOptions, openConnection } from './connection.ts';
 import type { Io } from './io.ts';
-import { during } from './progress.ts';
+import { withSpinner } from './spinner.ts';
 
 export interface CommonOptions extends ConnectionOptions {
   readonly json?: boolean | undefined;
@@ -15,7 +15,7 @@ export class Cli {
   readonly options: CommonOptions;
   /** Fires when the user interrupts. */
   readonly signal: AbortSignal;
-  private client: Promise<Torpor> | undefined;
+  #client: Promise<Torpor> | undefined;
 
   constructor(io: Io, options: CommonOptions, signal: AbortSignal) {
     this.io = io;
@@ -33,13 +33,13 @@ export class Cli {
   }
 
   torpor(): Promise<Torpor> {
-    this.client ??= openConnection(this.io, this.options);
-    return this.client;
+    this.#client ??= openConnection(this.io, this.options);
+    return this.#client;
   }
 
   /** The answer: the whole of it as JSON, or the part that people want to see. */
   answer(value: unknown, forPeople: () => string): void {
-    this.line(this.json ? this.toJson(value) : forPeople());
+    this.line(this.json ? this.#toJson(value) : forPeople());
   }
 
   /** For streams of answers: one line each. */
@@ -48,33 +48,33 @@ export class Cli {
   }
 
   /** A remark beside the answer: only for people, and not in the way of a pipe. */
-  remark(text: string): void {
+  note(text: string): void {
     if (!this.json && this.io.stderr.isTTY) this.io.stderr.write(`${text}\n`);
   }
 
   /** Waits, and shows that it does. */
-  during<T>(words: string, work: Promise<T>): Promise<T> {
-    return this.json ? work : during(this.io, words, work);
+  withSpinner<T>(words: string, work: Promise<T>): Promise<T> {
+    return this.json ? work : withSpinner(this.io, words, work);
   }
 
   line(text: string): void {
     if (text !== '') this.io.stdout.write(`${text}\n`);
   }
 
-  private toJson(value: unknown): string {
+  #toJson(value: unknown): string {
     return this.io.stdout.isTTY ? JSON.stringify(value, null, 2) : JSON.stringify(value);
   }
 }
 
 /** What a command does. It may say what to exit with. */
-export type Work<O> = (
+export type Handler<O> = (
   cli: Cli,
   args: readonly string[],
   options: O,
 ) => Promise<number | undefined> | Promise<void>;
 
 /** Turns the work of a command into what the parser calls. */
-export type Act = <O = CommonOptions>(work: Work<O>) => (this: Command) => Promise<void>;
+export type HandlerFactory = <O = CommonOptions>(work: Handler<O>) => (this: Command) => Promise<void>;
 
 /** Fills in a command: its arguments, options, help and work. */
-export type Define = (command: Command, act: Act) => void;
+export type Define = (command: Command, handler: HandlerFactory) => void;

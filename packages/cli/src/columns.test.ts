@@ -1,6 +1,6 @@
 import pico from 'picocolors';
 import { describe, expect, it } from 'vitest';
-import { columns, facts } from './columns.ts';
+import { columns, fieldLines } from './columns.ts';
 import { shellLine } from './shell-words.ts';
 
 describe('columns', () => {
@@ -27,7 +27,7 @@ describe('facts', () => {
   it('leave out what is not known', () => {
     const plain = pico.createColors(false);
     expect(
-      facts(
+      fieldLines(
         [
           ['id', 'a'],
           ['name', null],

@@ -23,7 +23,7 @@ export function columns(
 }
 
 /** One fact per line; facts that are not known are left out. */
-export function facts(
+export function fieldLines(
   pairs: readonly (readonly [name: string, value: string | null | undefined])[],
   colors: Colors,
 ): string {

@@ -9,7 +9,7 @@ import type { Io } from './io.ts';
 import { LIVE_STATES } from './sandbox-argument.ts';
 
 /** Longer than this and the shell feels stuck. */
-const PATIENCE_MS = 400;
+const MAX_WAIT_MS = 400;
 
 /** `words` are `--` and the line so far; its last word may be empty. */
 export async function complete(words: readonly string[], io: Io): Promise<number> {
@@ -25,9 +25,9 @@ export async function complete(words: readonly string[], io: Io): Promise<number
     const command = await buildCommand(named, io, new AbortController().signal, { exitCode: 0, json: false });
     const sandboxes = await sandboxNames(io);
     for (const name of [named.name, ...(named.aliases ?? [])]) {
-      describe(tab.command(name, named.summary), command, sandboxes);
+      addCompletions(tab.command(name, named.summary), command, sandboxes);
       for (const sub of command.commands)
-        describe(tab.command(`${name} ${sub.name()}`, sub.summary()), sub, sandboxes);
+        addCompletions(tab.command(`${name} ${sub.name()}`, sub.summary()), sub, sandboxes);
     }
   }
   tab.parse([...line]);
@@ -36,14 +36,14 @@ export async function complete(words: readonly string[], io: Io): Promise<number
 
 type Names = readonly (readonly [name: string, about: string])[];
 
-function describe(completions: Completions, command: Command, sandboxes: Names): void {
+function addCompletions(completions: Completions, command: Command, sandboxes: Names): void {
   for (const option of command.options) {
     const name = option.long?.slice(2);
     if (name === undefined) continue;
     const alias = option.short?.slice(1);
     const choices = choicesOf(option);
     if (choices === undefined) completions.option(name, option.description, alias);
-    else completions.option(name, option.description, offer(choices), alias);
+    else completions.option(name, option.description, addChoices(choices), alias);
   }
   for (const argument of command.registeredArguments) {
     const isSandbox = argument.name().startsWith('sandbox');
@@ -58,7 +58,7 @@ function describe(completions: Completions, command: Command, sandboxes: Names):
   }
 }
 
-function offer(choices: readonly string[]) {
+function addChoices(choices: readonly string[]) {
   return (add: (value: string, about: string) => void) => {
     for (const choice of choices) add(choice, '');
   };
@@ -73,7 +73,7 @@ function choicesOf(option: Option): readonly string[] | undefined {
 async function sandboxNames(io: Io): Promise<Names> {
   try {
     const { sandboxes } = await new Cli(io, {}, new AbortController().signal).torpor();
-    const signal = AbortSignal.timeout(PATIENCE_MS);
+    const signal = AbortSignal.timeout(MAX_WAIT_MS);
     const { items } = await sandboxes.page({ state: LIVE_STATES, limit: 100, signal });
     return items.map(({ id, name, state }) => [name ?? id, state]);
   } catch {

@@ -26,15 +26,15 @@ export async function findConnection(
   { env, home, cwd }: Pick<Io, 'env' | 'home' | 'cwd'>,
   options: ConnectionOptions,
 ): Promise<Connection> {
-  const told = options.dataDir ?? (env['TORPOR_DATA_DIR'] || (await configuredIn(cwd)));
+  const told = options.dataDir ?? (env['TORPOR_DATA_DIR'] || (await dataDirFromConfig(cwd)));
   const dataDir = told === undefined ? join(home, '.torpor') : resolve(cwd, told);
-  const url = options.url ?? (env['TORPOR_URL'] || (await urlLeftIn(dataDir)) || DEFAULT_URL);
+  const url = options.url ?? (env['TORPOR_URL'] || (await runningServerUrl(dataDir)) || DEFAULT_URL);
   if (!URL.canParse(url)) throw new CliError('INVALID_ARGUMENT', `"${url}" is not an address of a server.`);
   // The key of the server here is nothing to show to a server elsewhere.
   const apiKey =
     options.apiKey ??
     (env['TORPOR_API_KEY'] || undefined) ??
-    (isLocal(url) ? await keyLeftIn(dataDir) : undefined);
+    (isLocal(url) ? await storedKey(dataDir) : undefined);
   return { url: url.replace(/\/+$/, ''), apiKey, dataDir };
 }
 
@@ -42,13 +42,13 @@ export async function findConnection(
 export async function openConnection(io: Io, options: ConnectionOptions): Promise<Torpor> {
   const { url, apiKey, dataDir } = await findConnection(io, options);
   if (isLocal(url)) await assertListening(url);
-  if (isLocal(url) && url.startsWith('https:')) await trustAuthorityOf(dataDir);
+  if (isLocal(url) && url.startsWith('https:')) await trustLocalAuthority(dataDir);
   const { Torpor } = await import('@torpor/sdk');
   return new Torpor({ url, apiKey, orgId: options.orgId, env: io.env });
 }
 
 /** The server here vouches for itself with an authority of its own, which the data directory has. */
-async function trustAuthorityOf(dataDir: string): Promise<void> {
+async function trustLocalAuthority(dataDir: string): Promise<void> {
   const authority = await readFile(join(dataDir, 'tls', 'ca.pem'), 'utf8').catch(() => undefined);
   if (authority === undefined) return;
   const tls = await import('node:tls');
@@ -86,7 +86,7 @@ function notRunning(url: string): CliError {
 }
 
 /** The server that is started in this directory reads the same file. */
-async function configuredIn(cwd: string): Promise<string | undefined> {
+async function dataDirFromConfig(cwd: string): Promise<string | undefined> {
   const { dataDir } = (await readJson(join(cwd, 'torpor.config.json'))) ?? {};
   return typeof dataDir === 'string' ? dataDir : undefined;
 }
@@ -100,12 +100,12 @@ async function readJson(path: string): Promise<Readonly<Record<string, unknown>>
 }
 
 /** A server that was killed leaves its file behind; its process number tells. */
-async function urlLeftIn(dataDir: string): Promise<string | undefined> {
+async function runningServerUrl(dataDir: string): Promise<string | undefined> {
   const { url, pid } = (await readJson(join(dataDir, 'server.json'))) ?? {};
   return typeof url === 'string' && (typeof pid !== 'number' || isAlive(pid)) ? url : undefined;
 }
 
-async function keyLeftIn(dataDir: string): Promise<string | undefined> {
+async function storedKey(dataDir: string): Promise<string | undefined> {
   const text = await readFile(join(dataDir, 'api-key'), 'utf8').catch(() => undefined);
   return text?.trim() || undefined;
 }

@@ -1,6 +1,7 @@
 /** How a failure looks on stderr, and what the process exits with. */
 import type { Colors } from './colors.ts';
 import { EXIT } from './exit-codes.ts';
+import { withoutUndefined } from './without-undefined.ts';
 
 /** A failure that the command line noticed itself, before or beside any answer of the server. */
 export class CliError extends Error {
@@ -84,7 +85,7 @@ async function apiFailure(error: ApiErrorLike): Promise<Failure> {
     code,
     sessionId: requestId,
     retryable,
-    ...defined({ sandboxId, operationId, checkpointId }),
+    ...withoutUndefined({ sandboxId, operationId, checkpointId }),
     ...(error.details === undefined ? {} : { fields: error.details }),
   };
   return {
@@ -112,10 +113,6 @@ async function exitOf({ code }: TorporErrorLike): Promise<number> {
   return factsOf(code).exit;
 }
 
-function defined(fields: Readonly<Record<string, unknown>>): Record<string, unknown> {
-  return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined));
-}
-
 function isFileError(thrown: unknown): thrown is NodeJS.ErrnoException {
   return thrown instanceof Error && 'syscall' in thrown && 'path' in thrown;
 }
@@ -126,7 +123,7 @@ function reasonOf(thrown: unknown): string {
 }
 
 export function failureJson({ code, message, exitCode, hint, details }: Failure): string {
-  return JSON.stringify({ error: { code, message, exitCode, ...defined({ hint, details }) } });
+  return JSON.stringify({ error: { code, message, exitCode, ...withoutUndefined({ hint, details }) } });
 }
 
 export function failureText({ message, hint, requestId }: Failure, colors: Colors): string {

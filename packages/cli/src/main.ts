@@ -33,7 +33,7 @@ export async function run(argv: readonly string[], io: Io, signal: AbortSignal):
   // Until the command itself has read its options, the flag is looked for anywhere.
   const outcome: Outcome = { exitCode: EXIT.ok, json: argv.includes('--json') };
   try {
-    return await whileNotInterrupted(dispatch(argv, io, signal, outcome), signal);
+    return await untilInterrupted(dispatch(argv, io, signal, outcome), signal);
   } catch (thrown) {
     const failure = await failureOf(signal.aborted ? signal.reason : thrown);
     const text = outcome.json ? failureJson(failure) : failureText(failure, io.errorColors);
@@ -43,12 +43,14 @@ export async function run(argv: readonly string[], io: Io, signal: AbortSignal):
 }
 
 /** A command that watches the signal may tidy up first; one that does not is not waited for. */
-const TIDY_MS = 500;
+const CLEANUP_MS = 500;
 
-function whileNotInterrupted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
+function untilInterrupted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
   return new Promise((resolve, reject) => {
     work.then(resolve, reject);
-    signal.addEventListener('abort', () => setTimeout(() => reject(signal.reason), TIDY_MS), { once: true });
+    signal.addEventListener('abort', () => setTimeout(() => reject(signal.reason), CLEANUP_MS), {
+      once: true,
+    });
   });
 }
 

@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import type { SandboxView, SessionView, SessionWake, TemplateView } from '@torpor/protocol';
 import { type TestServer, testServer } from '@torpor/server/testing';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { PROGRAM, type RunOptions, startTorpor, torpor, torporInside } from '../testing/run-torpor.ts';
+import { PROGRAM, type RunOptions, startTorpor, torpor, torporInProcess } from '../testing/run-torpor.ts';
 
 let server: TestServer;
 let env: NonNullable<RunOptions['env']>;
@@ -19,7 +19,7 @@ beforeAll(async () => {
 });
 afterAll(() => server.dispose());
 
-const run = (...args: string[]) => torporInside(args, env);
+const run = (...args: string[]) => torporInProcess(args, env);
 const json = async <T>(...args: string[]): Promise<T> =>
   JSON.parse((await run(...args, '--json')).stdout) as T;
 
@@ -120,9 +120,11 @@ describe('a sandbox from the command line', () => {
   });
 
   it('is not to be had with another key', async () => {
-    expect((await torporInside(['get', id], { ...env, TORPOR_API_KEY: server.keys.other })).code).toBe(12);
-    expect((await torporInside(['get', id], { ...env, TORPOR_API_KEY: '0'.repeat(64) })).code).toBe(11);
-    expect((await torporInside(['keys', 'ls'], { ...env, TORPOR_API_KEY: server.keys.user })).code).toBe(13);
+    expect((await torporInProcess(['get', id], { ...env, TORPOR_API_KEY: server.keys.other })).code).toBe(12);
+    expect((await torporInProcess(['get', id], { ...env, TORPOR_API_KEY: '0'.repeat(64) })).code).toBe(11);
+    expect((await torporInProcess(['keys', 'ls'], { ...env, TORPOR_API_KEY: server.keys.user })).code).toBe(
+      13,
+    );
   });
 });
 
@@ -216,11 +218,11 @@ describe('the server from the command line', () => {
 
   it('makes keys and revokes them', async () => {
     const key = (await run('keys', 'create', 'ci', '--expires', '90d')).stdout.trim();
-    expect((await torporInside(['runtimes'], { ...env, TORPOR_API_KEY: key })).code).toBe(0);
+    expect((await torporInProcess(['runtimes'], { ...env, TORPOR_API_KEY: key })).code).toBe(0);
     const { items } = await json<{ items: { id: string; name: string }[] }>('keys', 'ls');
     const made = items.find(({ name }) => name === 'ci');
     expect((await run('keys', 'revoke', made?.id ?? '')).code).toBe(0);
-    expect((await torporInside(['runtimes'], { ...env, TORPOR_API_KEY: key })).code).toBe(11);
+    expect((await torporInProcess(['runtimes'], { ...env, TORPOR_API_KEY: key })).code).toBe(11);
   });
 
   it('is found well by the doctor', async () => {
@@ -313,7 +315,7 @@ describe('up', () => {
         printed += chunk;
       });
       while (!/^torpor ready http/m.test(printed)) await once(child.stdout as NodeJS.ReadableStream, 'data');
-      const { code, stdout } = await torporInside(['ls', '--json'], { TORPOR_DATA_DIR: dataDir });
+      const { code, stdout } = await torporInProcess(['ls', '--json'], { TORPOR_DATA_DIR: dataDir });
       expect([code, JSON.parse(stdout)]).toEqual([0, { items: [], nextCursor: null }]);
       const closed = once(child, 'close');
       child.kill('SIGTERM');
@@ -347,12 +349,12 @@ describe('organisations from the command line', () => {
     });
     const key = (await run('keys', 'create', 'first', '--org', 'acme')).stdout.trim();
     const inside = { ...env, TORPOR_API_KEY: key };
-    expect((await torporInside(['ls', '-q', '--org-id', 'acme'], inside)).stdout).toBe('');
+    expect((await torporInProcess(['ls', '-q', '--org-id', 'acme'], inside)).stdout).toBe('');
     expect((await run('keys', 'ls', '--org', 'acme')).stdout).toContain('first');
-    expect((await torporInside(['org', 'create', 'sly'], inside)).code).toBe(13);
-    expect((await torporInside(['usage'], inside)).stdout).toMatch(/running +0\.00 h/);
+    expect((await torporInProcess(['org', 'create', 'sly'], inside)).code).toBe(13);
+    expect((await torporInProcess(['usage'], inside)).stdout).toMatch(/running +0\.00 h/);
     expect(await json('usage', '--org', 'acme', '--from', '2026-01-01')).toMatchObject({ orgId: 'acme' });
-    expect((await torporInside(['usage', '--org', 'default'], inside)).code).toBe(13);
+    expect((await torporInProcess(['usage', '--org', 'default'], inside)).code).toBe(13);
     expect((await run('org', 'set-quota', 'acme', 'sandboxes=many')).code).toBe(10);
   });
 

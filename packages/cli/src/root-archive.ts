@@ -16,7 +16,7 @@ export interface RootArchive {
 
 export async function openRoot(path: string): Promise<RootArchive> {
   const found = await stat(path);
-  if (found.isDirectory()) return packed(path);
+  if (found.isDirectory()) return packDirectory(path);
   if (!found.isFile()) throw new CliError('FILE_ERROR', `${path} is neither a directory nor an archive.`);
   return { body: await openAsBlob(path), failure: () => undefined, close: () => {} };
 }
@@ -24,7 +24,7 @@ export async function openRoot(path: string): Promise<RootArchive> {
 /** Owners by number: who they are is for the names in the root itself to say. */
 const TAR_OPTIONS = ['--create', '--format=pax', '--one-file-system', '--numeric-owner'];
 
-function packed(directory: string): RootArchive {
+function packDirectory(directory: string): RootArchive {
   const tar = spawn('tar', [...TAR_OPTIONS, '--directory', directory, '.'], {
     stdio: ['ignore', 'pipe', 'pipe'],
     env: { ...process.env, LC_ALL: 'C' },
@@ -32,7 +32,7 @@ function packed(directory: string): RootArchive {
   let failure: unknown;
   const bytes = async function* () {
     try {
-      yield* output(tar, directory);
+      yield* tarOutput(tar, directory);
     } catch (thrown) {
       failure = thrown;
       throw thrown;
@@ -46,7 +46,7 @@ function packed(directory: string): RootArchive {
 }
 
 /** Ends only when all of it was packed: half a root must not be taken for a whole one. */
-async function* output(tar: ChildProcess, directory: string): AsyncGenerator<Uint8Array> {
+async function* tarOutput(tar: ChildProcess, directory: string): AsyncGenerator<Uint8Array> {
   const ended = once(tar, 'close') as Promise<[number | null]>;
   ended.catch(() => {});
   const said = text(tar.stderr as Readable);

@@ -34,12 +34,12 @@ export async function runCommand(
       command.outputHelp();
       return EXIT.invalid;
     }
-    throw refused(thrown, entry.name);
+    throw argumentError(thrown, entry.name);
   }
   return outcome.exitCode;
 }
 
-function refused(error: CommanderError, name: string): CliError {
+function argumentError(error: CommanderError, name: string): CliError {
   const [first = '', ...more] = error.message.replace(/^error: /, '').split('\n');
   const message = `${first.charAt(0).toUpperCase()}${first.slice(1)}${/[.?)]$/.test(first) ? '' : '.'}`;
   const suggestion = more.join(' ').trim();

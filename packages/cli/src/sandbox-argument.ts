@@ -34,11 +34,16 @@ async function idOf(cli: Cli, given: string | undefined, wanted: Wanted): Promis
   if (given === undefined) return choose(cli);
   // Whatever looks like an id is the server's to judge: it knows more about it than its form.
   if (given.startsWith('sbx_') || /^[a-z0-9]{20}$/.test(given)) return given as SandboxId;
-  return byName(await cli.torpor(), given, wanted, cli.signal);
+  return idByName(await cli.torpor(), given, wanted, cli.signal);
 }
 
-async function byName(torpor: Torpor, name: string, wanted: Wanted, signal: AbortSignal): Promise<SandboxId> {
-  const found = await named(torpor, name, LIVE_STATES, signal);
+async function idByName(
+  torpor: Torpor,
+  name: string,
+  wanted: Wanted,
+  signal: AbortSignal,
+): Promise<SandboxId> {
+  const found = await findByName(torpor, name, LIVE_STATES, signal);
   const [only, ...more] = found;
   if (more.length > 0) {
     const ids = found.map(({ id }) => id);
@@ -48,13 +53,13 @@ async function byName(torpor: Torpor, name: string, wanted: Wanted, signal: Abor
     });
   }
   if (only !== undefined) return only.id;
-  const ended = wanted === 'live' ? [] : await named(torpor, name, ENDED_STATES, signal);
+  const ended = wanted === 'live' ? [] : await findByName(torpor, name, ENDED_STATES, signal);
   const [newest] = ended.sort((a, b) => b.createdAt - a.createdAt);
   if (newest !== undefined) return newest.id;
   throw new CliError('NOT_FOUND', `There is no sandbox called "${name}".`, { hint: 'See `torpor ls`.' });
 }
 
-async function named(
+async function findByName(
   torpor: Torpor,
   name: string,
   state: readonly SandboxState[],

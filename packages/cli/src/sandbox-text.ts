@@ -1,7 +1,7 @@
 /** Sandboxes and checkpoints as people read them. */
 import type { CheckpointView, SandboxState, SandboxView } from '@torpor/protocol';
 import type { Colors } from './colors.ts';
-import { columns, facts } from './columns.ts';
+import { columns, fieldLines } from './columns.ts';
 import { bytes, relative, retentionText, span } from './human-units.ts';
 
 export function stateText(state: SandboxState, colors: Colors): string {
@@ -19,17 +19,17 @@ export function sandboxColumns(sandboxes: readonly SandboxView[], now: number, c
     sandbox.runtime,
     relative(sandbox.createdAt, now),
     sandbox.state === 'running' ? relative(sandbox.endsAt, now) : '-',
-    [sandbox.reason, unwell(sandbox)].filter(Boolean).join('; '),
+    [sandbox.reason, checkpointProblem(sandbox)].filter(Boolean).join('; '),
   ]);
   return columns(['ID', 'NAME', 'STATE', 'RUNTIME', 'CREATED', 'ENDS', ''], rows, colors);
 }
 
-export function sandboxFacts(sandbox: SandboxView, now: number, colors: Colors): string {
+export function sandboxDetails(sandbox: SandboxView, now: number, colors: Colors): string {
   const { state, evidence, observedAt, timeoutSeconds, endsAt, idleSeconds } = sandbox;
   const { deletePausedAfterSeconds, deletesAt } = sandbox;
   const known = evidence === 'ledger' ? 'from the ledger' : `the runtime said ${evidence}`;
   const metadata = Object.entries(sandbox.metadata).map(([key, value]) => `${key}=${value}`);
-  return facts(
+  return fieldLines(
     [
       ['id', sandbox.id],
       ['name', sandbox.name],
@@ -40,7 +40,7 @@ export function sandboxFacts(sandbox: SandboxView, now: number, colors: Colors):
       ['runtime', sandbox.runtime],
       ['template', sandbox.template],
       ['checkpoint', sandbox.checkpointId],
-      ['health', healthFact(sandbox, now, colors)],
+      ['health', healthDetail(sandbox, now, colors)],
       ['generation', String(sandbox.generation)],
       ['created', relative(sandbox.createdAt, now)],
       ['started', sandbox.startedAt === null ? null : relative(sandbox.startedAt, now)],
@@ -77,15 +77,15 @@ export function checkpointColumns(
     checkpoint.names.join(', ') || '-',
     checkpoint.state,
     healthColored(checkpoint.health, colors),
-    partsText(checkpoint),
+    keptPartsText(checkpoint),
     bytes(checkpoint.bytes),
     relative(checkpoint.sealedAt ?? checkpoint.createdAt, now),
   ]);
   return columns(['ID', 'NAME', 'STATE', 'HEALTH', 'KEEPS', 'SIZE', 'SEALED'], rows, colors);
 }
 
-export function checkpointFacts(checkpoint: CheckpointView, now: number, colors: Colors): string {
-  return facts(
+export function checkpointDetails(checkpoint: CheckpointView, now: number, colors: Colors): string {
+  return fieldLines(
     [
       ['id', checkpoint.id],
       ['names', checkpoint.names.join(', ')],
@@ -96,7 +96,7 @@ export function checkpointFacts(checkpoint: CheckpointView, now: number, colors:
       ['detail', checkpoint.healthDetail],
       ...checkpoint.faults.map(({ part, code, detail }) => [part, `${code}: ${detail}`] as const),
       ['verified', checkpoint.verifiedAt === null ? 'not yet' : relative(checkpoint.verifiedAt, now)],
-      ['keeps', partsText(checkpoint)],
+      ['keeps', keptPartsText(checkpoint)],
       ['size', bytes(checkpoint.bytes)],
       ['runtime', checkpoint.runtime],
       ['location', checkpoint.location],
@@ -108,19 +108,19 @@ export function checkpointFacts(checkpoint: CheckpointView, now: number, colors:
 }
 
 /** What is wrong with the checkpoint that it would be resumed from. A lost sandbox says that as its reason. */
-function unwell({ checkpointHealth, state }: SandboxView): string | null {
+function checkpointProblem({ checkpointHealth, state }: SandboxView): string | null {
   if (checkpointHealth === null || checkpointHealth.health === 'ok' || state === 'lost') return null;
   const { health, parts, reason } = checkpointHealth;
   const what = parts.length === 0 ? 'checkpoint' : `${parts.join(' and ')} of its checkpoint`;
   return `${what} ${health}${reason === null ? '' : `: ${reason}`}`;
 }
 
-function healthFact(sandbox: SandboxView, now: number, colors: Colors): string | null {
+function healthDetail(sandbox: SandboxView, now: number, colors: Colors): string | null {
   if (sandbox.checkpointHealth === null) return null;
   if (sandbox.state === 'lost') return healthColored(sandbox.checkpointHealth.health, colors);
   const { health, verifiedAt } = sandbox.checkpointHealth;
   const read = verifiedAt === null ? 'contents not read yet' : `contents read ${relative(verifiedAt, now)}`;
-  return `${healthColored(health, colors)} ${colors.dim(`(${unwell(sandbox) ?? read})`)}`;
+  return `${healthColored(health, colors)} ${colors.dim(`(${checkpointProblem(sandbox) ?? read})`)}`;
 }
 
 function healthColored(health: string, colors: Colors): string {
@@ -128,7 +128,7 @@ function healthColored(health: string, colors: Colors): string {
   return health === 'unknown' ? colors.yellow(health) : colors.red(health);
 }
 
-function partsText({ parts, recovered }: CheckpointView): string {
+function keptPartsText({ parts, recovered }: CheckpointView): string {
   const kept = [parts.memory && 'memory', parts.files && 'files'].filter(Boolean).join('+') || '-';
   return recovered ? `${kept} (recovered)` : kept;
 }

@@ -18,7 +18,7 @@ import {
   sandboxView,
 } from '@torpor/sdk/testing';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { type RunOptions, startTorpor, torpor, torporInside } from '../testing/run-torpor.ts';
+import { type RunOptions, startTorpor, torpor, torporInProcess } from '../testing/run-torpor.ts';
 import { COMMANDS } from './command-table.ts';
 
 let server: ApiServer;
@@ -35,7 +35,7 @@ afterEach(async () => {
 const here = (): RunOptions => ({
   env: { TORPOR_URL: server.url, TORPOR_API_KEY: 'secret', TORPOR_READ_RETRIES: '0' },
 });
-const run = (...args: string[]) => torporInside(args, here().env);
+const run = (...args: string[]) => torporInProcess(args, here().env);
 const runProcess = (...args: string[]) => torpor(args, here());
 
 describe('help', () => {
@@ -46,13 +46,13 @@ describe('help', () => {
   });
 
   it('lists every command', async () => {
-    const { stdout } = await torporInside(['--help']);
+    const { stdout } = await torporInProcess(['--help']);
     for (const { name, summary } of COMMANDS)
       expect(stdout).toMatch(new RegExp(`  ${name} +${summary.slice(0, 9)}`));
   });
 
   it.each(COMMANDS.map(({ name }) => name))('of %s has usage, an example and neighbours', async (name) => {
-    const { code, stdout } = await torporInside([name, '--help']);
+    const { code, stdout } = await torporInProcess([name, '--help']);
     expect(code).toBe(0);
     expect(stdout).toMatch(new RegExp(`^Usage: torpor ${name}`));
     expect(stdout).toContain('--json');
@@ -62,20 +62,20 @@ describe('help', () => {
 
   it('names only commands that exist', async () => {
     const known = new Set(COMMANDS.flatMap(({ name, aliases = [] }) => [name, ...aliases]));
-    const pages = await Promise.all(COMMANDS.map(({ name }) => torporInside([name, '--help'])));
+    const pages = await Promise.all(COMMANDS.map(({ name }) => torporInProcess([name, '--help'])));
     for (const { stdout } of pages) {
       for (const [, name] of stdout.matchAll(/torpor ([a-z]+)/g)) expect(known).toContain(name);
     }
   });
 
   it('is what a command with only subcommands says', async () => {
-    const { code, stdout } = await torporInside(['files']);
+    const { code, stdout } = await torporInProcess(['files']);
     expect(code).toBe(10);
     expect(stdout).toContain('put');
   });
 
   it('offers what was meant', async () => {
-    const { code, stderr } = await torporInside(['puase', 'web']);
+    const { code, stderr } = await torporInProcess(['puase', 'web']);
     expect(code).toBe(10);
     expect(stderr).toContain('Did you mean `pause`?');
   });
@@ -142,7 +142,7 @@ describe('errors of the API', () => {
 
   it('of a resume are answers: it is not sent again (R103)', async () => {
     server.answer('POST /v1/sandboxes/*/resume', errorReply(503, 'capacity', 'Full.'));
-    await torporInside(['resume', SANDBOX_ID], { ...here().env, TORPOR_READ_RETRIES: '5' });
+    await torporInProcess(['resume', SANDBOX_ID], { ...here().env, TORPOR_READ_RETRIES: '5' });
     expect(server.requests).toHaveLength(1);
   });
 });
@@ -186,10 +186,10 @@ describe('errors of the command line itself', () => {
   it('say how to start the server when nobody is there', async () => {
     await server.close();
     const env = { TORPOR_URL: server.url };
-    const { code, stderr } = await torporInside(['ls'], env);
+    const { code, stderr } = await torporInProcess(['ls'], env);
     expect(code).toBe(14);
     expect(stderr).toContain(`Torpor is not running at ${server.url}; start it with \`npm start\`.`);
-    const json = await torporInside(['ls', '--json'], env);
+    const json = await torporInProcess(['ls', '--json'], env);
     expect(JSON.parse(json.stderr)).toMatchObject({
       error: { code: 'NETWORK_ERROR', exitCode: 14, details: { url: server.url } },
     });
@@ -255,9 +255,9 @@ describe('answers', () => {
 
   it('have colours when they are asked for, and never against NO_COLOR', async () => {
     server.answer('GET /v1/sandboxes', { json: page(sandboxView()) });
-    const colored = await torporInside(['ls'], { ...here().env, FORCE_COLOR: '1' });
+    const colored = await torporInProcess(['ls'], { ...here().env, FORCE_COLOR: '1' });
     expect(colored.stdout).toContain('\u001b[32mrunning');
-    const plain = await torporInside(['ls'], { ...here().env, FORCE_COLOR: '1', NO_COLOR: '1' });
+    const plain = await torporInProcess(['ls'], { ...here().env, FORCE_COLOR: '1', NO_COLOR: '1' });
     expect(plain.stdout).not.toContain('\u001b');
   });
 
@@ -379,7 +379,7 @@ describe('doctor', () => {
       TORPOR_DATA_DIR: place,
       TORPOR_DATABASE_URL: 'postgres://127.0.0.1:1/x',
     };
-    const { code, stdout } = await torporInside(['doctor', '--json'], env);
+    const { code, stdout } = await torporInProcess(['doctor', '--json'], env);
     const { ok, checks } = JSON.parse(stdout) as {
       ok: boolean;
       checks: { what: string; is: string; todo?: string }[];
@@ -397,7 +397,7 @@ describe('doctor', () => {
   it('looks at what gVisor needs, where it may be used', async () => {
     const doctor = async (runtime: string) => {
       const env = { TORPOR_DATA_DIR: place, TORPOR_RUNTIME: runtime };
-      const { stdout } = await torporInside(['doctor', '--json'], env);
+      const { stdout } = await torporInProcess(['doctor', '--json'], env);
       const { checks } = JSON.parse(stdout) as { checks: { what: string; is: string; todo?: string }[] };
       return checks.filter(({ what }) => what.startsWith('gVisor: '));
     };

@@ -1,7 +1,7 @@
 /** The output of a process as a command shows it: its channels kept apart, and how it ended as a remark. */
+import { once } from 'node:events';
 import type { OutputEvent } from '@torpor/sdk';
 import type { Cli } from './cli.ts';
-import { write } from './write.ts';
 
 export async function writeOutput(cli: Cli, events: AsyncIterable<OutputEvent>): Promise<void> {
   for await (const event of events) {
@@ -9,6 +9,11 @@ export async function writeOutput(cli: Cli, events: AsyncIterable<OutputEvent>):
     else if (event.type === 'stdout') await write(cli.io.stdout, event.data);
     else if (event.type === 'stderr') await write(cli.io.stderr, event.data);
     else if (event.type === 'end')
-      cli.remark(`It ended with ${event.signal ?? `exit code ${event.exitCode}`}.`);
+      cli.note(`It ended with ${event.signal ?? `exit code ${event.exitCode}`}.`);
   }
+}
+
+/** Writes bytes, and waits while the reader is slow. */
+export async function write(stream: NodeJS.WritableStream, bytes: Uint8Array | string): Promise<void> {
+  if (!stream.write(bytes)) await once(stream, 'drain');
 }

@@ -10,7 +10,7 @@ import { run } from '../src/main.ts';
 
 export const PROGRAM = join(import.meta.dirname, '../bin/torpor.mjs');
 
-export interface Ran {
+export interface CommandResult {
   readonly code: number | null;
   readonly stdout: string;
   readonly stderr: string;
@@ -38,7 +38,7 @@ export function startTorpor(
   return child;
 }
 
-export async function torpor(args: readonly string[], options: RunOptions = {}): Promise<Ran> {
+export async function torpor(args: readonly string[], options: RunOptions = {}): Promise<CommandResult> {
   const child = startTorpor(args, options);
   const [stdout, stderr] = await Promise.all([
     text(child.stdout as NodeJS.ReadableStream),
@@ -48,7 +48,10 @@ export async function torpor(args: readonly string[], options: RunOptions = {}):
   return { code: child.exitCode, stdout, stderr };
 }
 
-export async function torporInside(args: readonly string[], env: RunOptions['env'] = {}): Promise<Ran> {
+export async function torporInProcess(
+  args: readonly string[],
+  env: RunOptions['env'] = {},
+): Promise<CommandResult> {
   const streams = { stdin: new PassThrough(), stdout: new PassThrough(), stderr: new PassThrough() };
   const colors = colorsFor({}, env);
   const code = await run(

@@ -8,21 +8,26 @@ import type { Clock, Ids, TrafficGate } from '@torpor/engine';
 import { type RequestId, type SandboxId, TorporError } from '@torpor/protocol';
 import type { CheckSignature } from './access/signed-file.ts';
 import { Tokens } from './access/tokens.ts';
-import { Answers, previewHost } from './answer/answers.ts';
-import { type ClientRequest, type ClientResponse, isHttp2 } from './answer/client-side.ts';
-import type { DoorObserver } from './door/door.ts';
-import { Doors } from './door/doors.ts';
-import { serverStops } from './door/refusals.ts';
-import { answerOn } from './passage/switch.ts';
-import { TurnTaking } from './passage/turn-taking.ts';
+import { PipelineOrder } from './exchange/pipeline-order.ts';
+import { responseOn } from './exchange/web-socket-upgrade.ts';
+import { serverStopping } from './gate/refusals.ts';
+import type { GateObserver } from './gate/sandbox-gate.ts';
+import { SandboxGates } from './gate/sandbox-gates.ts';
+import {
+  handlePreviewRequest,
+  type Keys,
+  type PreviewRequest,
+  type PreviewRequestParts,
+} from './preview-request.ts';
+import { type ClientRequest, type ClientResponse, isHttp2 } from './response/client-http.ts';
+import { GatewayResponses, previewHost } from './response/gateway-responses.ts';
 import { type PreviewRoute, type Route, routeOf } from './route/route.ts';
 import type { Sandboxes } from './sandboxes.ts';
 import type { GatewaySettings } from './settings.ts';
-import { type Keys, receive, type Visit, type VisitParts } from './visit.ts';
 
-export interface GatewayObserver extends DoorObserver {
+export interface GatewayObserver extends GateObserver {
   /** A request that was for a sandbox, however it ends. */
-  visited(route: PreviewRoute): void;
+  previewRequested(route: PreviewRoute): void;
   refused(route: PreviewRoute | undefined, error: TorporError, requestId: RequestId): void;
 }
 
@@ -40,7 +45,7 @@ export interface GatewayParts {
 }
 
 /** Under which name previews are found; known when the server listens. */
-export interface Place {
+export interface PublicAddress {
   /** May have a port. */
   readonly domain: string;
   readonly scheme: 'http' | 'https';
@@ -50,21 +55,21 @@ export class Gateway {
   readonly gate: TrafficGate;
   readonly tokens: Tokens;
   private readonly parts: GatewayParts;
-  private readonly doors: Doors;
-  private readonly answers: Answers;
-  private readonly visits: VisitParts;
-  private readonly turns = new TurnTaking();
-  private place: Place = { domain: 'sbx.localhost', scheme: 'http' };
+  private readonly doors: SandboxGates;
+  private readonly answers: GatewayResponses;
+  private readonly visits: PreviewRequestParts;
+  private readonly turns = new PipelineOrder();
+  private place: PublicAddress = { domain: 'sbx.localhost', scheme: 'http' };
   private domainName = 'sbx.localhost';
   private isStopping = false;
 
   constructor(parts: GatewayParts) {
     this.parts = parts;
     const { sandboxes, keys, clock, settings, observe } = parts;
-    this.doors = new Doors({ sandboxes, clock, settings, observe });
+    this.doors = new SandboxGates({ sandboxes, clock, settings, observe });
     this.gate = this.doors;
     this.tokens = new Tokens(parts);
-    this.answers = new Answers({
+    this.answers = new GatewayResponses({
       nextRequestId: () => parts.ids.next('req'),
       previewUrl: ({ sandboxId, port }) => this.urlOf(sandboxId, port),
     });
@@ -88,7 +93,7 @@ export class Gateway {
   }
 
   /** To be called before the first request. */
-  settle(place: Place): void {
+  setPublicAddress(place: PublicAddress): void {
     this.place = place;
     this.domainName = place.domain.replace(/:\d+$/, '').toLowerCase();
   }
@@ -129,7 +134,7 @@ export class Gateway {
   handleUpgrade(request: IncomingMessage, socket: Duplex, head: Buffer): boolean {
     const route = this.route(request);
     if (route.to === 'api') return false;
-    const response = answerOn(request, socket);
+    const response = responseOn(request, socket);
     void this.take(route, { request, response, expectsContinue: false, upgrade: { socket, head } });
     return true;
   }
@@ -151,7 +156,10 @@ export class Gateway {
     return routeOf({ method, target, rawHeaders, authority }, this.domainName);
   }
 
-  private async take(route: Exclude<Route, { to: 'api' }>, visit: Omit<Visit, 'route'>): Promise<void> {
+  private async take(
+    route: Exclude<Route, { to: 'api' }>,
+    visit: Omit<PreviewRequest, 'route'>,
+  ): Promise<void> {
     const { request, response } = visit;
     const { observe } = this.parts;
     if (!isHttp2(request)) {
@@ -168,8 +176,8 @@ export class Gateway {
       observe.refused(undefined, error, requestId);
       return;
     }
-    observe.visited(route);
-    if (this.isStopping) this.answers.refuse(request, response, route, serverStops());
-    else await receive(this.visits, { ...visit, route });
+    observe.previewRequested(route);
+    if (this.isStopping) this.answers.refuse(request, response, route, serverStopping());
+    else await handlePreviewRequest(this.visits, { ...visit, route });
   }
 }

@@ -1,8 +1,9 @@
-export { LINK_PARAMETER } from './access/admission.ts';
-export type { ClientResponse } from './answer/client-side.ts';
+export { LINK_PARAMETER } from './access/access-check.ts';
 export { engineSandboxes } from './engine-sandboxes.ts';
-export { type FrontOptions, type FrontServer, frontServer } from './front.ts';
-export { Gateway, type GatewayObserver, type GatewayParts, type Place } from './gateway.ts';
+export { Gateway, type GatewayObserver, type GatewayParts, type PublicAddress } from './gateway.ts';
+export type { Keys } from './preview-request.ts';
+export { createPublicServer, type PublicServer, type PublicServerOptions } from './public-server.ts';
+export type { ClientResponse } from './response/client-http.ts';
 export { hostNameOf } from './route/host-name.ts';
 export type { Sandboxes, SandboxFacts } from './sandboxes.ts';
 export {
@@ -12,4 +13,3 @@ export {
   type GatewaySettings,
 } from './settings.ts';
 export { type LocalCertificate, localCertificate } from './tls/local-authority.ts';
-export type { Keys } from './visit.ts';

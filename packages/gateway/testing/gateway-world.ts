@@ -5,8 +5,8 @@ import { createServer, type RequestListener, type Server } from 'node:http';
 import { type AddressInfo, createServer as createTcpServer, type Socket } from 'node:net';
 import { type Clock, randomIds, systemClock } from '@torpor/engine';
 import { type SandboxId, TorporError } from '@torpor/protocol';
-import { type FrontServer, frontServer } from '../src/front.ts';
 import { Gateway, type GatewayObserver } from '../src/gateway.ts';
+import { createPublicServer, type PublicServer } from '../src/public-server.ts';
 import { DEFAULT_GATEWAY_SETTINGS, type GatewaySettings } from '../src/settings.ts';
 import { FakeSandboxes } from './fake-sandboxes.ts';
 
@@ -22,7 +22,7 @@ export interface WorldOptions {
 export interface GatewayWorld extends AsyncDisposable {
   readonly gateway: Gateway;
   readonly sandboxes: FakeSandboxes;
-  readonly server: FrontServer;
+  readonly server: PublicServer;
   readonly port: number;
   readonly refusals: TorporError[];
   readonly woken: SandboxId[];
@@ -46,7 +46,7 @@ export async function makeGatewayWorld(options: WorldOptions = {}): Promise<Gate
   const refusals: TorporError[] = [];
   const woken: SandboxId[] = [];
   const observe: GatewayObserver = {
-    visited: () => {},
+    previewRequested: () => {},
     refused: (_, error) => void refusals.push(error),
     woken: (id) => void woken.push(id),
   };
@@ -71,11 +71,14 @@ export async function makeGatewayWorld(options: WorldOptions = {}): Promise<Gate
     observe,
   });
   const api = (_: unknown, response: { end(text: string): unknown }) => void response.end('the API');
-  const server = frontServer({ gateway, api, tls: options.tls });
+  const server = createPublicServer({ gateway, api, tls: options.tls });
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');
   const { port } = server.address() as AddressInfo;
-  gateway.settle({ domain: `${DOMAIN}:${port}`, scheme: options.tls === undefined ? 'http' : 'https' });
+  gateway.setPublicAddress({
+    domain: `${DOMAIN}:${port}`,
+    scheme: options.tls === undefined ? 'http' : 'https',
+  });
   const closers: (() => Promise<void>)[] = [];
   return {
     gateway,

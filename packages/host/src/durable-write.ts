@@ -1,13 +1,18 @@
-/** Writes that survive a loss of power once their promise has resolved. */
+/** Writes that survive a power loss once their promise has resolved. */
 import { constants } from 'node:fs';
-import { open, rename } from 'node:fs/promises';
+import * as nodeFs from 'node:fs/promises';
 import { dirname } from 'node:path';
 
 const { O_RDONLY, O_DIRECTORY, O_NOFOLLOW } = constants;
 
-/** Makes the names in a directory durable: what was created in it, renamed into it or out of it. */
-export async function syncDirectory(path: string): Promise<void> {
-  const directory = await open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
+/** The file system calls of `syncDirectory`. Tests pass an implementation that fails. */
+export interface SyncDirectoryFs {
+  open(path: string | Buffer, flags: number): Promise<{ sync(): Promise<void>; close(): Promise<void> }>;
+}
+
+/** Makes the names in a directory durable: every creation in it and every rename into it or out of it. */
+export async function syncDirectory(path: string | Buffer, fs: SyncDirectoryFs = nodeFs): Promise<void> {
+  const directory = await fs.open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
   try {
     await directory.sync();
   } finally {
@@ -15,16 +20,16 @@ export async function syncDirectory(path: string): Promise<void> {
   }
 }
 
-/** Either the whole text is there under this name or what was there before. */
-export async function writeWhole(path: string, text: string): Promise<void> {
+/** Replaces a file atomically: a crash leaves either the whole new text or the previous file. */
+export async function writeFileDurably(path: string, text: string): Promise<void> {
   const temporary = `${path}.tmp`;
-  const file = await open(temporary, 'w', 0o600);
+  const file = await nodeFs.open(temporary, 'w', 0o600);
   try {
     await file.writeFile(text);
     await file.sync();
   } finally {
     await file.close();
   }
-  await rename(temporary, path);
+  await nodeFs.rename(temporary, path);
   await syncDirectory(dirname(path));
 }

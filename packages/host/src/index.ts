@@ -1,7 +1,13 @@
-export { syncDirectory, writeWhole } from './durable-write.ts';
+export { syncDirectory, writeFileDurably } from './durable-write.ts';
+export { errnoOf, isMissing } from './errno.ts';
 export { forEachBounded } from './for-each-bounded.ts';
 export { KeyedMutex } from './keyed-mutex.ts';
-export { hostMountPlace, type MountPlace, mountsBelow, refuseMountsBelow } from './mounts/mount-place.ts';
+export {
+  hostMountNamespace,
+  type MountNamespace,
+  mountsBelow,
+  refuseMountsBelow,
+} from './mounts/mount-namespace.ts';
 export { type Mount, parseMounts } from './mounts/mount-table.ts';
 export {
   type HostProcesses,
@@ -11,8 +17,17 @@ export {
   type ProcessFacts,
 } from './processes/host-processes.ts';
 export { linuxProcesses } from './processes/linux-processes.ts';
-export { type CommandOptions, hung, runCommand } from './programs/command.ts';
-export { Launcher, launch, type ProgramEnd, type Running, usualLauncher } from './programs/launch.ts';
-export { plainEnvironment, searchPath } from './programs/plain-environment.ts';
+export { minimalEnvironment, searchPath } from './programs/environment.ts';
+export { Launcher, type ProgramResult, type RunningProgram, sharedLauncher } from './programs/launcher.ts';
+export { ProgramFailure } from './programs/program-failure.ts';
+export {
+  type ProgramOptions,
+  programNotInstalled,
+  programOutput,
+  programTimedOut,
+  runProgram,
+} from './programs/run-program.ts';
+export { streamProgram } from './programs/stream-program.ts';
 export { removeTree } from './remove-tree.ts';
-export { capturing, errnoOf, isMissing, readingCheckpoint, writing } from './storage-failure.ts';
+export { ByteReader } from './tar/byte-reader.ts';
+export { nextTarHeader, type TarHeader, tarContent } from './tar/tar-header.ts';

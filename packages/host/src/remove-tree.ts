@@ -1,23 +1,73 @@
 /**
- * Deletes a directory with whatever a sandbox left in it: directories without write permission and paths
- * longer than the kernel takes in one call, which only programs that walk step by step can reach.
+ * Deletes a directory tree that a sandbox wrote. Such a tree may contain directories without write permission (package
+ * caches have them) and paths that are longer than the kernel accepts in one call (made step by step).
  */
-import { execFile } from 'node:child_process';
-import { rm } from 'node:fs/promises';
-import { promisify } from 'node:util';
-import { errnoOf } from './storage-failure.ts';
+import type { BigIntStats } from 'node:fs';
+import * as nodeFs from 'node:fs/promises';
+import { errnoOf, isMissing } from './errno.ts';
 
-const run = promisify(execFile);
+/** The file system calls of `removeTree`. Tests pass an implementation that fails. */
+export interface RemoveTreeFs {
+  rm(path: string, options: { readonly recursive: true; readonly force: true }): Promise<void>;
+  chmod(path: Buffer, mode: number): Promise<void>;
+  readdir(path: Buffer, options: { readonly encoding: 'buffer' }): Promise<Buffer[]>;
+  lstat(path: Buffer, options: { readonly bigint: true }): Promise<BigIntStats>;
+  rename(from: Buffer, to: Buffer): Promise<void>;
+}
 
-const MENDABLE: readonly (string | undefined)[] = ['EACCES', 'EPERM', 'ENAMETOOLONG', 'ENOTEMPTY'];
+/** Below the kernel's limit of 4096 bytes by more than one file name (255) and the `lifted-…` prefix. */
+const LONGEST_PATH = 3072;
 
-/** Absent: nothing to do. */
-export async function removeTree(path: string): Promise<void> {
+/**
+ * Permissions and lengths are repaired before the second attempt. `ENOTEMPTY` means that a dying process created a file
+ * during the first attempt.
+ */
+const REPAIRABLE: readonly (string | undefined)[] = ['EACCES', 'EPERM', 'ENAMETOOLONG', 'ENOTEMPTY'];
+
+/** Does nothing when the path does not exist. Never follows a symbolic link. */
+export async function removeTree(path: string, fs: RemoveTreeFs = nodeFs): Promise<void> {
   try {
-    await rm(path, { recursive: true, force: true });
+    await fs.rm(path, { recursive: true, force: true });
   } catch (thrown) {
-    if (!MENDABLE.includes(errnoOf(thrown))) throw thrown;
-    await run('chmod', ['-R', 'u+rwx', '--', path]).catch(() => {});
-    await run('rm', ['-rf', '--', path]);
+    if (!REPAIRABLE.includes(errnoOf(thrown))) throw thrown;
+    await makeRemovable(path, fs);
+    await fs.rm(path, { recursive: true, force: true });
+  }
+}
+
+/**
+ * Makes every directory writable and moves directories that are too deep to the top, where their paths are short.
+ * A directory that cannot be changed is skipped: the removal after this one reports what is wrong with it.
+ */
+async function makeRemovable(top: string, fs: RemoveTreeFs): Promise<void> {
+  const directories = [Buffer.from(top)];
+  let lifted = 0;
+  for (let directory = directories.pop(); directory !== undefined; directory = directories.pop()) {
+    await fs.chmod(directory, 0o700).catch(() => {});
+    for (const name of await fs.readdir(directory, { encoding: 'buffer' }).catch(() => [])) {
+      let path = Buffer.concat([directory, Buffer.from('/'), name]);
+      const found = await fs.lstat(path, { bigint: true }).catch(() => undefined);
+      if (found?.isDirectory() !== true) continue;
+      if (path.length > LONGEST_PATH) {
+        const short = await unusedName(top, () => lifted++, fs);
+        await fs.chmod(path, 0o700);
+        await fs.rename(path, short);
+        path = short;
+      }
+      directories.push(path);
+    }
+  }
+}
+
+/** An earlier removal that was interrupted may have used the first names already. */
+async function unusedName(top: string, next: () => number, fs: RemoveTreeFs): Promise<Buffer<ArrayBuffer>> {
+  for (;;) {
+    const name = Buffer.from(`${top}/lifted-${next()}`);
+    try {
+      await fs.lstat(name, { bigint: true });
+    } catch (thrown) {
+      if (isMissing(thrown)) return name;
+      throw thrown;
+    }
   }
 }

@@ -6,7 +6,7 @@
  */
 import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
-import { isMissing, writeWhole } from '@torpor/host';
+import { isMissing, writeFileDurably } from '@torpor/host';
 import type { ContentLine } from './contents.ts';
 import { corrupt, type Place, reading } from './layer-failure.ts';
 import type { SealRecord } from './layers.ts';
@@ -19,7 +19,7 @@ export async function recordContents(
 ): Promise<void> {
   const first = { version: 1, layerId: seal.layerId, nonce: seal.nonce };
   const text = [first, ...lines].map((line) => `${JSON.stringify(line)}\n`).join('');
-  await writeWhole(path, `${text}${JSON.stringify({ sha256: sha256Of(text) })}\n`);
+  await writeFileDurably(path, `${text}${JSON.stringify({ sha256: sha256Of(text) })}\n`);
 }
 
 /** What an earlier verification recorded, or undefined when there was none of this sealing. */

@@ -1,4 +1,3 @@
-export { ByteReader } from './byte-reader.ts';
 export { heldUsage } from './held-files.ts';
 export type { LayerId } from './layer-id.ts';
 export { chargeOf, LayerWatch, roomOf } from './layer-watch.ts';

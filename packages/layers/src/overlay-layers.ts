@@ -8,9 +8,9 @@ import { Readable } from 'node:stream';
 import type { Clock } from '@torpor/engine';
 import {
   errnoOf,
-  hostMountPlace,
+  hostMountNamespace,
   KeyedMutex,
-  type MountPlace,
+  type MountNamespace,
   parseMounts,
   refuseMountsBelow,
   syncDirectory,
@@ -39,7 +39,7 @@ export interface OverlayLayersOptions {
   readonly clock: Clock;
   readonly randomBytes: (n: number) => Uint8Array;
   /** Where stacks are mounted; in the mount namespace of this process unless said. */
-  readonly mounts?: MountPlace;
+  readonly mounts?: MountNamespace;
 }
 
 export async function openOverlayLayers(options: OverlayLayersOptions): Promise<Layers> {
@@ -50,7 +50,7 @@ export async function openOverlayLayers(options: OverlayLayersOptions): Promise<
 class OverlayLayers implements Layers {
   readonly #root: string;
   readonly #options: OverlayLayersOptions;
-  readonly #mounts: MountPlace;
+  readonly #mounts: MountNamespace;
   readonly #changes = new KeyedMutex<LayerId>();
   readonly #verifications = new KeyedMutex<LayerId>();
   readonly #seals = new SealReader();
@@ -60,7 +60,7 @@ class OverlayLayers implements Layers {
   constructor(options: OverlayLayersOptions) {
     this.#root = options.root;
     this.#options = options;
-    this.#mounts = options.mounts ?? hostMountPlace;
+    this.#mounts = options.mounts ?? hostMountNamespace;
   }
 
   async create(): Promise<LayerId> {
@@ -84,7 +84,7 @@ class OverlayLayers implements Layers {
       const below = Promise.all(lower.map((id) => this.inspect(id)));
       below.catch(() => {});
       const [path, sealed] = await Promise.all([placeOf(at), isSealed(this.#at(upper))]);
-      const mounts = parseMounts(this.#mounts.table());
+      const mounts = parseMounts(this.#mounts.mountinfo());
       const there = topmostAt(path, mounts);
       if (there !== undefined) return refuseOther(place, at, stackOf(there), { at, lower, upper });
       this.#refuseMounted(upper, stacksOf(mounts));
@@ -302,7 +302,7 @@ class OverlayLayers implements Layers {
   }
 
   #mountedStacks(): MountedStack[] {
-    return stacksOf(parseMounts(this.#mounts.table()));
+    return stacksOf(parseMounts(this.#mounts.mountinfo()));
   }
 
   #refuseMounted(id: LayerId, stacks: readonly MountedStack[]): void {

@@ -9,7 +9,7 @@
  */
 import { realpath } from 'node:fs/promises';
 import { resolve } from 'node:path';
-import type { Mount, MountPlace } from '@torpor/host';
+import type { Mount, MountNamespace } from '@torpor/host';
 import { isMissing } from '@torpor/host';
 import { TorporError } from '@torpor/protocol';
 import { FILES, layerName, WORK } from './layer-directory.ts';
@@ -57,7 +57,7 @@ export async function mountOverlay(
   root: string,
   at: string,
   options: string,
-  { launcher }: MountPlace,
+  { launcher }: MountNamespace,
 ): Promise<void> {
   const args = ['-i', '-n', '-t', 'overlay', '-o', `nosuid,nodev,${options}`, 'overlay', resolve(at)];
   await run('mount', args, { cwd: root, env: BY_ONE_CALL, launcher });

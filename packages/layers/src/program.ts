@@ -2,7 +2,7 @@
 import { type ChildProcessByStdio, spawn } from 'node:child_process';
 import type { Readable, Writable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
-import { type Launcher, plainEnvironment, usualLauncher } from '@torpor/host';
+import { type Launcher, minimalEnvironment, sharedLauncher } from '@torpor/host';
 
 export interface ProgramOptions {
   readonly cwd?: string;
@@ -38,11 +38,11 @@ type Child = ChildProcessByStdio<Writable, Readable, Readable>;
 export async function run(
   program: string,
   args: readonly string[],
-  { cwd, env, signal, accepted = [], launcher = usualLauncher }: RunOptions = {},
+  { cwd, env, signal, accepted = [], launcher = sharedLauncher }: RunOptions = {},
 ): Promise<string> {
   signal?.throwIfAborted();
   const place = cwd === undefined ? {} : { cwd };
-  const order = { program, args, env: { ...plainEnvironment(), ...env }, ...place };
+  const order = { program, args, env: { ...minimalEnvironment(), ...env }, ...place };
   const { status, stdout, stderr } = await launcher.launch(order, signal);
   signal?.throwIfAborted();
   const isWell = status === 0 || (status !== null && accepted.includes(status));
@@ -101,7 +101,7 @@ function said(heard: string): string {
 function start(program: string, args: readonly string[], { cwd, env, signal }: ProgramOptions): Child {
   return spawn(program, args, {
     stdio: ['pipe', 'pipe', 'pipe'],
-    env: { ...plainEnvironment(), ...env },
+    env: { ...minimalEnvironment(), ...env },
     killSignal: 'SIGKILL',
     ...(cwd === undefined ? {} : { cwd }),
     ...(signal === undefined ? {} : { signal }),

@@ -9,7 +9,7 @@ import { createHash } from 'node:crypto';
 import { type BigIntStats, constants, lstatSync } from 'node:fs';
 import { lstat, open, rm } from 'node:fs/promises';
 import { join } from 'node:path';
-import { isMissing, syncDirectory, writeWhole } from '@torpor/host';
+import { isMissing, syncDirectory, writeFileDurably } from '@torpor/host';
 import { TorporError } from '@torpor/protocol';
 import { exists } from './exists.ts';
 import { FILES, SEAL } from './layer-directory.ts';
@@ -31,7 +31,7 @@ interface TopMark {
 export async function writeSeal(directory: string, record: SealRecord): Promise<void> {
   const top = topMark(await lstat(join(directory, FILES), { bigint: true }));
   const line = JSON.stringify({ version: VERSION, ...record, top });
-  await writeWhole(join(directory, SEAL), `${line}\n${JSON.stringify({ sha256: sha256Of(line) })}\n`);
+  await writeFileDurably(join(directory, SEAL), `${line}\n${JSON.stringify({ sha256: sha256Of(line) })}\n`);
 }
 
 /** From then on the layer counts as never sealed, after a loss of power too. */

@@ -1,6 +1,6 @@
 /** Taking a mount away, with patience for whoever is just letting go of it. */
 import type { Clock } from '@torpor/engine';
-import type { MountPlace } from '@torpor/host';
+import type { MountNamespace } from '@torpor/host';
 import { parseMounts } from '@torpor/host';
 import { TorporError } from '@torpor/protocol';
 import type { Unmounted } from './layers.ts';
@@ -16,9 +16,9 @@ export async function unmountAt(
   at: string,
   whenBusy: 'refuse' | 'detach',
   clock: Clock,
-  place: MountPlace,
+  place: MountNamespace,
 ): Promise<Unmounted> {
-  const find = async () => topmostAt(await placeOf(at), parseMounts(place.table()));
+  const find = async () => topmostAt(await placeOf(at), parseMounts(place.mountinfo()));
   const began = clock.monotonic();
   let result: Unmounted = 'absent';
   for (let mount = await find(); mount !== undefined; mount = await find()) {
@@ -40,7 +40,7 @@ export async function unmountAt(
 async function umount(
   at: string,
   options: readonly string[],
-  { launcher }: MountPlace,
+  { launcher }: MountNamespace,
 ): Promise<ProgramFailure | undefined> {
   try {
     await run('umount', ['-i', '-n', ...options, at], { launcher });

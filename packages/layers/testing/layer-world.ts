@@ -5,7 +5,7 @@ import { mkdir, mkdtemp, realpath } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { systemClock } from '@torpor/engine';
-import { hostMountPlace, parseMounts } from '@torpor/host';
+import { hostMountNamespace, parseMounts } from '@torpor/host';
 import type { LayerId } from '../src/layer-id.ts';
 import type { Layers } from '../src/layers.ts';
 import { openOverlayLayers } from '../src/overlay-layers.ts';
@@ -74,7 +74,7 @@ export async function makeLayerWorld({ disk }: { readonly disk?: string } = {}):
       return id;
     },
     async dispose() {
-      const left = parseMounts(hostMountPlace.table())
+      const left = parseMounts(hostMountNamespace.mountinfo())
         .filter(({ at }) => at.startsWith(`${top}/`) && at !== root)
         .reverse();
       for (const { at } of left) execFileSync('umount', ['-l', at]);

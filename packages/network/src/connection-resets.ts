@@ -5,7 +5,7 @@
 import { connect } from 'node:net';
 import type { Clock } from '@torpor/engine';
 import { parseTable, type ReadTable, type TrackedConnection } from './original-destinations.ts';
-import { runProgram } from './system-program.ts';
+import { runSystemProgram } from './system-program.ts';
 
 export interface ConnectionResetsOptions {
   readonly netns: string;
@@ -36,8 +36,8 @@ export class ConnectionResets {
     const open = await this.#open(address);
     const kill = ['-K', '-H', '-n', '-t', 'state', 'connected', 'dst', address];
     const isInbound = ({ to }: TrackedConnection) => to.address === address;
-    if (open.some(isInbound)) await runProgram('ss', kill);
-    if (!open.every(isInbound)) await runProgram('ss', ['-N', netns, ...kill]);
+    if (open.some(isInbound)) await runSystemProgram('ss', kill);
+    if (!open.every(isInbound)) await runSystemProgram('ss', ['-N', netns, ...kill]);
     const left = open.length === 0 ? [] : await this.#open(address);
     return left.some(isInbound) ? this.#knockAt(address, left.filter(isInbound)) : left;
   }

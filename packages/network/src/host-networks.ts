@@ -1,14 +1,14 @@
 /** What the host itself is in the network: its addresses, and the networks that it has routes to. */
 import { readFileSync } from 'node:fs';
 import { type Ipv4Network, parseIpv4Network } from './ipv4.ts';
-import { runProgram } from './system-program.ts';
+import { runSystemProgram } from './system-program.ts';
 
 /** Shorter prefixes mean "everything", as do the halves of the internet by which tunnels take the default route. */
 const SHORTEST_PREFIX = 4;
 
 /** Of every routing table; the local one has the host's addresses too. */
 export async function hostNetworks(): Promise<Ipv4Network[]> {
-  const listing = await runProgram('ip', ['-4', '-j', 'route', 'show', 'table', 'all']);
+  const listing = await runSystemProgram('ip', ['-4', '-j', 'route', 'show', 'table', 'all']);
   const routes = JSON.parse(listing === '' ? '[]' : listing) as readonly { readonly dst?: string }[];
   return routes.flatMap(({ dst }) => {
     const network = dst === undefined ? undefined : parseIpv4Network(dst);

@@ -6,4 +6,4 @@ export { openSandboxNetwork, type SandboxNetworkOptions } from './open-network.t
 export { policyOf } from './policy.ts';
 export type { Refusal } from './refusals.ts';
 export type { Attachment, SandboxNetwork } from './sandbox-network.ts';
-export { runInNamespace, runProgram } from './system-program.ts';
+export { runInNamespace, runSystemProgram } from './system-program.ts';

@@ -1,7 +1,7 @@
 /** Named network namespaces as `ip netns` keeps them. */
 import { readdir, statfs } from 'node:fs/promises';
 import { errnoOf } from '@torpor/host';
-import { namespacePath, runProgram } from './system-program.ts';
+import { namespacePath, runSystemProgram } from './system-program.ts';
 
 /** The kind of file system that namespaces are files of (NSFS_MAGIC). */
 const NAMESPACE_FILE_SYSTEM = 0x6e736673;
@@ -30,7 +30,7 @@ export async function removeNamespaces(names: readonly string[]): Promise<void> 
   const present = await presentOf(names);
   if (present.length === 0) return;
   const lines = present.map((name) => `netns del ${name}\n`).join('');
-  await runProgram('ip', ['-force', '-batch', '-'], lines).catch(async (thrown: unknown) => {
+  await runSystemProgram('ip', ['-force', '-batch', '-'], lines).catch(async (thrown: unknown) => {
     if ((await presentOf(names)).length > 0) throw thrown;
   });
 }

@@ -5,7 +5,7 @@ import { Server } from 'node:net';
 import { TorporError } from '@torpor/protocol';
 import { EGRESS_PORT, RESOLVER_PORT } from './firewall.ts';
 import { socketsInNamespace } from './namespace-sockets.ts';
-import { runProgram } from './system-program.ts';
+import { runSystemProgram } from './system-program.ts';
 
 export interface RouterSockets {
   readonly egress: Server;
@@ -16,7 +16,7 @@ export interface RouterSockets {
 
 /** Connections of an earlier process, which nobody serves any more, are reset. */
 export async function openRouterSockets(netns: string): Promise<RouterSockets> {
-  await runProgram('ss', ['-N', netns, '-K', '-H', '-n', '-t', 'state', 'connected']);
+  await runSystemProgram('ss', ['-N', netns, '-K', '-H', '-n', '-t', 'state', 'connected']);
   const everywhere = '0.0.0.0';
   const { sockets, conntrack } = await socketsInNamespace(netns, [
     { kind: 'tcp', host: everywhere, port: EGRESS_PORT },

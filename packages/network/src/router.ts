@@ -17,7 +17,7 @@ import { errnoOf } from '@torpor/host';
 import { formatIpv4Network, type Ipv4Network } from './ipv4.ts';
 import { isLiveNamespace, removeNamespaces } from './namespaces.ts';
 import { farAddress, interfaceName, nearAddress, SLOT_BITS, type Slot, slotOfInterface } from './slots.ts';
-import { runInNamespace, runProgram } from './system-program.ts';
+import { runInNamespace, runSystemProgram } from './system-program.ts';
 
 /** What the router calls its end of the uplink. */
 export const UPLINK = 'uplink';
@@ -132,7 +132,7 @@ async function closeHostEnd(link: string): Promise<void> {
 }
 
 async function batch(lines: readonly string[]): Promise<void> {
-  if (lines.length > 0) await runProgram('ip', ['-batch', '-'], lineByLine(lines));
+  if (lines.length > 0) await runSystemProgram('ip', ['-batch', '-'], lineByLine(lines));
 }
 
 function lineByLine(lines: readonly string[]): string {

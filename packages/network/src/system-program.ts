@@ -1,9 +1,8 @@
-/** Runs `ip`, `nft`, `ss` and their like, each given its input whole and each argument as it is. */
+/** Runs `ip`, `nft`, `ss` and similar programs. */
 
-import { isMissing, launch, plainEnvironment } from '@torpor/host';
-import { TorporError } from '@torpor/protocol';
+import { ProgramFailure, programNotInstalled, programOutput } from '@torpor/host';
 
-/** The package of Debian and Ubuntu that has each program. */
+/** The Debian and Ubuntu package of each program. */
 const PACKAGES = {
   ip: 'iproute2',
   ss: 'iproute2',
@@ -14,57 +13,43 @@ const PACKAGES = {
 
 export type SystemProgram = keyof typeof PACKAGES;
 
-/** Past this one hangs, and nothing it was asked for counts as done. */
-const PATIENCE_MS = 20_000;
+/** A program that runs longer hangs, and the caller must assume that nothing was done. */
+const TIMEOUT_MS = 20_000;
 
-/** What the program printed. Throws when it ends otherwise than well. */
-export function runProgram(program: SystemProgram, args: readonly string[], input = ''): Promise<string> {
-  return execute(program, program, args, input);
+/** Resolves to what the program printed. Throws unless its exit status is 0. */
+export function runSystemProgram(
+  program: SystemProgram,
+  args: readonly string[],
+  input = '',
+): Promise<string> {
+  const missingHint = installHint(program);
+  return programOutput(program, args, { input, timeoutMs: TIMEOUT_MS, missingHint });
 }
 
-/** `runProgram` inside a network namespace; the files it sees are the host's. */
-export function runInNamespace(
+/** The exit status of `nsenter` when the program to run does not exist. */
+const NO_SUCH_PROGRAM = 127;
+
+/** Runs a program inside a network namespace, with the files of the host. */
+export async function runInNamespace(
   netns: string,
   program: SystemProgram | 'sh',
   args: readonly string[],
   input = '',
 ): Promise<string> {
-  return execute('nsenter', program, [`--net=${namespacePath(netns)}`, program, ...args], input);
-}
-
-/** What `nsenter` ends with when there is no such program. */
-const NO_SUCH_PROGRAM = 127;
-
-async function execute(
-  entry: SystemProgram,
-  program: SystemProgram | 'sh',
-  args: readonly string[],
-  input: string,
-): Promise<string> {
-  const patience = AbortSignal.timeout(PATIENCE_MS);
-  const order = { program: entry, args, env: plainEnvironment(), input };
-  const { status, stdout, stderr } = await launch(order, patience).catch((thrown: unknown) => {
-    throw isMissing(thrown) ? missingProgram(entry) : thrown;
-  });
-  if (status === 0) return stdout;
-  if (status === NO_SUCH_PROGRAM && program !== 'sh') throw missingProgram(program);
-  throw failure(program, args, status === null ? 'it was ended' : `it ended with ${status}`, stderr);
+  try {
+    return await runSystemProgram('nsenter', [`--net=${namespacePath(netns)}`, program, ...args], input);
+  } catch (thrown) {
+    if (!(thrown instanceof ProgramFailure)) throw thrown;
+    if (thrown.status === NO_SUCH_PROGRAM && program !== 'sh')
+      throw programNotInstalled(program, installHint(program), thrown);
+    throw new ProgramFailure(program, args, thrown.status, thrown.stderr);
+  }
 }
 
 export function namespacePath(netns: string): string {
   return `/run/netns/${netns}`;
 }
 
-function failure(program: string, args: readonly string[], how: string, stderr: string): TorporError {
-  const said = stderr.trim().slice(0, 1_000);
-  return new TorporError('internal', `${program} failed: ${said === '' ? how : said}`, {
-    details: { program, args },
-  });
-}
-
-function missingProgram(program: SystemProgram): TorporError {
-  return new TorporError('capability_unsupported', `The program ${program} is not installed.`, {
-    hint: `Install it: apt-get install ${PACKAGES[program]}`,
-    details: { program },
-  });
+function installHint(program: SystemProgram): string {
+  return `Install it: apt-get install ${PACKAGES[program]}`;
 }

@@ -14,7 +14,7 @@ import { socketsInNamespace } from '../src/namespace-sockets.ts';
 import { CLAIMS, openSandboxNetwork, type SandboxNetworkOptions } from '../src/open-network.ts';
 import type { Refusal } from '../src/refusals.ts';
 import type { Attachment, SandboxNetwork } from '../src/sandbox-network.ts';
-import { runProgram } from '../src/system-program.ts';
+import { runSystemProgram } from '../src/system-program.ts';
 import type { ACTIONS, Action } from './guest-program.ts';
 
 /** Whether these tests cannot run here; a line says why. */
@@ -141,22 +141,30 @@ export async function makeNetworkWorld(options: Partial<SandboxNetworkOptions> =
 export async function makeOutside(tag: string) {
   const netns = `tw-${tag}`;
   const link = `tw${tag}`;
-  await runProgram(
+  await runSystemProgram(
     'ip',
     ['-batch', '-'],
     `netns add ${netns}\nlink add ${link} type veth peer name eth0 netns ${netns}\n`,
   );
-  await runProgram('ip', ['link', 'set', link, 'up']);
+  await runSystemProgram('ip', ['link', 'set', link, 'up']);
   for (const first of Array.from({ length: 16 }, (_, index) => index * 16)) {
     const address = (offset: number) => `203.0.113.${first + offset}`;
     const network = `${address(0)}/28`;
-    await runProgram('ip', ['addr', 'add', `${address(1)}/32`, 'dev', link]);
-    const isOurs = await runProgram('ip', ['route', 'add', network, 'dev', link, 'src', address(1)]).then(
+    await runSystemProgram('ip', ['addr', 'add', `${address(1)}/32`, 'dev', link]);
+    const isOurs = await runSystemProgram('ip', [
+      'route',
+      'add',
+      network,
+      'dev',
+      link,
+      'src',
+      address(1),
+    ]).then(
       () => true,
       () => false,
     );
     if (!isOurs) {
-      await runProgram('ip', ['addr', 'del', `${address(1)}/32`, 'dev', link]);
+      await runSystemProgram('ip', ['addr', 'del', `${address(1)}/32`, 'dev', link]);
       continue;
     }
     const addresses = Array.from(
@@ -164,9 +172,9 @@ export async function makeOutside(tag: string) {
       (_, index) => `addr add ${address(2 + index)}/28 dev eth0\n`,
     );
     const lines = `link set lo up\nlink set eth0 up\n${addresses.join('')}`;
-    await runProgram('ip', ['-n', netns, '-batch', '-'], lines);
+    await runSystemProgram('ip', ['-n', netns, '-batch', '-'], lines);
     const remove = async () => {
-      await runProgram('ip', ['-batch', '-'], `link del ${link}\nnetns del ${netns}\n`);
+      await runSystemProgram('ip', ['-batch', '-'], `link del ${link}\nnetns del ${netns}\n`);
     };
     return { netns, network, address: (index: number) => address(2 + index), remove };
   }

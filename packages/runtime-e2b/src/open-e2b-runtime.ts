@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import type { Clock, Report } from '@torpor/engine';
 import { AGENT_PORT, type AgentClient, connectAgent } from '@torpor/envd';
-import { isMissing, writeWhole } from '@torpor/host';
+import { isMissing, writeFileDurably } from '@torpor/host';
 import { type Capabilities, capabilitiesSchema } from '@torpor/protocol';
 import { DEFAULT_RUNTIME_SETTINGS, type RuntimeSettings } from '@torpor/runtime-shared';
 import { E2bRuntime } from './e2b-runtime.ts';
@@ -99,7 +99,7 @@ async function homeOf(directory: string): Promise<string> {
   });
   if (before !== undefined) return before;
   const fresh = randomBytes(10).toString('hex');
-  await writeWhole(path, fresh);
+  await writeFileDurably(path, fresh);
   return fresh;
 }
 
@@ -121,7 +121,7 @@ async function known(
   const before = written === undefined ? undefined : capabilitiesSchema.safeParse(JSON.parse(written));
   if (before?.success) return before.data;
   const found = await probe();
-  await writeWhole(path, JSON.stringify(found));
+  await writeFileDurably(path, JSON.stringify(found));
   return found;
 }
 

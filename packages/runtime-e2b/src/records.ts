@@ -5,7 +5,7 @@
 import { mkdir, readdir, readFile, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Instance } from '@torpor/engine';
-import { isMissing, KeyedMutex, writeWhole } from '@torpor/host';
+import { isMissing, KeyedMutex, writeFileDurably } from '@torpor/host';
 import { type CheckpointId, parseSandboxId, type SandboxId } from '@torpor/protocol';
 import type { Reached } from './provider.ts';
 
@@ -105,7 +105,7 @@ export class Records {
     const path = join(directory, name);
     return this.turns.run(path, async () => {
       await mkdir(directory, { recursive: true, mode: 0o700 });
-      await writeWhole(path, JSON.stringify(value));
+      await writeFileDurably(path, JSON.stringify(value));
     });
   }
 }

@@ -1,4 +1,4 @@
-/** What goes wrong at a bad moment costs nothing that was written, and nothing that runs. */
+/** Failures at any moment lose no files and no running sandbox. */
 import { randomBytes } from 'node:crypto';
 import { chmod, mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -14,7 +14,7 @@ import {
   unhurried,
 } from '@torpor/engine/testing';
 import { openOverlayLayers } from '@torpor/layers';
-import { runProgram } from '@torpor/network';
+import { runSystemProgram } from '@torpor/network';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { chosenRunsc } from '../testing/chosen-runsc.ts';
 import { type GvisorWorld, makeGvisorWorld, whyNoGvisor } from '../testing/gvisor-world.ts';
@@ -23,8 +23,8 @@ import { instanceName, serverTag } from './instance/instance-names.ts';
 const why = await whyNoGvisor();
 const PORT = 8_000;
 
-describe.skipIf(why !== null)('an accident', { timeout: 120_000 }, () => {
-  /** The name of a verb in this file makes runsc fail at it, once for each line. */
+describe.skipIf(why !== null)('after a failure', { timeout: 120_000 }, () => {
+  /** Each line names a command that runsc fails at, once. */
   const faults = join(tmpdir(), `runsc-faults-${randomBytes(6).toString('hex')}`);
   const program = `${faults}.sh`;
   const fail = (...verbs: string[]) => writeFile(faults, verbs.map((verb) => `${verb}\n`).join(''));
@@ -36,11 +36,11 @@ describe.skipIf(why !== null)('an accident', { timeout: 120_000 }, () => {
     await fail();
     await writeFile(program, failingRunsc(real, faults));
     await chmod(program, 0o755);
-    // None made ahead, so that every restore is one of ours.
-    const nothingAhead = { warmPoolSize: 0, hostResourcePoolSize: 0 };
+    // Without pools, so that every restore is one of this test.
+    const noPools = { warmPoolSize: 0, hostResourcePoolSize: 0 };
     world = await makeGvisorWorld({
       runsc: { program, version: found?.version.name ?? '' },
-      ...nothingAhead,
+      ...noPools,
     });
   }, 120_000);
   afterEach(async () => {
@@ -57,7 +57,7 @@ describe.skipIf(why !== null)('an accident', { timeout: 120_000 }, () => {
   const output = async (instance: Instance, command: string) =>
     (await world.run(instance, command)).output.trim();
 
-  it('that keeps it from being frozen leaves it running, with its network (R86)', async () => {
+  it('of a freeze, the sandbox runs on with its network (R86)', async () => {
     const instance = await world.started();
     await world.program.listen?.(instance, PORT);
     await fail('pause');
@@ -67,7 +67,7 @@ describe.skipIf(why !== null)('an accident', { timeout: 120_000 }, () => {
     expect(await output(instance, 'echo here')).toBe('here');
   });
 
-  it('of a restore is tried once more before all its processes are given up (R92)', async () => {
+  it('of a restore, the restore is tried again before all processes are given up (R92)', async () => {
     const instance = await world.started();
     expect(await world.program.counter?.(instance)).toBe(0);
     await world.program.write(instance, '/home/user/a', 'a');
@@ -79,7 +79,7 @@ describe.skipIf(why !== null)('an accident', { timeout: 120_000 }, () => {
     expect(await world.program.counter?.(next)).toBe(1);
   });
 
-  it('of every restore says that the memory cannot be used, and the files can', async () => {
+  it('of every restore, the memory is reported unusable and the files can be started', async () => {
     const instance = await world.started();
     await world.program.write(instance, '/home/user/a', 'a');
     const checkpoint = await paused(world, instance, 'memory');
@@ -94,7 +94,7 @@ describe.skipIf(why !== null)('an accident', { timeout: 120_000 }, () => {
     expect(await world.program.read(third, '/home/user/a')).toBe('a');
   });
 
-  it('of a first capture takes nothing of the second with it when it is discarded', async () => {
+  it('of the first of two captures, discarding its checkpoint leaves the second checkpoint usable', async () => {
     const instance = await world.started();
     await world.program.write(instance, '/home/user/a', 'kept');
     await world.runtime.freeze(instance, unhurried);
@@ -111,14 +111,14 @@ describe.skipIf(why !== null)('an accident', { timeout: 120_000 }, () => {
     expect(await world.program.read(next, '/home/user/a')).toBe('kept');
   });
 
-  it('that leaves parts of instances without a record is seen, and everything of them goes (R112)', async () => {
+  it('that lost the record of an instance, the instance is listed and destroyed completely (R112)', async () => {
     const [whole, halved] = [await world.started(), await world.started()];
     const { sandboxId, generation } = halved;
-    // Namespace, container, mount and control group of it stay; what is known about it is gone.
+    // The record is gone; network namespace, container, mount and control group stay.
     await rm(record(halved));
     const nameless: Instance = { sandboxId: `sbx_${'z'.repeat(20)}`, generation: 7 };
     const name = instanceName(serverTag(world.dataDir), nameless);
-    await runProgram('ip', ['netns', 'add', name]);
+    await runSystemProgram('ip', ['netns', 'add', name]);
     await world.reopen();
     const found = await listedInstances(world.runtime);
     expect(found).toHaveLength(3);
@@ -126,34 +126,34 @@ describe.skipIf(why !== null)('an accident', { timeout: 120_000 }, () => {
     for (const instance of [halved, nameless]) await world.runtime.destroy(instance, unhurried);
     expect(await listedInstances(world.runtime)).toEqual([whole]);
     expect(await output(whole, 'echo here')).toBe('here');
-    expect(await runProgram('ip', ['netns', 'list'])).not.toContain(name);
+    expect(await runSystemProgram('ip', ['netns', 'list'])).not.toContain(name);
   });
 
-  it('before a start was written down leaves nothing of what it had taken (R112)', async () => {
+  it('before the record of a start was written, the next server removes what the start had taken (R112)', async () => {
     const whole = await world.started();
     const unwritten: Instance = { sandboxId: `sbx_${'x'.repeat(20)}`, generation: 2 };
     await mkdir(dirname(record(unwritten)), { recursive: true });
-    const berth = join(world.dataDir, 'gvisor', 'berths', 'abcdef012345');
-    await mkdir(join(berth, 'root'), { recursive: true });
+    const prepared = join(world.dataDir, 'gvisor', 'berths', 'abcdef012345');
+    await mkdir(join(prepared, 'root'), { recursive: true });
     const name = `${serverTag(world.dataDir)}-berth-abcdef012345`;
-    await runProgram('ip', ['netns', 'add', name]);
+    await runSystemProgram('ip', ['netns', 'add', name]);
     await world.reopen();
-    expect(await runProgram('ip', ['netns', 'list'])).not.toContain(name);
-    expect(await readdir(dirname(berth))).not.toContain('abcdef012345');
+    expect(await runSystemProgram('ip', ['netns', 'list'])).not.toContain(name);
+    expect(await readdir(dirname(prepared))).not.toContain('abcdef012345');
     expect(await output(whole, 'echo here')).toBe('here');
     await world.runtime.destroy(unwritten, unhurried);
   });
 
-  it('that leaves something of an instance after all is mended by the next destroy (R112)', async () => {
+  it('that left something of a destroyed instance, the next destroy removes it (R112)', async () => {
     const gone: Instance = { sandboxId: `sbx_${'y'.repeat(20)}`, generation: 1 };
     await world.runtime.destroy(gone, unhurried);
-    await runProgram('ip', ['netns', 'add', instanceName(serverTag(world.dataDir), gone)]);
+    await runSystemProgram('ip', ['netns', 'add', instanceName(serverTag(world.dataDir), gone)]);
     expect(await listedInstances(world.runtime)).toEqual([gone]);
     await world.runtime.destroy(gone, unhurried);
     expect(await listedInstances(world.runtime)).toEqual([]);
   });
 
-  it('between a merge and the record of it leaves no layer behind (R112)', async () => {
+  it('between a merge and its record, the next server removes the merged layer (R112)', async () => {
     const instance = await world.started();
     const checkpoint = await paused(world, instance, 'files');
     const root = join(world.dataDir, 'gvisor', 'layers');
@@ -162,19 +162,19 @@ describe.skipIf(why !== null)('an accident', { timeout: 120_000 }, () => {
     await layers.seal(merged, unhurried);
     await world.reopen();
     await expect(layers.inspect(merged)).rejects.toMatchObject({ code: 'checkpoint_missing' });
-    // What a checkpoint or an instance stands on stays.
+    // Layers that a checkpoint or an instance uses stay.
     await world.runtime.destroy(instance, unhurried);
     await startFrom(world, nextOf(instance), checkpoint, 'files');
   });
 
-  it('to the record of a sandbox does not cost it the files that it had written (R94)', async () => {
+  it('that damaged the record of a sandbox, the files of the sandbox are kept (R94)', async () => {
     const instance = await world.started();
     await world.program.write(instance, '/home/user/a', 'kept');
     const written = await readFile(record(instance), 'utf8');
     await world.kill(instance);
     await writeFile(record(instance), written.slice(0, 20));
     await world.reopen();
-    // Somebody mends it, and finds everything.
+    // When the record is repaired, everything is found again.
     await writeFile(record(instance), written);
     const checkpoint = await sealing(world, (staging) => world.runtime.salvage(instance, staging, unhurried));
     await world.runtime.destroy(instance, unhurried);
@@ -184,7 +184,7 @@ describe.skipIf(why !== null)('an accident', { timeout: 120_000 }, () => {
   });
 });
 
-/** The real one, except for what it was told to fail at. */
+/** A wrapper of the real runsc that fails at the commands in the file. */
 function failingRunsc(real: string, faults: string): string {
   return `#!/bin/sh
 for word in "$@"; do

@@ -2,9 +2,9 @@
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Captured, Instance, Staging } from '@torpor/engine';
-import { writing } from '@torpor/host';
 import type { LayerId } from '@torpor/layers';
 import { type CheckpointId, TorporError } from '@torpor/protocol';
+import { mapWriteErrors } from '@torpor/runtime-shared';
 import {
   type GvisorNeeds,
   LAYERS_NOTE,
@@ -85,7 +85,9 @@ async function sealUpper(
   const own: LayerId[] = merged === null ? [upper] : [upper, merged];
   // For people who find the checkpoint and wonder where its files are.
   const note = join(path, LAYERS_NOTE);
-  await writing(note, () => writeFile(note, JSON.stringify([...own, ...record.lower.map(({ id }) => id)])));
+  await mapWriteErrors(note, () =>
+    writeFile(note, JSON.stringify([...own, ...record.lower.map(({ id }) => id)])),
+  );
   // A checkpoint it was sealed for before did not come to be, and must take nothing with it when it is discarded.
   if (record.sealedFor !== null && record.sealedFor !== checkpoint) await owned.forget(record.sealedFor);
   await files.write(instance, { ...record, sealedFor: checkpoint });

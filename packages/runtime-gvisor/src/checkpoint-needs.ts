@@ -2,9 +2,10 @@
 import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { SealedCheckpoint } from '@torpor/engine';
-import { isMissing, writing } from '@torpor/host';
+import { isMissing } from '@torpor/host';
 import type { LayerId } from '@torpor/layers';
 import { type CheckpointId, TorporError } from '@torpor/protocol';
+import { mapWriteErrors } from '@torpor/runtime-shared';
 
 /** A sealed layer in a stack. */
 export interface StackedLayer {
@@ -56,7 +57,7 @@ export interface ImageSecrets {
 
 export async function writeSecrets(content: string, secrets: ImageSecrets): Promise<void> {
   const path = join(content, SECRETS);
-  await writing(path, () => writeFile(path, JSON.stringify(secrets), { mode: 0o600 }));
+  await mapWriteErrors(path, () => writeFile(path, JSON.stringify(secrets), { mode: 0o600 }));
 }
 
 export async function readSecrets(checkpoint: SealedCheckpoint): Promise<ImageSecrets> {

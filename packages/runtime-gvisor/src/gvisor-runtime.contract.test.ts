@@ -1,6 +1,6 @@
 import { describeGvisorContract } from '../testing/gvisor-contract.ts';
 
-/** Those that only gVisor could fail in a way of its own; `npm run test:gvisor` holds the runtime to all of it. */
+/** Tests of the contract that depend most on gVisor. `npm run test:gvisor` runs the whole contract. */
 const SOME = [
   'runs a new instance from a template, of which nothing came back from memory',
   'says gone, without files, of what is wiped, destroyed, of another generation or never was',

@@ -1,10 +1,10 @@
 /**
- * The runtime that keeps memory: sandboxes in gVisor, on layers of host files, each in a network of its own.
+ * The runtime whose pauses keep memory: sandboxes in gVisor, on layers of host files, each in its own network.
  *
- * Everything that changes an instance takes its turn with the sandbox, so that what a caller gave up on has
- * ended before what it asks for next begins.
+ * Everything that changes an instance holds the mutex of its sandbox. So an operation that a caller has given up on has
+ * ended before the caller's next operation begins.
  */
-import { access, rm } from 'node:fs/promises';
+import { rm } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import type {
   Address,
@@ -23,7 +23,7 @@ import type {
   StartSpec,
   TemplateOrder,
 } from '@torpor/engine';
-import { hostMountPlace, isMissing, KeyedMutex, refuseMountsBelow } from '@torpor/host';
+import { hostMountNamespace, KeyedMutex, refuseMountsBelow } from '@torpor/host';
 import { LAYERS_TO_MERGE_FROM } from '@torpor/layers';
 import { policyOf } from '@torpor/network';
 import {
@@ -36,16 +36,18 @@ import {
 import { captureInstance, salvageInstance } from './capture.ts';
 import { MEMORY_ENTRIES, needsOf } from './checkpoint-needs.ts';
 import { AGENT_PORT, tearDownContainer } from './container/container-setup.ts';
-import type { Expected } from './container/warm-pool.ts';
-import { openGuestTools } from './guest/guest-tools.ts';
+import type { ExpectedCheckpoint } from './container/warm-pool.ts';
 import { agentAt } from './instance/agent-setup.ts';
+import { findInstances, instanceOfContainer } from './instance/instance-discovery.ts';
 import type { InstanceRecord } from './instance/instance-files.ts';
-import { instanceName, instanceOfName } from './instance/instance-names.ts';
+import { hasFiles, isLayerInUse, removeInstanceLayers, reopenUpper } from './instance/instance-layers.ts';
+import { instanceName } from './instance/instance-names.ts';
 import { LayerMerging } from './layer-merging.ts';
 import { withDefaults } from './limits/default-limits.ts';
 import { endReason } from './limits/end-reason.ts';
 import { LimitWatcher } from './limits/limit-watcher.ts';
-import type { ContainerState } from './runsc/runsc.ts';
+import { isOutdated, memoryVerdict } from './memory-compatibility.ts';
+import type { ContainerState } from './runsc/runsc-container.ts';
 import type { RuntimeContext } from './runtime-context.ts';
 import { noSuchInstance, type Pools, startInstance } from './start.ts';
 import { prepareTemplate } from './template/prepare-template.ts';
@@ -54,15 +56,15 @@ const CAPABILITIES: Capabilities = {
   pause: 'memory',
   replayable: true,
   fork: true,
-  // Nothing may write into a sealed layer, so what goes on does so over a fresh one, from its memory.
+  // Nothing may write into a sealed layer: after a snapshot the sandbox is restored over a new layer.
   snapshotWhileRunning: false,
   pty: true,
   isolated: true,
   customTemplates: true,
 };
 
-/** Of how many sandboxes it is remembered that they were cleared away; past so many it starts over. */
-const CLEARED_KEPT = 10_000;
+/** When `#destroyed` has this many entries, it is emptied. */
+const MAX_DESTROYED = 10_000;
 
 export class GvisorRuntime implements Runtime {
   readonly name = 'gvisor';
@@ -72,32 +74,32 @@ export class GvisorRuntime implements Runtime {
   readonly #pools: Pools;
   readonly #limits: LimitWatcher;
   readonly #merging: LayerMerging;
-  readonly #turns = new KeyedMutex<SandboxId>();
-  /** Whose a container is: one that was made ahead is not named after its instance. */
+  readonly #mutex = new KeyedMutex<SandboxId>();
+  /** By container id: a pre-created container is not named after its instance. */
   readonly #owners = new Map<string, Instance>();
-  /** Of instances that were destroyed since somebody asked for their bytes. */
-  readonly #lastBytes: Egress[] = [];
-  /** Up to which generation there is nothing left of a sandbox, because this server has seen to it. */
-  readonly #cleared = new Map<SandboxId, number>();
-  /** The last capture of an instance: whoever has just gone to sleep is likely to be woken. */
-  readonly #captured = new Map<string, Expected>();
-  /** Containers that were frozen for a snapshot, after which their sandbox goes on. */
-  readonly #goingOn = new Set<string>();
+  /** The bytes of instances that were destroyed since `takeEgress` was last called. */
+  readonly #egressOfDestroyed: Egress[] = [];
+  /** The generation up to which this server has destroyed everything of a sandbox. */
+  readonly #destroyed = new Map<SandboxId, number>();
+  /** The last capture of a container. Its checkpoint is likely to be started next. */
+  readonly #captured = new Map<string, ExpectedCheckpoint>();
+  /** Containers frozen for a snapshot: their sandbox goes on from the checkpoint. */
+  readonly #snapshotting = new Set<string>();
 
-  #tellEnded: (instance: Instance) => void = () => {};
+  #onEnded: (instance: Instance) => void = () => {};
 
   constructor(ctx: RuntimeContext, pools: Pools) {
     this.#ctx = ctx;
     this.#pools = pools;
-    this.#limits = new LimitWatcher(ctx, (instance) => this.#tellEnded(instance));
-    this.#merging = new LayerMerging(ctx, (instance, work) => this.#turns.run(instance.sandboxId, work));
+    this.#limits = new LimitWatcher(ctx, (instance) => this.#onEnded(instance));
+    this.#merging = new LayerMerging(ctx, (instance, work) => this.#mutex.run(instance.sandboxId, work));
   }
 
-  /** Looks after what an earlier server had started. */
+  /** Takes over the instances that an earlier server has started. */
   async open(): Promise<void> {
     for await (const instance of this.#ctx.files.list()) {
       const record = this.#ctx.files.read(instance);
-      if (record !== undefined) this.#lookAfter(instance, record);
+      if (record !== undefined) this.#track(instance, record);
     }
   }
 
@@ -109,14 +111,11 @@ export class GvisorRuntime implements Runtime {
     return prepareTemplate(this.#ctx, order, staging, signal);
   }
 
-  async isOutdated(template: SealedCheckpoint): Promise<boolean> {
-    const { binaries, tools, base } = this.#ctx;
-    const needs = needsOf(template);
-    if (needs.runsc !== binaries.current.digest || needs.tools !== tools.fingerprint) return true;
-    return needs.root === 'base' && needs.system !== (await base.current()).fingerprint;
+  isOutdated(template: SealedCheckpoint): Promise<boolean> {
+    return isOutdated(this.#ctx, template);
   }
 
-  /** New sandboxes use this runsc from here on; those that exist stay with theirs until they start from files. */
+  /** New sandboxes use this runsc from now on. Existing ones keep theirs until they start from files. */
   async adoptRunsc(runsc: { readonly program: string; readonly version: string }): Promise<void> {
     await this.#ctx.binaries.adopt(runsc);
     this.#pools.hostResourcePool.refill();
@@ -129,15 +128,15 @@ export class GvisorRuntime implements Runtime {
     spec: StartSpec,
     signal: AbortSignal,
   ): Promise<Started> {
-    return this.#turn(instance, signal, async () => {
+    return this.#exclusively(instance, signal, async () => {
       const dial = (port: number) => this.dial(instance, port, signal);
-      const order = { instance, from, use, spec, dial };
-      if (this.#isCleared(instance)) this.#cleared.delete(instance.sandboxId);
-      const { started, record } = await startInstance(this.#ctx, this.#pools, order, signal);
-      this.#lookAfter(instance, record);
+      const request = { instance, from, use, spec, dial };
+      if (this.#isDestroyed(instance)) this.#destroyed.delete(instance.sandboxId);
+      const { started, record } = await startInstance(this.#ctx, this.#pools, request, signal);
+      this.#track(instance, record);
       this.#pools.hostResourcePool.refill();
-      // Whoever starts from a template once does it again.
-      if (needsOf(from).template !== null) this.#pools.warmPool.expect(from, 2);
+      // A template that was started once is likely to be started again.
+      if (needsOf(from).template !== null) this.#pools.warmPool.prepare(from, 2);
       return started;
     });
   }
@@ -156,10 +155,10 @@ export class GvisorRuntime implements Runtime {
       if (state.is === 'running') return { is: 'running' };
       if (state.is === 'paused') return { is: 'frozen' };
       const why = await endReason(this.#ctx, instance, record);
-      return { is: 'gone', files: await this.#hasFiles(record), why };
+      return { is: 'gone', files: await hasFiles(this.#ctx, record), why };
     } catch (thrown) {
       if (!(thrown instanceof Error && 'code' in thrown)) throw thrown;
-      return { is: 'unknown', why: `it cannot be looked at: ${String(thrown.code)}` };
+      return { is: 'unknown', why: `its state cannot be read: ${String(thrown.code)}` };
     }
   }
 
@@ -191,7 +190,7 @@ export class GvisorRuntime implements Runtime {
   }
 
   setNetwork(instance: Instance, network: Network, signal: AbortSignal): Promise<void> {
-    return this.#turn(instance, signal, async () => {
+    return this.#exclusively(instance, signal, async () => {
       const { record } = await this.#live(instance);
       await this.#ctx.files.write(instance, { ...record, network });
       this.#ctx.network.setPolicy(record.container.id, network);
@@ -199,17 +198,17 @@ export class GvisorRuntime implements Runtime {
   }
 
   onRefusal(listener: (instance: Instance, refusal: Refusal) => void): void {
-    this.#ctx.refused.tell = ({ instance: container, at: _, ...refusal }) => {
+    this.#ctx.refusals.listener = ({ instance: container, at: _, ...refusal }) => {
       this.#ownerOf(container)
         .then((instance) => {
           if (instance !== undefined) listener(instance, refusal);
         })
-        .catch((error: unknown) => this.#ctx.report('a refusal could not be told', { error }));
+        .catch((error: unknown) => this.#ctx.report('a refused connection could not be reported', { error }));
     };
   }
 
   takeEgress(): readonly Egress[] {
-    const taken = this.#lastBytes.splice(0);
+    const taken = this.#egressOfDestroyed.splice(0);
     for (const [container, instance] of this.#owners) {
       const bytes = this.#ctx.network.takeBytes(container);
       if (bytes !== undefined) taken.push({ instance, ...bytes });
@@ -218,7 +217,7 @@ export class GvisorRuntime implements Runtime {
   }
 
   onEnded(listener: (instance: Instance) => void): void {
-    this.#tellEnded = listener;
+    this.#onEnded = listener;
   }
 
   async presync(instance: Instance, signal: AbortSignal): Promise<void> {
@@ -228,14 +227,14 @@ export class GvisorRuntime implements Runtime {
   }
 
   freeze(instance: Instance, signal: AbortSignal, purpose?: FreezePurpose): Promise<void> {
-    return this.#turn(instance, signal, async () => {
+    return this.#exclusively(instance, signal, async () => {
       const { record } = await this.#live(instance);
       const { network, runsc } = this.#ctx;
       const { id } = record.container;
-      if (purpose === 'snapshot') this.#goingOn.add(id);
-      else this.#goingOn.delete(id);
+      if (purpose === 'snapshot') this.#snapshotting.add(id);
+      else this.#snapshotting.delete(id);
       try {
-        // While its programs still run, so that they are long over when the image is made.
+        // Reset connections while the programs run, so that they are closed by the time the image is written.
         await network.reset(id);
         await runsc.pause(record.container, signal);
       } catch (thrown) {
@@ -251,125 +250,110 @@ export class GvisorRuntime implements Runtime {
     staging: Staging,
     signal: AbortSignal,
   ): Promise<Captured> {
-    return this.#turn(instance, signal, async () => {
+    return this.#exclusively(instance, signal, async () => {
       const { record, state } = await this.#live(instance);
       if (state !== 'paused') throw new TorporError('conflict', 'Only a frozen instance can be captured.');
       const captured = await captureInstance(this.#ctx, instance, record, mode, staging, signal);
       const expected = { id: staging.checkpointId, ...captured };
       this.#captured.set(record.container.id, expected);
-      // What it goes on in is made while the rest is written down.
-      if (this.#goingOn.has(record.container.id)) this.#pools.warmPool.expect(expected);
+      // The container in which the sandbox goes on is created while the engine seals the checkpoint.
+      if (this.#snapshotting.has(record.container.id)) this.#pools.warmPool.prepare(expected);
       return captured;
     });
   }
 
   thaw(instance: Instance, sealed: CheckpointId | null, signal: AbortSignal): Promise<void> {
-    return this.#turn(instance, signal, async () => {
+    return this.#exclusively(instance, signal, async () => {
       const { record, state } = await this.#live(instance);
       if (sealed !== null && record.sealedFor === sealed) {
-        throw new TorporError('conflict', 'Its files are sealed: it can only go on from the checkpoint.');
+        throw new TorporError(
+          'conflict',
+          'The files of the sandbox are sealed: it can only go on from the checkpoint.',
+        );
       }
       const { network, runsc, images, cgroups, report } = this.#ctx;
       const { id } = record.container;
       const captured = this.#captured.get(id);
       this.#captured.delete(id);
       if (captured !== undefined) {
-        // It would stand on files that are written to again.
-        await this.#pools.warmPool.forget(captured.id);
-        // Its image counts as memory of the sandbox.
+        // A container created for that checkpoint would use files that the sandbox writes to again.
+        await this.#pools.warmPool.discard(captured.id);
+        // The image counts as memory of the sandbox.
         await images.forget(captured.id);
       }
       if (state === 'paused') {
-        await this.#reopen(instance, record);
+        await reopenUpper(this.#ctx, instance, record);
         await cgroups
           ?.limit(id, withDefaults(record.resources))
-          .catch((error: unknown) => report('a sandbox goes on without its limits', { ...instance, error }));
+          .catch((error: unknown) => report('a sandbox runs without its limits', { ...instance, error }));
       }
-      // Also of one that runs: a freeze that was broken off may have left it without.
+      // Also for a running sandbox: an aborted freeze may have left it without its network.
       await network.release(id);
       if (state === 'paused') await runsc.resume(record.container, signal);
     });
   }
 
   salvage(instance: Instance, staging: Staging, signal: AbortSignal): Promise<Captured> {
-    return this.#turn(instance, signal, async () => {
+    return this.#exclusively(instance, signal, async () => {
       const record = this.#ctx.files.read(instance);
-      if (record === undefined || !(await this.#hasFiles(record))) {
-        throw new TorporError('checkpoint_missing', 'Nothing of its files is left.', {
+      if (record === undefined || !(await hasFiles(this.#ctx, record))) {
+        throw new TorporError('checkpoint_missing', 'The files of the sandbox are gone.', {
           sandboxId: instance.sandboxId,
         });
       }
       if (isAlive(await this.#ctx.runsc.recordedState(record.container.id))) {
-        throw new TorporError('conflict', 'Only what is dead can be salvaged.');
+        throw new TorporError('conflict', 'Only the files of a dead instance can be recovered.');
       }
       return salvageInstance(this.#ctx, instance, record, staging, signal);
     });
   }
 
   destroy(upTo: Instance, signal: AbortSignal): Promise<void> {
-    return this.#turn(upTo, signal, async () => {
-      if (this.#isCleared(upTo)) return;
+    return this.#exclusively(upTo, signal, async () => {
+      if (this.#isDestroyed(upTo)) return;
       const { sandboxId } = upTo;
-      // Its own too, of which there may be something that was never written down.
+      // The generation itself too: it may have left something on the host without a record.
       const generations = new Set([...(await this.#ctx.files.generations(sandboxId)), upTo.generation]);
       for (const generation of generations) {
         if (generation <= upTo.generation) await this.#destroy({ sandboxId, generation }, signal);
       }
-      if (this.#cleared.size >= CLEARED_KEPT) this.#cleared.clear();
-      this.#cleared.set(sandboxId, upTo.generation);
+      if (this.#destroyed.size >= MAX_DESTROYED) this.#destroyed.clear();
+      this.#destroyed.set(sandboxId, upTo.generation);
     });
   }
 
   async *list(): AsyncGenerator<Instance> {
-    for await (const instance of this.#found()) {
-      // Whatever we thought: a destroy has something to do again.
-      if (this.#isCleared(instance)) this.#cleared.delete(instance.sandboxId);
+    for await (const instance of findInstances(this.#ctx)) {
+      // Something of the instance is left after all, so that a destroy must look again.
+      if (this.#isDestroyed(instance)) this.#destroyed.delete(instance.sandboxId);
       yield instance;
     }
   }
 
-  async inspect(checkpoint: SealedCheckpoint): Promise<MemoryVerdict> {
-    const { layers, binaries, processor, base, toolsDir } = this.#ctx;
-    const needs = needsOf(checkpoint);
-    // Looked at meanwhile.
-    const system = needs.root === 'base' ? base.current() : null;
-    system?.catch(() => {});
-    const looks = needs.layers.map(({ id, nonce }) => layers.inspect(id, nonce));
-    await Promise.all(looks).catch((thrown: unknown) => {
-      throw thrown instanceof TorporError ? thrown.with({ checkpointId: checkpoint.id }) : thrown;
-    });
-    if (!checkpoint.parts.memory) return { usable: false, why: 'it has none' };
-    const whyNot = binaries.whyNot(needs.runsc);
-    if (whyNot !== undefined) return { usable: false, why: whyNot };
-    if (needs.processor !== processor) return { usable: false, why: 'it was made on another processor' };
-    if (system !== null && (await system).fingerprint !== needs.system) {
-      return { usable: false, why: 'the system of this machine has changed since it was made' };
-    }
-    const tools = await openGuestTools(toolsDir, needs.tools).catch(() => undefined);
-    if (tools === undefined) return { usable: false, why: 'the tools that ran in it are no longer kept' };
-    return { usable: true };
+  inspect(checkpoint: SealedCheckpoint): Promise<MemoryVerdict> {
+    return memoryVerdict(this.#ctx, checkpoint);
   }
 
   async verify(checkpoint: SealedCheckpoint, signal: AbortSignal): Promise<void> {
     for (const { id, owner } of needsOf(checkpoint).layers) {
-      // The others are verified with the checkpoints that they belong to.
+      // The other layers are verified with the checkpoints that own them.
       if (owner === checkpoint.id) await this.#ctx.layers.verify(id, signal);
     }
   }
 
   async discard({ id }: SealedCheckpoint): Promise<void> {
     const { owned, layers, images } = this.#ctx;
-    await this.#pools.warmPool.forget(id);
+    await this.#pools.warmPool.discard(id);
     await images.forget(id);
     for (const layer of await owned.of(id)) {
-      // What an instance has, for which this checkpoint did not come to be, goes on or goes with the instance.
-      if (await this.#isInUse(layer)) continue;
+      // The checkpoint was not committed, and the layer belongs to the instance that was being captured.
+      if (await isLayerInUse(this.#ctx, layer)) continue;
       await layers.remove(layer);
     }
     await owned.forget(id);
   }
 
-  /** Lets running sandboxes run, and forgets about them; everything that was made ahead is taken away. */
+  /** Running sandboxes go on. Removes everything that was made in advance. */
   async close(): Promise<void> {
     const { network, cgroups, files, images, base, view, mounts, runDir, runsc } = this.#ctx;
     const { warmPool, hostResourcePool } = this.#pools;
@@ -385,59 +369,47 @@ export class GvisorRuntime implements Runtime {
     runsc.close();
     base.close();
     for await (const _ of files.list()) return mounts.leave();
-    // Nobody needs what they would see of this machine.
+    // Without instances, nothing needs the views of the host and the mount namespace.
     const unhurried = new AbortController().signal;
     await view.hideAll(unhurried);
     await mounts.end(unhurried);
-    refuseMountsBelow(hostMountPlace, runDir);
+    refuseMountsBelow(hostMountNamespace, runDir);
     await rm(runDir, { recursive: true, force: true });
   }
 
-  #lookAfter(instance: Instance, record: InstanceRecord): void {
+  #track(instance: Instance, record: InstanceRecord): void {
     this.#owners.set(record.container.id, instance);
     this.#limits.add(instance, record, withDefaults(record.resources));
     if (record.merged === null && record.lower.length >= LAYERS_TO_MERGE_FROM) this.#merging.begin(instance);
   }
 
   async #destroy(instance: Instance, signal: AbortSignal): Promise<void> {
-    const { files, owned, layers, tag } = this.#ctx;
+    const { files, tag } = this.#ctx;
     const record = files.read(instance);
     if (record !== undefined) this.#limits.remove(record);
     const paths = files.paths(instance);
     const name = record?.container.id ?? instanceName(tag, instance);
     const bundle = record?.container.bundle ?? paths.bundle;
-    const remains = { name, bundle, rootfs: record?.rootfs ?? paths.rootfs, directory: dirname(bundle) };
-    const bytes = await tearDownContainer(this.#ctx, remains, signal);
-    if (bytes.sent + bytes.received > 0) this.#lastBytes.push({ instance, ...bytes });
+    const place = { name, bundle, rootfs: record?.rootfs ?? paths.rootfs, directory: dirname(bundle) };
+    const bytes = await tearDownContainer(this.#ctx, place, signal);
+    if (bytes.sent + bytes.received > 0) this.#egressOfDestroyed.push({ instance, ...bytes });
     if (record !== undefined) {
-      const kept = record.sealedFor === null ? [] : await owned.of(record.sealedFor);
-      for (const layer of [record.upper, record.merged]) {
-        if (layer !== null && !kept.includes(layer)) await layers.remove(layer);
-      }
-      if (kept.length > 0) this.#prepareWake(name);
+      const isSealed = await removeInstanceLayers(this.#ctx, record);
+      if (isSealed) this.#prepareWake(name);
     }
     this.#captured.delete(name);
-    this.#goingOn.delete(name);
+    this.#snapshotting.delete(name);
     this.#owners.delete(name);
     await files.remove(instance);
   }
 
-  #isCleared({ sandboxId, generation }: Instance): boolean {
-    return (this.#cleared.get(sandboxId) ?? 0) >= generation;
+  #isDestroyed({ sandboxId, generation }: Instance): boolean {
+    return (this.#destroyed.get(sandboxId) ?? 0) >= generation;
   }
 
   #prepareWake(name: string): void {
     const captured = this.#captured.get(name);
-    if (captured !== undefined) this.#pools.warmPool.expect(captured);
-  }
-
-  /** Takes back the seal of a checkpoint that did not come to be. */
-  async #reopen(instance: Instance, record: InstanceRecord): Promise<void> {
-    const { files, owned, layers } = this.#ctx;
-    if (record.sealedFor === null) return;
-    await layers.reopen(record.upper);
-    await owned.forget(record.sealedFor);
-    await files.write(instance, { ...record, sealedFor: null });
+    if (captured !== undefined) this.#pools.warmPool.prepare(captured);
   }
 
   async #live(instance: Instance): Promise<{ record: InstanceRecord; state: 'running' | 'paused' }> {
@@ -449,54 +421,12 @@ export class GvisorRuntime implements Runtime {
   }
 
   async #ownerOf(container: string): Promise<Instance | undefined> {
-    const known = this.#owners.get(container);
-    if (known !== undefined) return known;
-    // One that is just starting.
-    for await (const instance of this.#ctx.files.list()) {
-      if (this.#ctx.files.read(instance)?.container.id === container) return instance;
-    }
-    return undefined;
+    // An instance that is still starting has a record and is not tracked yet.
+    return this.#owners.get(container) ?? instanceOfContainer(this.#ctx, container);
   }
 
-  async #hasFiles({ upper }: InstanceRecord): Promise<boolean> {
-    return access(this.#ctx.layers.path(upper)).then(
-      () => true,
-      (thrown: unknown) => {
-        if (isMissing(thrown)) return false;
-        throw thrown;
-      },
-    );
-  }
-
-  async #isInUse(layer: InstanceRecord['upper']): Promise<boolean> {
-    for await (const instance of this.#ctx.files.list()) {
-      const record = this.#ctx.files.read(instance);
-      if (record?.upper === layer || record?.merged === layer) return true;
-    }
-    return false;
-  }
-
-  async *#found(): AsyncGenerator<Instance> {
-    const seen = new Set<string>();
-    for await (const instance of this.#ctx.files.list()) {
-      seen.add(instanceName(this.#ctx.tag, instance));
-      yield instance;
-    }
-    for await (const stray of this.#strays()) if (!seen.has(instanceName(this.#ctx.tag, stray))) yield stray;
-  }
-
-  /** Instances of which there is something on the machine, whatever is written down about them. */
-  async *#strays(): AsyncGenerator<Instance> {
-    const { runsc, network, cgroups, tag } = this.#ctx;
-    const names = [await runsc.list(), await network.list(), (await cgroups?.list()) ?? []].flat();
-    for (const name of new Set(names)) {
-      const instance = instanceOfName(tag, name);
-      if (instance !== undefined) yield instance;
-    }
-  }
-
-  #turn<T>({ sandboxId }: Instance, signal: AbortSignal, work: () => Promise<T>): Promise<T> {
-    return this.#turns.run(sandboxId, work, signal);
+  #exclusively<T>({ sandboxId }: Instance, signal: AbortSignal, work: () => Promise<T>): Promise<T> {
+    return this.#mutex.run(sandboxId, work, signal);
   }
 }
 

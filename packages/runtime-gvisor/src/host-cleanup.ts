@@ -1,7 +1,7 @@
-/** What a data directory's gVisor sandboxes have left on this machine: is any running, and takes the rest away. */
+/** Finds and removes what the gVisor sandboxes of a data directory have left on the host. For `torpor destroy`. */
 import { realpath, rm } from 'node:fs/promises';
 import { join } from 'node:path';
-import { hostMountPlace, refuseMountsBelow } from '@torpor/host';
+import { hostMountNamespace, refuseMountsBelow } from '@torpor/host';
 import { namespaceNames, removeNamespaces } from '@torpor/network';
 import { Cgroups, findCgroups } from './container/cgroups.ts';
 import { runDirectory } from './container/run-directory.ts';
@@ -10,7 +10,7 @@ import { serverTag } from './instance/instance-names.ts';
 import { removeMountNamespace, unmountOnHost } from './mounts/mount-namespace.ts';
 import { runscProcesses } from './runsc/sentries.ts';
 
-/** What of this data directory has a process on this machine: containers, or processes of which no container is known. */
+/** The running containers of a data directory; when only processes without a known container run, their pids. */
 export async function runningContainers(dataDir: string): Promise<string[]> {
   const root = join(runDirectory(serverTag(await realpath(dataDir))), 'runsc');
   const processes = await runscProcesses(root);
@@ -19,15 +19,15 @@ export async function runningContainers(dataDir: string): Promise<string[]> {
 }
 
 /**
- * Removes mounts, namespaces, control groups and files outside the data directory. Nothing of it may run. What is gone
- * already is fine, so this may be repeated. Addresses are given back by the next server that looks for some.
+ * Removes mounts, namespaces, control groups and files outside the data directory. No sandbox of the data directory may
+ * run. May be repeated. Network addresses are released by the next server that allocates some.
  */
 export async function cleanUpHost(dataDir: string, signal: AbortSignal): Promise<void> {
-  const place = await realpath(dataDir);
-  const tag = serverTag(place);
+  const realDataDir = await realpath(dataDir);
+  const tag = serverTag(realDataDir);
   const runDir = runDirectory(tag);
   await removeMountNamespace(runDir, signal);
-  await unmountOnHost(join(place, 'gvisor'), signal);
+  await unmountOnHost(join(realDataDir, 'gvisor'), signal);
   await removeNamespaces(await namespaceNames(`${tag}-`));
   const host = await findCgroups();
   if (host !== null) {
@@ -36,7 +36,7 @@ export async function cleanUpHost(dataDir: string, signal: AbortSignal): Promise
     await cgroups.close();
   }
   for (const directory of [memoryDirectory(tag), runDir]) {
-    refuseMountsBelow(hostMountPlace, directory);
+    refuseMountsBelow(hostMountNamespace, directory);
     await rm(directory, { recursive: true, force: true });
   }
 }

@@ -5,9 +5,10 @@
  */
 import { mkdir, readdir, readFile, rm } from 'node:fs/promises';
 import { join } from 'node:path';
-import { isMissing, writeWhole, writing } from '@torpor/host';
+import { isMissing, writeFileDurably } from '@torpor/host';
 import type { LayerId } from '@torpor/layers';
 import type { CheckpointId } from '@torpor/protocol';
+import { mapWriteErrors } from '@torpor/runtime-shared';
 
 export interface Owned {
   readonly layers: readonly LayerId[];
@@ -23,12 +24,12 @@ export class OwnedLayers {
   }
 
   async open(): Promise<void> {
-    await writing(this.#directory, () => mkdir(this.#directory, { recursive: true, mode: 0o700 }));
+    await mapWriteErrors(this.#directory, () => mkdir(this.#directory, { recursive: true, mode: 0o700 }));
   }
 
   async set(checkpoint: CheckpointId, owned: Owned): Promise<void> {
     const path = this.#path(checkpoint);
-    await writing(path, () => writeWhole(path, JSON.stringify(owned)));
+    await mapWriteErrors(path, () => writeFileDurably(path, JSON.stringify(owned)));
   }
 
   async of(checkpoint: CheckpointId): Promise<readonly LayerId[]> {

@@ -1,11 +1,11 @@
-/**
- * A small file's text, read without Node's threads: they take ten times as long for it, and more while a sandbox
- * wakes. For what was just written or lies in memory, on a way that somebody waits on.
- */
 import { readFileSync } from 'node:fs';
 import { isMissing } from '@torpor/host';
 
-/** Undefined when there is none. */
+/**
+ * Reads a small file on this thread; undefined when it is missing. For files that were just written or lie in memory, on
+ * a path that a caller waits for: through Node's thread pool a read takes ten times as long, and longer while a sandbox
+ * wakes.
+ */
 export function readTextSync(path: string): string | undefined {
   try {
     return readFileSync(path, 'utf8');

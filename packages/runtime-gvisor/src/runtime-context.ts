@@ -1,4 +1,3 @@
-/** What every part of the gVisor runtime works with. */
 import type { Clock } from '@torpor/engine';
 import type { Layers } from '@torpor/layers';
 import type { Refusal, SandboxNetwork } from '@torpor/network';
@@ -10,39 +9,41 @@ import type { GuestTools } from './guest/guest-tools.ts';
 import type { ReadOnlyView } from './guest/read-only-view.ts';
 import type { Images } from './image/images.ts';
 import type { InstanceFiles } from './instance/instance-files.ts';
-import type { MountNamespace } from './mounts/mount-namespace.ts';
+import type { PinnedMountNamespace } from './mounts/mount-namespace.ts';
 import type { OwnedLayers } from './owned-layers.ts';
 import type { Runsc } from './runsc/runsc.ts';
 
+/** What every part of the gVisor runtime works with. */
 export interface RuntimeContext {
+  /** Identifies this server in the names of containers, namespaces and control groups. */
   readonly tag: string;
-  /** The directory of everything that this runtime keeps. */
-  readonly place: string;
-  /** What is known of containers while the machine runs. */
+  /** `<data dir>/gvisor`: everything that this runtime stores. */
+  readonly directory: string;
+  /** Below /run: state that lives until the host reboots. */
   readonly runDir: string;
-  /** Where roots and views of this machine are mounted: not in the host's own namespace. */
-  readonly mounts: MountNamespace;
+  /** The mount namespace in which roots and views of the host are mounted. It is not the host's own. */
+  readonly mounts: PinnedMountNamespace;
   readonly files: InstanceFiles;
-  /** For containers that are nobody's yet. */
+  /** Directories of containers that do not belong to an instance yet. */
   readonly preparedDir: string;
   readonly layers: Layers;
   readonly images: Images;
   readonly owned: OwnedLayers;
   readonly network: SandboxNetwork;
-  /** Who is told what the network has refused; changed when somebody listens. */
-  readonly refused: { tell: (refusal: Refusal) => void };
+  /** Is told what the network has refused. The runtime sets the listener when its caller asks for refusals. */
+  readonly refusals: { listener: (refusal: Refusal) => void };
   readonly runsc: Runsc;
-  /** The programs behind it: one for new sandboxes, and those that earlier ones stay with. */
+  /** The runsc programs: one for new sandboxes, and those that existing sandboxes and checkpoints need. */
   readonly binaries: RunscBinaries;
-  /** Null where this machine has none to limit with. */
+  /** Null when the host has no control groups that can be used. */
   readonly cgroups: Cgroups | null;
   readonly view: ReadOnlyView;
   readonly base: BaseSystems;
-  /** Those that new sandboxes get. */
+  /** The tools for new sandboxes. */
   readonly tools: GuestTools;
-  /** Where all of them are kept. */
+  /** The directory with the tools of all sandboxes. */
   readonly toolsDir: string;
-  /** What a memory image depends on, beside its runsc. */
+  /** Identifies the kind of processor. A memory image depends on it, and on the runsc that wrote the image. */
   readonly processor: string;
   readonly clock: Clock;
   readonly settings: RuntimeSettings;

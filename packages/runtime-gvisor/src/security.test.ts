@@ -1,6 +1,6 @@
 /**
- * What somebody inside a sandbox would try against this machine and against other sandboxes, as its user and as
- * its root. Each test says what is tried; none of it may succeed.
+ * Attacks from inside a sandbox on the host and on other sandboxes, as user and as root. Each title says what is
+ * tried; none of it may succeed.
  */
 import { randomBytes } from 'node:crypto';
 import { readFile, stat } from 'node:fs/promises';
@@ -14,13 +14,22 @@ import {
   RESOLVER_ADDRESS,
   RESOLVER_PORT,
   runInNamespace,
-  runProgram,
+  runSystemProgram,
   socketsInNamespace,
 } from '@torpor/network';
 import { lookUpIn, makeOutside } from '@torpor/network/testing';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
-import { type Bait, layBait } from '../testing/bait.ts';
+import {
+  CONNECTIONS,
+  type ConnectionResult,
+  DATAGRAMS,
+  FORGED_PACKETS,
+  LINKS_FOR_MOUNTS,
+  PROCESS_ATTACKS,
+  type Target,
+} from '../testing/attack-programs.ts';
 import { type GvisorWorld, makeGvisorWorld, whyNoGvisor } from '../testing/gvisor-world.ts';
+import { type HostDecoys, placeDecoys } from '../testing/host-decoys.ts';
 import { AGENT_PORT } from './container/container-setup.ts';
 import type { InstanceRecord } from './instance/instance-files.ts';
 import { serverTag } from './instance/instance-names.ts';
@@ -29,7 +38,7 @@ import { findMountNamespace } from './mounts/mount-namespace.ts';
 const why = await whyNoGvisor();
 const SLOW = 180_000;
 const MARK = 'torpor-was-here';
-/** Root inside can do all that a user can; `npm run test:gvisor` tries everything as both. */
+/** Root can do everything that a user can, so usually only root is tried. `npm run test:gvisor` tries both. */
 const ATTACKERS = (
   [
     ['root', 'sudo -n '],
@@ -37,104 +46,12 @@ const ATTACKERS = (
   ] as const
 ).slice(0, process.env['TORPOR_CYCLES'] === undefined ? 1 : 2);
 
-/** One connection, as the program inside tries it. */
-interface Target {
-  readonly host: string;
-  readonly port: number;
-  readonly send?: string;
-  /** Begins with TLS, for this name. */
-  readonly tls?: string;
-}
-
-interface Talk {
-  readonly received: string;
-  /** The code of the error, or how else it ended. */
-  readonly ended: string;
-}
-
-/** Tries every target at once and prints what became of each. */
-const TALK = `
-const net = require('node:net'), tls = require('node:tls'), fs = require('node:fs');
-const targets = JSON.parse(fs.readFileSync(process.argv[2]));
-const talk = (target) => new Promise((resolve) => {
-  let received = '';
-  const where = { host: target.host, port: target.port };
-  const done = (ended) => { socket.destroy(); resolve({ received, ended }); };
-  const socket = target.tls === undefined ? net.connect(where)
-    : tls.connect({ ...where, servername: target.tls, rejectUnauthorized: false });
-  socket.on('connect', () => target.tls === undefined && socket.write(target.send ?? 'GET / HTTP/1.0\\r\\n\\r\\n'));
-  socket.on('data', (bytes) => { received += bytes; });
-  socket.on('error', (error) => done(error.code));
-  socket.on('end', () => done('end'));
-  setTimeout(done, 8000, 'nothing').unref();
-});
-Promise.all(targets.map(talk)).then((talks) => console.log(JSON.stringify(talks)));
-`;
-
-/** Sends a datagram to each, from a socket of each family, and prints which were answered. */
-const DATAGRAMS = `
-const { createSocket } = require('node:dgram'), fs = require('node:fs');
-const targets = JSON.parse(fs.readFileSync(process.argv[2]));
-const send = ({ host, port }) => new Promise((resolve) => {
-  const socket = createSocket(host.includes(':') ? 'udp6' : 'udp4');
-  socket.on('message', () => resolve('answered')).on('error', (error) => resolve(error.code));
-  socket.connect(port, host, (error) => error ? resolve(error.code) : socket.send('x', () => {}));
-  setTimeout(resolve, 1500, 'nothing');
-});
-Promise.all(targets.map(send)).then((all) => { console.log(JSON.stringify(all)); process.exit(); });
-`;
-
-/**
- * Forges packets, whole ones and whole frames: to the machine's UDP port, and the first of a TCP connection to its
- * API, each from many senders.
- */
-const FORGERY = `
-use Socket;
-my ($target, $udp, $tcp, $router, @senders) = @ARGV;
-sub sum { my $s = 0; $s += $_ for unpack 'n*', $_[0] . (length($_[0]) % 2 ? "\\0" : ''); $s = ($s >> 16) + ($s & 0xffff) while $s >> 16; ~$s & 0xffff }
-sub packet { my ($from, $protocol, $body) = @_;
-  my $head = sub { pack 'CCnnnCCna4a4', 0x45, 0, 20 + length $body, 7, 0, 64, $protocol, $_[0], inet_aton($from), inet_aton($target) };
-  $head->(sum($head->(0))) . $body }
-sub tcp { my ($from) = @_; my $b = sub { pack 'nnNNCCnnn', 4444, $tcp, 1, 0, 0x50, 2, 65535, $_[0], 0 };
-  $b->(sum(inet_aton($from) . inet_aton($target) . pack('CCn', 0, 6, 20) . $b->(0))) }
-my @packets = map { (packet($_, 17, pack('nnnn', 4444, $udp, 9, 0) . 'x'), packet($_, 6, tcp($_))) } @senders;
-if (socket(my $s, AF_INET, SOCK_RAW, 255)) {
-  print "raw socket: sent ", scalar(grep { defined send($s, $_, 0, pack_sockaddr_in(0, inet_aton($target))) } @packets), "\\n";
-} else { print "raw socket: $!\\n" }
-if (socket(my $s, 17, SOCK_RAW, 0x0300)) {
-  my ($index, $own) = \`ip -o link show eth0\` =~ /^(\\d+).*link\\/ether (\\S+)/s;
-  my $mac = sub { pack 'C6', map hex, split /:/, $_[0] };
-  my $to = pack 'SnlSCCa8', 17, 0x0800, $index, 0, 0, 6, $mac->($router) . "\\0\\0";
-  my $frame = sub { $mac->($router) . $mac->($own) . pack('n', 0x0800) . $_[0] };
-  print "frames: sent ", scalar(grep { defined send($s, $frame->($_), 0, $to) } @packets), "\\n";
-} else { print "frames: $!\\n" }
-`;
-
-/** What one process can do to another: the numbers are those of the system calls. */
-const MEDDLING = `
-for (@ARGV) { my $pid = $_ + 0; my %tried;
-  my $r = syscall(101, 16, $pid, 0, 0); $tried{attach} = $r == -1 ? "$!" : 'done';
-  $r = syscall(101, 0x4206, $pid, 0, 0); $tried{seize} = $r == -1 ? "$!" : 'done';
-  my $buffer = "\\0" x 16; my @at = map { pack 'QQ', $_, 16 } unpack('Q', pack 'P', $buffer), 0x400000;
-  $r = syscall(310, $pid, $at[0], 1, $at[1], 1, 0); $tried{read} = $r == -1 ? "$!" : 'done';
-  $tried{memory} = open(my $h, '<', "/proc/$pid/mem") ? 'done' : "$!";
-  $tried{root} = opendir(my $d, "/proc/$pid/root/") ? 'done' : "$!";
-  print map { "$_: $tried{$_}\\n" } sort keys %tried; }
-`;
-
-/** Takes away every mount, which nothing but a program that runs already survives, and puts links in their places. */
-const LINKS = `
-my $to = shift; open M, '/proc/mounts'; my @mounts = grep { $_ ne '/' } map { (split)[1] } <M>;
-syscall(166, $_, 2) for reverse sort @mounts;
-for (qw(/proc /sys /dev /.torpor /usr)) { rmdir $_; symlink "$to$_", $_; print "$_ -> ", readlink, "\\n" }
-`;
-
 describe.skipIf(why !== null)('from inside a sandbox', { timeout: SLOW }, () => {
   const names: Parameters<typeof lookUpIn>[0] = new Map();
   let outside: Awaited<ReturnType<typeof makeOutside>>;
   const outsideServers: Server[] = [];
   let world: GvisorWorld;
-  let bait: Bait;
+  let decoys: HostDecoys;
   let attacker: Instance;
   let neighbour: Instance;
   let node: string;
@@ -146,18 +63,18 @@ describe.skipIf(why !== null)('from inside a sandbox', { timeout: SLOW }, () => 
     world = await makeGvisorWorld({
       network: { lookUp: lookUpIn(names), openNetworks: [outside.network] },
     });
-    bait = await layBait(world.dataDir);
+    decoys = await placeDecoys(world.dataDir);
     [attacker, neighbour] = [await world.started(), await world.started()];
     node = await world.node();
     for (const port of [80, 443]) await serveOutside(port);
-    await world.run(neighbour, `echo ${bait.secret} > $HOME/private`);
+    await world.run(neighbour, `echo ${decoys.secret} > $HOME/private`);
     await world.start(
       neighbour,
-      `require('http').createServer((_, a) => a.end('${bait.secret}')).listen(8080, () => console.log('up'))`,
+      `require('http').createServer((_, a) => a.end('${decoys.secret}')).listen(8080, () => console.log('up'))`,
     );
-    expect(await world.get(neighbour, 8_080)).toBe(bait.secret);
+    expect(await world.get(neighbour, 8_080)).toBe(decoys.secret);
     const files = (await world.agent(attacker)).files;
-    for (const [name, text] of Object.entries({ TALK, DATAGRAMS, FORGERY, MEDDLING }))
+    for (const [name, text] of Object.entries({ CONNECTIONS, DATAGRAMS, FORGED_PACKETS, PROCESS_ATTACKS }))
       await files.write(`/tmp/${name}`, text);
     names.set('host.example', [hostAddress()]).set('loop.example', ['127.0.0.1']);
     names.set('private.example', ['10.0.0.1']).set('metadata.example', ['169.254.169.254']);
@@ -167,16 +84,16 @@ describe.skipIf(why !== null)('from inside a sandbox', { timeout: SLOW }, () => 
   afterAll(async () => {
     delete process.env['TORPOR_TEST_SECRET'];
     for (const server of outsideServers) server.close();
-    // A socket of it lies in a sandbox.
-    await bait?.remove();
+    // One of the sockets lies in the root of a sandbox.
+    await decoys?.remove();
     await outside?.remove();
     await world?.dispose();
     await world?.close();
   }, SLOW);
 
   afterEach(async () => {
-    expect(bait.reached()).toEqual([]);
-    await bait.expectUntouched();
+    expect(decoys.reached()).toEqual([]);
+    await decoys.expectUntouched();
   });
 
   async function serveOutside(port: number): Promise<void> {
@@ -199,17 +116,17 @@ describe.skipIf(why !== null)('from inside a sandbox', { timeout: SLOW }, () => 
     const path = join(world.dataDir, 'gvisor', 'instances', sandboxId, String(generation), 'instance.json');
     return JSON.parse(await readFile(path, 'utf8')) as InstanceRecord;
   };
-  /** Works on a mounted root, which only the mount namespace of the sandboxes has. */
+  /** Runs `work` on a mounted root, which is visible only in the mount namespace of the sandboxes. */
   const withMounted = async (rootfs: string, work: (root: string) => Promise<void>) => {
     const namespace = await findMountNamespace(join('/run/torpor', serverTag(world.dataDir)), unhurried);
     if (namespace === undefined) throw new Error('There is no mount namespace.');
     try {
-      await work(namespace.reach(rootfs));
+      await work(namespace.hostPath(rootfs));
     } finally {
       namespace.leave();
     }
   };
-  /** Of the interface that the sandbox is behind. */
+  /** The MAC address of the router's interface towards the sandbox. */
   const routerMac = async (instance: Instance) => {
     const { guestAddress } = await recordOf(instance);
     const netns = `${serverTag(world.dataDir)}-router`;
@@ -221,7 +138,7 @@ describe.skipIf(why !== null)('from inside a sandbox', { timeout: SLOW }, () => 
     ];
     return link.address;
   };
-  /** Of the machine, and of the router that stands between it and its sandboxes. */
+  /** The addresses of the host, and of the router between the host and its sandboxes. */
   const hostAddresses = async (family: 'IPv4' | 'IPv6') => {
     const listing = await runInNamespace(`${serverTag(world.dataDir)}-router`, 'ip', ['-j', 'addr']);
     const router = (JSON.parse(listing) as { addr_info: { local: string }[] }[]).flatMap(({ addr_info }) =>
@@ -233,7 +150,7 @@ describe.skipIf(why !== null)('from inside a sandbox', { timeout: SLOW }, () => 
 
   describe.each(ATTACKERS)('as %s', (who, sudo) => {
     let count = 0;
-    /** What the script prints, errors and all; it is given to `sh` as a file, so that nothing has to be quoted. */
+    /** Runs a script and returns its output and errors. The script is a file, so that nothing must be quoted. */
     async function attempt(script: string, instance = attacker): Promise<string> {
       const path = `/tmp/attempt-${who}-${count++}`;
       await (await world.agent(instance)).files.write(path, `exec 2>&1\n${script}\n`);
@@ -245,8 +162,8 @@ describe.skipIf(why !== null)('from inside a sandbox', { timeout: SLOW }, () => 
       return JSON.parse(await attempt(`${node} /tmp/${name} ${path}`, instance)) as T;
     }
     const talks = (targets: readonly Target[], instance?: Instance) =>
-      program<Talk[]>('TALK', targets, instance);
-    /** Nothing came back, and it was said at once and not by silence. */
+      program<ConnectionResult[]>('CONNECTIONS', targets, instance);
+    /** Expects that nothing was received and that each connection failed at once, not by a timeout. */
     async function expectRefused(targets: readonly Target[], instance?: Instance): Promise<void> {
       const all = await talks(targets, instance);
       expect(all).toHaveLength(targets.length);
@@ -259,72 +176,72 @@ describe.skipIf(why !== null)('from inside a sandbox', { timeout: SLOW }, () => 
       }
     }
 
-    it('is who it says, and can reach the outside: what fails below fails for being refused', async () => {
+    it('has the expected user, and can reach the outside: the attacks below fail because they are refused', async () => {
       expect((await attempt('id -un')).trim()).toBe(who);
       const [talk] = await talks([{ host: 'good.example', port: 80 }]);
       expect(talk).toEqual({ received: 'outside', ended: 'end' });
     });
 
     describe('over the network', () => {
-      it("cannot reach the server's ports, its database or our own ports on any address of the machine", async () => {
-        const { everywhere, loopback, database } = bait.ports;
+      it("cannot reach the server's ports, its database or the ports of the egress proxy on any address of the host", async () => {
+        const { everywhere, loopback, database } = decoys.ports;
         const ports = [everywhere, loopback, database, EGRESS_PORT, RESOLVER_PORT, 22];
         const addresses = await hostAddresses('IPv4');
         expect(addresses).toContain(hostAddress());
-        // The gateway of the sandbox is among them.
+        // The default gateway of the sandbox is one of them.
         expect(addresses).toContain((await attempt('ip route')).match(/default via (\S+)/)?.[1]);
         await expectRefused(addresses.flatMap((host) => ports.map((port) => ({ host, port }))));
       });
 
-      it('finds only its own loopback where the machine has its own', async () => {
-        const { everywhere, loopback } = bait.ports;
+      it('reaches only its own loopback, not that of the host', async () => {
+        const { everywhere, loopback } = decoys.ports;
         const hosts = ['127.0.0.1', 'localhost', '0.0.0.0', '127.1.2.3'];
         await expectRefused(hosts.flatMap((host) => [everywhere, loopback].map((port) => ({ host, port }))));
       });
 
-      it('cannot turn its loopback or its routes towards the machine', async () => {
+      it('cannot route its loopback to the host', async () => {
         await attempt(`ip route add 127.0.0.1/32 via ${hostAddress()}; ip addr del 127.0.0.1/8 dev lo
           ip link set eth0 address 02:00:00:00:00:01; ip addr add ${hostAddress()}/32 dev eth0
           unshare -Urn sh -c 'ip link set lo up'`);
-        await expectRefused([{ host: '127.0.0.1', port: bait.ports.loopback }]);
+        await expectRefused([{ host: '127.0.0.1', port: decoys.ports.loopback }]);
       });
 
-      it('cannot aim the egress at the machine, by Host, by request line or by tunnel', async () => {
-        const at = `${hostAddress()}:${bait.ports.everywhere}`;
+      it('cannot reach the host through the egress proxy by Host, request line or tunnel', async () => {
+        const at = `${hostAddress()}:${decoys.ports.everywhere}`;
         const sends = [
           `GET / HTTP/1.1\r\nHost: ${at}\r\n\r\n`,
           'GET / HTTP/1.1\r\nHost: host.example\r\n\r\n',
           `GET http://${at}/ HTTP/1.1\r\nHost: good.example\r\n\r\n`,
           `CONNECT ${at} HTTP/1.1\r\nHost: ${at}\r\n\r\n`,
-          `PROXY TCP4 192.0.2.1 ${hostAddress()} 4444 ${bait.ports.everywhere}\r\nGET / HTTP/1.0\r\n\r\n`,
+          `PROXY TCP4 192.0.2.1 ${hostAddress()} 4444 ${decoys.ports.everywhere}\r\nGET / HTTP/1.0\r\n\r\n`,
         ];
         const all = await talks(sends.map((send) => ({ host: outside.address(0), port: 80, send })));
-        for (const { received } of all) expect(received).not.toContain(bait.secret);
+        for (const { received } of all) expect(received).not.toContain(decoys.secret);
       });
 
-      it('cannot aim the egress at the machine by the name in TLS', async () => {
+      it('cannot reach the host through the egress proxy by the server name in TLS', async () => {
         const tls = ['host.example', 'loop.example'];
         const all = await talks(tls.map((name) => ({ host: outside.address(0), port: 443, tls: name })));
-        for (const { received } of all) expect(received).not.toContain(bait.secret);
+        for (const { received } of all) expect(received).not.toContain(decoys.secret);
       });
 
-      it('cannot reach the machine, a private network or the metadata by a name that points there', async () => {
+      it('cannot reach the host, a private network or the metadata address by a name that resolves to them', async () => {
         const hosts = ['host.example', 'loop.example', 'private.example', 'metadata.example'];
         expect((await attempt(`for n in ${hosts.join(' ')}; do getent hosts $n; done`)).trim()).toBe('');
-        await expectRefused(hosts.map((host) => ({ host, port: bait.ports.everywhere })));
+        await expectRefused(hosts.map((host) => ({ host, port: decoys.ports.everywhere })));
       });
 
-      it('cannot reach the metadata of a cloud, private networks or addresses of nobody', async () => {
+      it('cannot reach the metadata address of a cloud, private networks or reserved addresses', async () => {
         const hosts = ['169.254.169.254', '10.0.0.1', '172.16.0.1', '192.168.0.1', '192.0.2.1'];
         await expectRefused(hosts.map((host) => ({ host, port: 80 })));
       });
 
-      it('cannot reach another sandbox, neither its agent nor what it serves', async () => {
+      it('cannot reach another sandbox, neither its agent nor its services', async () => {
         const { guestAddress: host } = await recordOf(neighbour);
         await expectRefused([AGENT_PORT, 8_080].map((port) => ({ host, port })));
       });
 
-      it('cannot speak to its own agent without the token', async () => {
+      it('cannot use its own agent without the token', async () => {
         const send = 'GET /envs HTTP/1.0\r\n\r\n';
         const { guestAddress } = await recordOf(attacker);
         const hosts = ['127.0.0.1', guestAddress];
@@ -332,49 +249,49 @@ describe.skipIf(why !== null)('from inside a sandbox', { timeout: SLOW }, () => 
           expect(received).toMatch(/^HTTP\/1\.1 401 /);
       });
 
-      it('cannot send a datagram to the machine, a sandbox or the outside', async () => {
+      it('cannot send a datagram to the host, another sandbox or the outside', async () => {
         const { guestAddress } = await recordOf(neighbour);
         const hosts = [...(await hostAddresses('IPv4')), guestAddress, outside.address(0)].filter(
           (host) => host !== '127.0.0.1',
         );
-        const targets = hosts.flatMap((host) => [bait.udpPort, 53].map((port) => ({ host, port })));
-        const elsewhere = [{ host: RESOLVER_ADDRESS, port: bait.udpPort }];
+        const targets = hosts.flatMap((host) => [decoys.udpPort, 53].map((port) => ({ host, port })));
+        const elsewhere = [{ host: RESOLVER_ADDRESS, port: decoys.udpPort }];
         for (const how of await program<string[]>('DATAGRAMS', [...targets, ...elsewhere]))
           expect(how).not.toBe('answered');
       });
 
-      it('cannot use IPv6, in no direction', async () => {
+      it('cannot use IPv6', async () => {
         const hosts = [...(await hostAddresses('IPv6')), 'fe80::1%eth0', '2001:db8::1'];
         const targets = hosts
           .filter((host) => host !== '::1')
-          .map((host) => ({ host, port: bait.ports.everywhere }));
+          .map((host) => ({ host, port: decoys.ports.everywhere }));
         await expectRefused(targets);
-        await expectRefused([{ host: '::1', port: bait.ports.everywhere }]);
+        await expectRefused([{ host: '::1', port: decoys.ports.everywhere }]);
         for (const how of await program<string[]>('DATAGRAMS', targets)) expect(how).not.toBe('answered');
       });
 
-      it('cannot read or forge packets, not in a user namespace either', async () => {
+      it('cannot read or forge packets, not even in a user namespace', async () => {
         const { guestAddress } = await recordOf(neighbour);
         const senders = ['127.0.0.1', guestAddress, hostAddress(), '192.0.2.7', '0.0.0.0'];
         const router = await routerMac(attacker);
         const line = (target: string) =>
-          `perl /tmp/FORGERY ${target} ${bait.udpPort} ${bait.ports.everywhere} ${router} ${senders.join(' ')}`;
+          `perl /tmp/FORGED_PACKETS ${target} ${decoys.udpPort} ${decoys.ports.everywhere} ${router} ${senders.join(' ')}`;
         const refused = 'raw socket: Operation not permitted\nframes: Operation not permitted\n';
         expect(await attempt(line(hostAddress()))).toBe(refused);
         for (const target of [hostAddress(), guestAddress]) {
           expect(await attempt(`unshare -Ur ${line(target)}`)).toBe(refused);
         }
-        // What was sent before this has been dealt with when this is.
+        // When this connection has ended, the packets sent before it have been processed.
         expect(await talks([{ host: 'good.example', port: 80 }])).toEqual([
           { received: 'outside', ended: 'end' },
         ]);
       });
 
-      it('cannot speak to sockets of the machine, by path, by name or by one that it can see', async () => {
+      it('cannot connect to Unix sockets of the host, by path, by abstract name or in its own root', async () => {
         const { rootfs } = await recordOf(attacker);
         const planted = `/tmp/planted-${who}`;
-        await withMounted(rootfs, (root) => bait.plant(join(root, planted)));
-        const paths = [bait.socketPath, `\\0${bait.abstractSocket}`, planted];
+        await withMounted(rootfs, (root) => decoys.plant(join(root, planted)));
+        const paths = [decoys.socketPath, `\\0${decoys.abstractSocket}`, planted];
         const said = await attempt(
           paths
             .map(
@@ -390,7 +307,7 @@ describe.skipIf(why !== null)('from inside a sandbox', { timeout: SLOW }, () => 
     });
 
     describe('by the kernel', () => {
-      it('has no devices of the machine, and can make none', async () => {
+      it('has no devices of the host, and cannot create any', async () => {
         const { dev } = await stat('/');
         const disk = `${Math.floor(dev / 256)} ${dev % 256}`;
         const devices = [
@@ -417,7 +334,7 @@ describe.skipIf(why !== null)('from inside a sandbox', { timeout: SLOW }, () => 
         });
       });
 
-      it('cannot mount a disk or a directory of the machine', async () => {
+      it('cannot mount a disk or a directory of the host', async () => {
         const { dev } = await stat('/');
         const said = await attempt(`cd /tmp; mkdir -p m-${who}
           mknod d-${who} b ${Math.floor(dev / 256)} ${dev % 256}
@@ -431,7 +348,7 @@ describe.skipIf(why !== null)('from inside a sandbox', { timeout: SLOW }, () => 
         expect(said).not.toMatch(/^mounted/m);
       });
 
-      it('cannot reach into the machine by /proc and /sys', async () => {
+      it('cannot read or change the host through /proc and /sys', async () => {
         const patterns = ['core_pattern', 'modprobe', 'hotplug'].map((name) => `/proc/sys/kernel/${name}`);
         const before = await Promise.all(patterns.map((path) => readFile(path, 'utf8').catch(() => '')));
         const said =
@@ -451,22 +368,22 @@ describe.skipIf(why !== null)('from inside a sandbox', { timeout: SLOW }, () => 
         expect(await readFile('/proc/sys/kernel/hostname', 'utf8')).not.toContain(MARK);
       });
 
-      it('cannot use system calls that are for the machine itself', async () => {
+      it('cannot use system calls that affect the host', async () => {
         // init_module, kexec_load, iopl, ioperm, open_by_handle_at, bpf, perf_event_open, reboot, settimeofday.
         const calls = [175, 246, 172, 173, 304, 321, 298, 169, 164];
         const said = await attempt(
           `perl -e 'for (${calls.join(', ')}) { my $r = syscall($_, 0, 0, 0, 0, 0); print "$_: ", $r == -1 ? "refused" : "done $r", "\\n" }'`,
         );
-        // Setting no time is allowed to anybody.
+        // settimeofday without a time is allowed to every process.
         const expected = calls.map((call) => (call === 164 ? expect.any(String) : `${call}: refused`));
         expect(said.trim().split('\n')).toEqual(expected);
       });
     });
 
     describe('by files', () => {
-      it('cannot read files of the machine or of another sandbox, by any way up', async () => {
+      it('cannot read files of the host or of another sandbox by leaving its root', async () => {
         const { rootfs } = await recordOf(neighbour);
-        const paths = [...bait.files, join(bait.directory, 'victim'), join(rootfs, 'home/user/private')];
+        const paths = [...decoys.files, join(decoys.directory, 'victim'), join(rootfs, 'home/user/private')];
         const said = await attempt(`for f in ${paths.join(' ')}; do
             cat $f /proc/1/root$f /proc/self/cwd/../../../../..$f
           done
@@ -475,11 +392,11 @@ describe.skipIf(why !== null)('from inside a sandbox', { timeout: SLOW }, () => 
           perl -e 'chroot "/tmp/jail-${who}"; chdir ".." for 1..50; chroot "."; for (@ARGV) { open F, "<", $_ and print <F> }' ${paths.join(' ')}
           unshare -Urm sh -c 'for f in ${paths.join(' ')}; do cat $f; done'
           ln -s / /tmp/up-${who}; for f in ${paths.join(' ')}; do cat /tmp/up-${who}$f; done`);
-        expect(said).not.toContain(bait.secret);
+        expect(said).not.toContain(decoys.secret);
         expect(said.match(/No such file/g)?.length).toBeGreaterThan(paths.length);
       });
 
-      it("cannot read the machine's passwords or keys", async () => {
+      it("cannot read the host's passwords or keys", async () => {
         const shadow = await readFile('/etc/shadow', 'utf8').catch(() => '');
         const hashes = shadow.split('\n').flatMap((line) => line.split(':')[1]?.match(/^\$.+/) ?? []);
         const said = await attempt(
@@ -492,10 +409,10 @@ describe.skipIf(why !== null)('from inside a sandbox', { timeout: SLOW }, () => 
       });
 
       it.each([
-        ['as it is', ''],
+        ['directly', ''],
         ['after a remount', 'for m in /usr /.torpor /etc/alternatives; do mount -o remount,rw $m; done'],
         [
-          'after a second mount of it',
+          'through a second mount',
           'mkdir -p /tmp/again; mount --bind /usr /tmp/again; mount -o remount,rw /tmp/again; touch /tmp/again/MARK',
         ],
         [
@@ -503,10 +420,10 @@ describe.skipIf(why !== null)('from inside a sandbox', { timeout: SLOW }, () => 
           'unshare -Urm sh -c "mount -o remount,rw /usr; touch /usr/MARK; mount -o remount,rw /.torpor; touch /.torpor/MARK"',
         ],
         [
-          'over itself',
+          'through an overlay',
           'unshare -Urm sh -c "mount -t overlay -o lowerdir=/usr,upperdir=/usr/local,workdir=/usr/share none /usr; touch /usr/MARK"',
         ],
-      ])('cannot write what it shares with others: %s', async (_, first) => {
+      ])('cannot write to directories that it shares with other sandboxes: %s', async (_, first) => {
         await attempt(`${first.replaceAll('MARK', MARK)}
           touch /usr/${MARK} /.torpor/${MARK} /.torpor/agent/${MARK} /etc/alternatives/${MARK}
           ln -s /tmp /usr/bin/${MARK}; mkdir /usr/lib/${MARK}; echo '//' >> /.torpor/agent/agent.mjs`);
@@ -514,7 +431,7 @@ describe.skipIf(why !== null)('from inside a sandbox', { timeout: SLOW }, () => 
         expect(await attempt(found, neighbour)).not.toMatch(new RegExp(`^/.*${MARK}$`, 'm'));
         for (const place of ['/usr', '/usr/bin', '/usr/lib', '/usr/local', '/etc/alternatives'])
           await expect(stat(join(place, MARK)), place).rejects.toThrow('ENOENT');
-        // The one that tried it still works too.
+        // The attacking sandbox still works too.
         expect((await world.run(attacker, '/usr/bin/env echo fine')).output).toBe('fine\n');
       });
     });
@@ -523,12 +440,12 @@ describe.skipIf(why !== null)('from inside a sandbox', { timeout: SLOW }, () => 
   describe('as user', () => {
     const output = async (command: string) => (await world.run(attacker, command)).output;
 
-    it('cannot look into the agent or into its file worker, nor take them over', async () => {
+    it('cannot read the memory of the agent or of its file worker, nor trace them', async () => {
       const pids = (await output('pgrep -f [a]gent.mjs')).trim().split('\n');
       expect(pids.length).toBeGreaterThan(1);
       const refused = (line: string) => /: (Operation not permitted|Permission denied)$/.test(line);
       for (const before of ['', 'unshare -Ur ']) {
-        const said = await output(`${before}perl /tmp/MEDDLING ${pids.join(' ')}`);
+        const said = await output(`${before}perl /tmp/PROCESS_ATTACKS ${pids.join(' ')}`);
         const lines = said.trim().split('\n');
         expect(lines).toHaveLength(5 * pids.length);
         expect(lines.filter((line) => !refused(line))).toEqual([]);
@@ -545,7 +462,7 @@ describe.skipIf(why !== null)('from inside a sandbox', { timeout: SLOW }, () => 
       expect(await output('ls -a /')).not.toContain('.torpor-credential');
     });
 
-    it('cannot use the way to root of another', async () => {
+    it('cannot use the sudo socket of another user', async () => {
       const said = await output(
         `perl -MSocket -e 'socket(S, AF_UNIX, SOCK_STREAM, 0); print connect(S, pack_sockaddr_un("/.torpor/run/sudo/0.sock")) ? "in" : "$!"'`,
       );
@@ -553,10 +470,10 @@ describe.skipIf(why !== null)('from inside a sandbox', { timeout: SLOW }, () => 
     });
   });
 
-  describe('by what it leaves behind for its next start', () => {
-    it('cannot lead the server or runsc to files of the machine by links in the places that they write to', async () => {
+  describe('by files that it leaves for its next start', () => {
+    it('cannot make the server or runsc write to files of the host by links', async () => {
       const instance = await world.started();
-      const { directory } = bait;
+      const { directory } = decoys;
       const script = `cd / && rm -f etc/resolv.conf etc/hosts etc/hostname
         for f in .torpor-credential etc/resolv.conf etc/resolv.conf.torpor etc/hosts etc/hosts.torpor etc/hostname; do
           ln -s ${directory}/victim $f
@@ -576,29 +493,29 @@ describe.skipIf(why !== null)('from inside a sandbox', { timeout: SLOW }, () => 
       expect(said).toContain("cannot access '/.torpor-credential'");
     });
 
-    it('cannot have a directory of the machine emptied in place of the credential', async () => {
+    it('cannot make the server empty a directory of the host by a link in place of the credential', async () => {
       const instance = await world.started();
-      const script = `mkdir -p /.torpor-credential/deep && ln -s ${bait.directory} /.torpor-credential/deep/link && mkdir /.torpor-credential/locked && chmod 0 /.torpor-credential/locked`;
+      const script = `mkdir -p /.torpor-credential/deep && ln -s ${decoys.directory} /.torpor-credential/deep/link && mkdir /.torpor-credential/locked && chmod 0 /.torpor-credential/locked`;
       expect((await world.run(instance, script, 'root')).exitCode).toBe(0);
       const checkpoint = await paused(world, instance, 'files');
       await startFrom(world, nextOf(instance), checkpoint, 'files');
     });
 
-    it('cannot have anything mounted or made in a directory of the machine by links in place of mount points', async () => {
+    it('cannot make the server mount or create anything in a directory of the host by links in place of mount points', async () => {
       const instance = await world.started();
-      await (await world.agent(instance)).files.write('/tmp/LINKS', LINKS);
-      const { output } = await world.run(instance, `perl /tmp/LINKS ${bait.directory}`, 'root');
+      await (await world.agent(instance)).files.write('/tmp/LINKS_FOR_MOUNTS', LINKS_FOR_MOUNTS);
+      const { output } = await world.run(instance, `perl /tmp/LINKS_FOR_MOUNTS ${decoys.directory}`, 'root');
       const places = ['/proc', '/sys', '/dev', '/.torpor', '/usr'];
-      expect(output).toBe(places.map((place) => `${place} -> ${bait.directory}${place}\n`).join(''));
+      expect(output).toBe(places.map((place) => `${place} -> ${decoys.directory}${place}\n`).join(''));
       const checkpoint = await paused(world, instance, 'files');
       const next = nextOf(instance);
-      // Whether it starts is its own affair.
+      // The start may fail or succeed.
       await startFrom(world, next, checkpoint, 'files').catch(() => {});
       await world.runtime.destroy(next, unhurried);
     });
   });
 
-  it('has what its policy says from the moment it says so, what was refused is told, and bytes are counted (R104)', async () => {
+  it('has a network policy that applies at once, reports refusals, and counts bytes (R104)', async () => {
     const told: [Instance, Refusal][] = [];
     world.runtime.onRefusal?.((instance, refusal) => told.push([instance, refusal]));
     const call = `require('net').connect(80, 'good.example', function () { this.write('x'); })
@@ -619,9 +536,9 @@ describe.skipIf(why !== null)('from inside a sandbox', { timeout: SLOW }, () => 
     expect(await said()).toBe('outside');
   });
 
-  it('leaves the others as they were', async () => {
-    expect(await world.get(neighbour, 8_080)).toBe(bait.secret);
+  it('leaves other sandboxes running', async () => {
+    expect(await world.get(neighbour, 8_080)).toBe(decoys.secret);
     expect((await world.runtime.observe(attacker, unhurried)).is).toBe('running');
-    await runProgram('ip', ['link', 'show']);
+    await runSystemProgram('ip', ['link', 'show']);
   });
 });

@@ -1,10 +1,9 @@
-/** Starting an instance from a checkpoint: a setup, its memory or a boot, its agent, its services. */
+/** Starts an instance from a checkpoint: container setup, restore or boot, agent setup, services. */
 import { randomBytes } from 'node:crypto';
 import { dirname, join } from 'node:path';
 import type { Address, Instance, SealedCheckpoint, Started, StartSpec } from '@torpor/engine';
 import { bareSandboxId, TorporError } from '@torpor/protocol';
-import type { RunscBinary } from './binaries/runsc-binaries.ts';
-import { type GvisorNeeds, MEMORY, needsOf, readSecrets } from './checkpoint-needs.ts';
+import { MEMORY, needsOf, readSecrets } from './checkpoint-needs.ts';
 import {
   applyNetworkAndLimits,
   type ContainerSetup,
@@ -14,28 +13,28 @@ import {
   setUpContainer,
   tearDownContainer,
 } from './container/container-setup.ts';
+import { containerSourceFor } from './container/container-source.ts';
 import type { HostResourcePool } from './container/host-resource-pool.ts';
 import type { WarmPool } from './container/warm-pool.ts';
 import { leaveCredential } from './guest/boot-credential.ts';
-import { openGuestTools } from './guest/guest-tools.ts';
 import { setUpAgent } from './instance/agent-setup.ts';
 import { ensureServices, probeServices } from './instance/ensure-services.ts';
 import type { InstanceRecord } from './instance/instance-files.ts';
 import { instanceName } from './instance/instance-names.ts';
 import { withDefaults } from './limits/default-limits.ts';
-import type { PreparedRestore } from './runsc/runsc.ts';
+import type { PreparedRestore } from './runsc/prepared-restore.ts';
 import type { RuntimeContext } from './runtime-context.ts';
 
-export interface StartOrder {
+export interface StartRequest {
   readonly instance: Instance;
   readonly from: SealedCheckpoint;
   readonly use: 'memory' | 'files';
   readonly spec: StartSpec;
-  /** Where a port of the instance can be dialled. */
+  /** The address of a port of the instance; null when no process listens on the port. */
   readonly dial: (port: number) => Promise<Address | null>;
 }
 
-/** What was made before anybody asked. */
+/** What was made before it was needed. */
 export interface Pools {
   readonly warmPool: WarmPool;
   readonly hostResourcePool: HostResourcePool;
@@ -44,22 +43,22 @@ export interface Pools {
 export async function startInstance(
   ctx: RuntimeContext,
   { warmPool, hostResourcePool }: Pools,
-  order: StartOrder,
+  request: StartRequest,
   signal: AbortSignal,
 ): Promise<{ readonly started: Started; readonly record: InstanceRecord }> {
-  const { instance, from, use, spec } = order;
+  const { instance, from, use, spec } = request;
   const needs = needsOf(from);
   const [source, { credential }] = await Promise.all([
     containerSourceFor(ctx, needs, use),
     use === 'memory' ? readSecrets(from) : { credential: secret() },
   ]);
   await ctx.files.make(instance);
-  const precreated = use === 'memory' ? await warmPool.take(from.id, source) : undefined;
-  const upper = precreated?.upper ?? (await ctx.layers.create());
-  const hostResources = precreated ?? (use === 'memory' ? hostResourcePool.take(source) : undefined);
-  const planned = recordOf(ctx, order, source, upper, hostResources);
-  const plan = { source, precreated, hostResources, planned };
-  const { setup, record } = await setUpFor(ctx, order, plan, signal);
+  const preCreated = use === 'memory' ? await warmPool.take(from.id, source) : undefined;
+  const upper = preCreated?.upper ?? (await ctx.layers.create());
+  const hostResources = preCreated ?? (use === 'memory' ? hostResourcePool.take(source) : undefined);
+  const planned = plannedRecord(ctx, request, source, upper, hostResources);
+  const plan = { source, preCreated, hostResources, planned };
+  const { setup, record } = await setUpAndRecord(ctx, request, plan, signal);
   const { attachment } = setup;
   signal.throwIfAborted();
   if (use === 'memory') await restore(ctx, setup, from, signal);
@@ -82,50 +81,62 @@ export async function startInstance(
     signal,
   );
   const probes = use === 'memory' ? probeServices(attachment.guestAddress, spec, signal) : [];
-  // Its sentry is recognised meanwhile, so that nobody has to wait for that afterwards.
+  // Reads the sentry's command line once while the agent is set up, so that no later caller waits for that.
   void ctx.runsc.recordedState(record.container.id).catch(() => {});
   const { agent, tagged } = await settingUp;
   try {
-    await ensureServices(ctx, order, { agent, tagged, probes }, signal);
+    await ensureServices(ctx, request, { agent, tagged, probes }, signal);
   } finally {
     agent.close();
   }
-  const isFirst = needs.template !== null;
+  const isFirstStart = needs.template !== null;
   const started: Started =
-    use === 'memory' ? { kind: 'memory', lost: [] } : { kind: 'files', lost: isFirst ? [] : ['processes'] };
+    use === 'memory'
+      ? { kind: 'memory', lost: [] }
+      : { kind: 'files', lost: isFirstStart ? [] : ['processes'] };
   return { started, record };
 }
 
-interface Plan {
+interface StartPlan {
   readonly source: ContainerSource;
-  readonly precreated: ContainerSetup | undefined;
+  readonly preCreated: ContainerSetup | undefined;
   readonly hostResources: HostResources | undefined;
   readonly planned: InstanceRecord;
 }
 
-/** Gives the instance its setup, settled, and writes it down: before anything comes to life there. */
-async function setUpFor(
+/** Sets up the container and writes the record of the instance, before any process runs in the container. */
+async function setUpAndRecord(
   ctx: RuntimeContext,
-  { instance, spec }: StartOrder,
-  { source, precreated, hostResources, planned }: Plan,
+  { instance, spec }: StartRequest,
+  { source, preCreated, hostResources, planned }: StartPlan,
   signal: AbortSignal,
 ): Promise<{ readonly setup: ContainerSetup; readonly record: InstanceRecord }> {
-  const name = planned.container.id;
-  const paths = ctx.files.paths(instance);
-  const hostname = bareSandboxId(instance.sandboxId);
   const networkAndLimits = { network: spec.network, resources: withDefaults(spec.resources) };
-  const order = { name, paths, source, upper: planned.upper, hostname, hostResources, networkAndLimits };
-  const settled = async (setup: ContainerSetup) => {
-    await applyNetworkAndLimits(ctx, setup, networkAndLimits);
-    return setup;
+  const setUpNew = () =>
+    setUpContainer(
+      ctx,
+      {
+        name: planned.container.id,
+        paths: ctx.files.paths(instance),
+        source,
+        upper: planned.upper,
+        hostname: bareSandboxId(instance.sandboxId),
+        hostResources,
+        networkAndLimits,
+      },
+      signal,
+    );
+  const configure = async (container: ContainerSetup) => {
+    await applyNetworkAndLimits(ctx, container, networkAndLimits);
+    return container;
   };
   const tasks = [
-    precreated === undefined ? setUpContainer(ctx, order, signal) : settled(precreated),
-    // From here on the instance is found by whoever looks for what is left over.
+    preCreated === undefined ? setUpNew() : configure(preCreated),
+    // From here on a server that cleans up finds the instance.
     ctx.files.write(instance, planned),
   ] as const;
   const [, written] = await Promise.allSettled(tasks);
-  if (written.status === 'rejected') await giveUp(ctx, planned);
+  if (written.status === 'rejected') await tearDownUnrecorded(ctx, planned);
   const [setup] = await Promise.all(tasks);
   const { container, attachment } = setup;
   const record = { ...planned, container, guestAddress: attachment.guestAddress };
@@ -133,27 +144,9 @@ async function setUpFor(
   return { setup, record };
 }
 
-/** What a memory image needs must be what it had; a boot takes what there is now. */
-export async function containerSourceFor(
+function plannedRecord(
   ctx: RuntimeContext,
-  needs: GvisorNeeds,
-  use: 'memory' | 'files',
-): Promise<ContainerSource> {
-  const tools = use === 'memory' ? await openGuestTools(ctx.toolsDir, needs.tools) : ctx.tools;
-  const system = needs.root === 'base' ? await ctx.base.current() : null;
-  const binary = use === 'memory' ? keptBinary(ctx, needs.runsc) : ctx.binaries.current;
-  return { root: needs.root, lower: needs.layers, tools, system, binary };
-}
-
-function keptBinary({ binaries }: RuntimeContext, digest: string): RunscBinary {
-  const kept = binaries.find(digest);
-  if (kept !== undefined) return kept;
-  throw new TorporError('checkpoint_incompatible', 'The runsc that wrote the memory is no longer kept.');
-}
-
-function recordOf(
-  ctx: RuntimeContext,
-  { instance, spec }: StartOrder,
+  { instance, spec }: StartRequest,
   source: ContainerSource,
   upper: InstanceRecord['upper'],
   hostResources: HostResources | undefined,
@@ -181,8 +174,11 @@ function recordOf(
   };
 }
 
-/** Of an instance that could not be written down nobody would know what it has taken. */
-async function giveUp(ctx: RuntimeContext, { container, rootfs, upper }: InstanceRecord): Promise<void> {
+/** Without a record, no later destroy would find the container and its layer. */
+async function tearDownUnrecorded(
+  ctx: RuntimeContext,
+  { container, rootfs, upper }: InstanceRecord,
+): Promise<void> {
   const { id: name, bundle } = container;
   const unhurried = new AbortController().signal;
   await tearDownContainer(ctx, { name, bundle, rootfs, directory: dirname(bundle) }, unhurried);
@@ -190,8 +186,8 @@ async function giveUp(ctx: RuntimeContext, { container, rootfs, upper }: Instanc
 }
 
 /**
- * An image that is there and whole, and that runsc does not take twice, is one that it cannot use. Once may be
- * the machine's fault, and what would be lost for it are all processes.
+ * An image that is complete and that runsc refuses twice cannot be used. The first refusal may be the host's fault, and
+ * giving up on the image loses all processes, so the restore is tried again.
  */
 async function restore(
   { runsc, images, report }: RuntimeContext,
@@ -200,20 +196,23 @@ async function restore(
   signal: AbortSignal,
 ): Promise<void> {
   const packed = join(from.path ?? '', MEMORY);
-  const restoreIt = (into: Pick<PreparedRestore, 'restore'>) =>
-    images.use(from.id, packed, (image) => into.restore(image, signal));
-  const anew = { restore: (image: string) => runsc.restore(container, image, signal) };
+  const restoreWith = (target: Pick<PreparedRestore, 'restore'>) =>
+    images.use(from.id, packed, (image) => target.restore(image, signal));
+  const newRestore = { restore: (image: string) => runsc.restore(container, image, signal) };
   try {
-    await restoreIt(preparedRestore ?? anew);
+    await restoreWith(preparedRestore ?? newRestore);
   } catch (thrown) {
     signal.throwIfAborted();
     if (!isRefusal(thrown)) throw thrown;
-    report('a memory image was not taken, and is tried again', { checkpointId: from.id, error: thrown });
+    report('runsc refused a memory image; the restore is tried again', {
+      checkpointId: from.id,
+      error: thrown,
+    });
     await runsc.end(container, signal);
     await runsc.forget(container.id);
-    // It may be what was at hand that has suffered.
+    // The unpacked copy may be damaged: unpack the image again.
     await images.forget(from.id);
-    await restoreIt(anew).catch((again: unknown) => {
+    await restoreWith(newRestore).catch((again: unknown) => {
       signal.throwIfAborted();
       throw isRefusal(again) ? incompatible(from, again) : again;
     });
@@ -234,8 +233,8 @@ async function boot(
   { container, rootfs }: ContainerSetup,
   credential: string,
   signal: AbortSignal,
-) {
-  await leaveCredential(mounts.reach(rootfs), credential);
+): Promise<void> {
+  await leaveCredential(mounts.hostPath(rootfs), credential);
   await runsc.run(container, signal);
 }
 

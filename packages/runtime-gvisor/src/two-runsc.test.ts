@@ -1,4 +1,4 @@
-/** A data directory with two runsc: sandboxes stay with the one that wrote their memory. */
+/** A data directory with two runsc programs: a sandbox keeps the one that wrote its memory. */
 import { existsSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { NO_SPEC, newInstance, nextOf, paused, startFrom, unhurried } from '@torpor/engine/testing';
@@ -11,7 +11,7 @@ import { needsOf } from './checkpoint-needs.ts';
 const OLD = oldRunsc();
 const isMissing = (await whyNoGvisor()) !== null || OLD === undefined || !existsSync(pinnedProgram());
 
-/** Debian's, where the set-up has fetched it. */
+/** Debian's runsc, where the setup has installed it. */
 function oldRunsc(): { readonly program: string; readonly version: string } | undefined {
   const names = existsSync(MACHINE_WIDE) ? readdirSync(MACHINE_WIDE) : [];
   const version = names.find((name) => dayOf(name) !== null && !isRecent(dayOf(name)));
@@ -19,7 +19,7 @@ function oldRunsc(): { readonly program: string; readonly version: string } | un
 }
 
 describe.skipIf(isMissing)('with two runsc', () => {
-  it('a sandbox keeps its memory after a newer one is adopted, and takes that when it starts from files', {
+  it('a sandbox keeps its memory after a newer one is adopted, and uses the newer one when it starts from files', {
     timeout: 120_000,
   }, async () => {
     const world: GvisorWorld = await makeGvisorWorld(OLD === undefined ? {} : { runsc: OLD });

@@ -1,6 +1,6 @@
 /**
- * What the kernel makes of our control groups: it is asked for real, here or, when this file is run as a program, in
- * whatever machine that is.
+ * Tries control groups on a real kernel: on the host, or, when this file is run as a program, on the machine that
+ * runs it.
  */
 import { execFile } from 'node:child_process';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -12,20 +12,20 @@ const run = promisify(execFile);
 export interface CgroupTrial {
   readonly version: string;
   readonly controllers: readonly string[];
-  /** Whether a command that was led in was a member. */
+  /** Whether a command that entered the group was a member. */
   readonly isMember: boolean;
-  /** How one ended that took more memory than it may, and with the limit taken away. */
+  /** The output of a command that uses more memory than allowed, with the limit and without it. */
   readonly hog: string;
   readonly hogWithoutLimit: string;
-  /** What was counted against it. */
+  /** How often the kernel killed a process for memory, and refused to create one. */
   readonly killed: number;
   readonly refused: number;
-  /** Whether the group went while something was in it, and when nothing was. */
-  readonly wentBusy: boolean;
-  readonly wentEmpty: boolean;
+  /** Whether the group could be removed with a member in it, and without. */
+  readonly removedBusy: boolean;
+  readonly removedEmpty: boolean;
 }
 
-/** What is to come of it wherever there are all three controllers. */
+/** The expected result where all three controllers exist. */
 export const GOOD_TRIAL: Omit<CgroupTrial, 'version'> = {
   controllers: ['memory', 'cpu', 'pids'],
   isMember: true,
@@ -33,15 +33,15 @@ export const GOOD_TRIAL: Omit<CgroupTrial, 'version'> = {
   hogWithoutLimit: '100000000',
   killed: 1,
   refused: 1,
-  wentBusy: false,
-  wentEmpty: true,
+  removedBusy: false,
+  removedEmpty: true,
 };
 
 const NAME = 'one';
-/** Holds so many bytes at once. */
+/** A command that holds this many bytes in memory. */
 const hold = (bytes: number) => ['sh', '-c', `head -c ${bytes} /dev/zero | tail -c ${bytes} | wc -c`];
 
-/** Undefined where there are no control groups that we may use. */
+/** Undefined where no control groups can be used. */
 export async function cgroupTrial(parent: string): Promise<CgroupTrial | undefined> {
   const host = await findCgroups();
   if (host === null) return undefined;
@@ -66,19 +66,29 @@ export async function cgroupTrial(parent: string): Promise<CgroupTrial | undefin
     const hogWithoutLimit = await inside(hold(100_000_000));
     const busy = inside(['sleep', '1']);
     await until(async () => (await cgroups.members(NAME)).length > 0);
-    const wentBusy = await cgroups.remove(NAME);
+    const removedBusy = await cgroups.remove(NAME);
     await busy;
     await until(async () => (await cgroups.members(NAME)).length === 0);
-    const wentEmpty = await cgroups.remove(NAME);
+    const removedEmpty = await cgroups.remove(NAME);
     const { version, controllers } = host;
-    return { version, controllers, isMember, hog, hogWithoutLimit, killed, refused, wentBusy, wentEmpty };
+    return {
+      version,
+      controllers,
+      isMember,
+      hog,
+      hogWithoutLimit,
+      killed,
+      refused,
+      removedBusy,
+      removedEmpty,
+    };
   } finally {
     await cgroups.close();
   }
 }
 
-async function until(isSo: () => Promise<boolean>): Promise<void> {
-  while (!(await isSo())) await delay(10);
+async function until(condition: () => Promise<boolean>): Promise<void> {
+  while (!(await condition())) await delay(10);
 }
 
 if (process.argv[1] === import.meta.filename) {

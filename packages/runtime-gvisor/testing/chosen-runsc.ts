@@ -1,4 +1,4 @@
-/** The runsc that tests run on: the one that a server would take, or the one that `TORPOR_RUNSC` names. */
+/** The runsc for tests: the one that a server would choose, or the one that `TORPOR_RUNSC` names. */
 import { findRunsc, type RunscSearch } from '../src/runsc/find-runsc.ts';
 
 export async function chosenRunsc(): Promise<RunscSearch['found']> {

@@ -1,9 +1,9 @@
-/** The runtime contract on gVisor, or a line that says why it is not tested here. */
+/** Runs the runtime contract on gVisor, or skips it and says why. */
 import { describeRuntimeContract } from '@torpor/engine/testing';
 import { afterAll, describe, it } from 'vitest';
 import { type GvisorWorld, makeGvisorWorld, whyNoGvisor } from './gvisor-world.ts';
 
-/** `only` names the tests that are to run; without it all of them do. */
+/** `only` names the tests to run; all of them when undefined. */
 export async function describeGvisorContract(only?: readonly string[]): Promise<void> {
   const why = await whyNoGvisor();
   if (why !== null) {

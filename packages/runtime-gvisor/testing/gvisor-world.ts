@@ -1,6 +1,6 @@
 /**
- * A gVisor runtime with a store and everything else a test needs, in directories of its own. Opening one takes
- * seconds, so the tests of a file share one; each of them leaves it empty, and says so.
+ * A gVisor runtime with a checkpoint store, in directories of its own, for tests. Opening a world takes
+ * seconds, so the tests of a file share one; each test leaves it empty with `dispose`.
  */
 import { execFile } from 'node:child_process';
 import { mkdtemp, readdir, readFile, realpath, rm, truncate, writeFile } from 'node:fs/promises';
@@ -32,7 +32,7 @@ import { chosenRunsc } from './chosen-runsc.ts';
 
 const execute = promisify(execFile);
 
-interface Ran {
+interface CommandResult {
   readonly output: string;
   readonly exitCode: number;
 }
@@ -42,47 +42,46 @@ export interface GvisorWorld extends RuntimeUnderTest {
   readonly store: CheckpointStore;
   sharedTemplate(): Promise<SealedCheckpoint>;
   reopen(): Promise<Runtime>;
-  /** Does the work after one server has closed and before the next one opens. */
+  /** Runs `work` after one server has closed and before the next one opens. */
   whileClosed(work: () => Promise<void>): Promise<void>;
   /** Runs a program in the mount namespace of the sandboxes' roots. */
   inNamespace(program: string, ...args: string[]): Promise<string>;
   adoptRunsc: OpenedRuntime['adoptRunsc'];
-  /** An instance that runs, from the memory of the template unless told otherwise. */
+  /** Starts an instance, by default from the memory of the template. */
   started(spec?: Partial<StartSpec>, from?: SealedCheckpoint, instance?: Instance): Promise<Instance>;
   agent(instance: Instance): Promise<AgentClient>;
-  /** Runs a shell command in the instance until it ends; as `user` unless told otherwise. */
-  run(instance: Instance, command: string, user?: string): Promise<Ran>;
-  /** Runs a shell command in the instance, which goes on; resolves with its first output. */
+  /** Runs a shell command in the instance until it ends, by default as `user`. */
+  run(instance: Instance, command: string, user?: string): Promise<CommandResult>;
+  /** Starts a shell command in the instance and leaves it running; resolves with its first output. */
   begin(instance: Instance, command: string): Promise<string>;
-  /** How Node is called inside. */
+  /** The command that runs Node in an instance. */
   node(): Promise<string>;
-  /** Runs a Node program in the instance, which goes on; resolves with its first output. */
+  /** Starts a Node program in the instance and leaves it running; resolves after its first output. */
   start(instance: Instance, source: string): Promise<void>;
-  /** An answer of a server inside. */
+  /** Sends an HTTP request to a server in the instance. */
   get(instance: Instance, port: number, path?: string): Promise<string>;
-  /** Ends what the test left, and throws when anything of it stays. */
+  /** Destroys the instances that a test has left. */
   dispose(): Promise<void>;
-  /** Takes the whole world away. */
+  /** Closes the runtime and removes everything; throws when a process, mount or namespace is left. */
   close(): Promise<void>;
 }
 
-/** Why tests of it cannot run here; null when they can. */
+/** Why tests with gVisor cannot run here; null when they can. */
 export async function whyNoGvisor(): Promise<string | null> {
-  if (process.platform !== 'linux' || process.getuid?.() !== 0)
-    return 'only root of a Linux machine has gVisor';
-  return (await chosenRunsc()) === null ? 'there is no usable runsc on this machine' : null;
+  if (process.platform !== 'linux' || process.getuid?.() !== 0) return 'gVisor needs root on Linux';
+  return (await chosenRunsc()) === null ? 'there is no usable runsc on this host' : null;
 }
 
 const inMemoryPart = ({ path }: SealedCheckpoint, name: string) => join(path ?? '', MEMORY, name);
 
-/** What may happen to the memory image of a checkpoint. */
+/** Ways to damage the memory image of a checkpoint. */
 export const MEMORY_DAMAGES = {
   'pages.img.zst missing': (checkpoint) => rm(inMemoryPart(checkpoint, 'pages.img.zst')),
   'pages.img.zst truncated': (checkpoint) => truncate(inMemoryPart(checkpoint, 'pages.img.zst'), 100),
   'pieces.json missing': (checkpoint) => rm(inMemoryPart(checkpoint, 'pieces.json')),
 } satisfies Readonly<Record<string, (checkpoint: SealedCheckpoint) => Promise<void>>>;
 
-/** What counts in memory and writes what it is told to; it listens where nothing else does. */
+/** A program that counts requests in memory and writes files on request. No other program uses its port. */
 const COUNTER_PORT = 7_007;
 const COUNTER = `let count = 0;
 require('node:http').createServer(async (request, response) => {
@@ -108,7 +107,7 @@ export async function makeGvisorWorld(options: Partial<GvisorRuntimeOptions> = {
 
   const agent = async (instance: Instance) => {
     const { address, token } = await runtime.agent(instance, unhurried);
-    if (!('host' in address)) throw new Error('The agent should listen on an address.');
+    if (!('host' in address)) throw new Error('The agent does not listen on an address.');
     const client = agentAt(address.host, token);
     clients.push(client);
     return client;
@@ -125,14 +124,14 @@ export async function makeGvisorWorld(options: Partial<GvisorRuntimeOptions> = {
         output += Buffer.from(event.event.value.output.value ?? []).toString();
       if (event?.event.case === 'end') return { output, exitCode: event.event.value.exitCode };
     }
-    throw new Error(`The agent did not say how it ended: ${command}`);
+    throw new Error(`The agent did not report the end of: ${command}`);
   };
   const begin = async (instance: Instance, command: string) => {
     for await (const { event } of shell(await agent(instance), command)) {
       if (event?.event.case === 'data') return Buffer.from(event.event.value.output.value ?? []).toString();
-      if (event?.event.case === 'end') throw new Error(`It ended without a word: ${command}`);
+      if (event?.event.case === 'end') throw new Error(`The command ended without output: ${command}`);
     }
-    throw new Error(`It said nothing: ${command}`);
+    throw new Error(`The command printed nothing: ${command}`);
   };
   const node = async () => {
     const [loader] = (await readdir(join(dataDir, 'gvisor', 'guest'))).filter((name) =>
@@ -244,7 +243,7 @@ export async function makeGvisorWorld(options: Partial<GvisorRuntimeOptions> = {
   return world;
 }
 
-/** From outside, as a kernel that is short of memory does it. */
+/** Kills the sentry from outside, as the kernel does when memory runs out. */
 async function endSentry(dataDir: string, { sandboxId, generation }: Instance): Promise<void> {
   const path = join(dataDir, 'gvisor', 'instances', sandboxId, String(generation), 'instance.json');
   const { container } = JSON.parse(await readFile(path, 'utf8')) as {
@@ -283,7 +282,7 @@ async function expectNothingLeft(dataDir: string): Promise<void> {
   );
   const states = (await readdir('/run/torpor')).filter((name) => name === tag);
   const all = [...left.map(({ line }) => line), ...mounts, ...namespaces, ...states];
-  if (all.length > 0) throw new Error(`Something is left:\n${all.join('\n')}`);
+  if (all.length > 0) throw new Error(`Left over:\n${all.join('\n')}`);
 }
 
 function ask(

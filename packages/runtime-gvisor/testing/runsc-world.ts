@@ -1,17 +1,19 @@
-/** Containers of the real runsc for tests, which fail when a process or a file of one is left over. */
+/** Containers of the real runsc for tests. `dispose` throws when a process or a file of one is left over. */
 import { randomBytes } from 'node:crypto';
 import { mkdir, mkdtemp, readdir, readlink, realpath, rm, watch } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { type TinyBundle, writeTinyBundle } from '../src/host-checks/tiny-bundle.ts';
-import { type Container, Runsc, type RunscOptions } from '../src/runsc/runsc.ts';
+import { Runsc } from '../src/runsc/runsc.ts';
+import type { RunscOptions } from '../src/runsc/runsc-cli.ts';
+import type { Container } from '../src/runsc/runsc-container.ts';
 import { runscProcesses } from '../src/runsc/sentries.ts';
 import { chosenRunsc } from './chosen-runsc.ts';
 
-/** Not the one of the engine's tests: benchmarks run this too, without those. */
+/** Not imported from the engine's tests, because benchmarks run this file too. */
 const unhurried = new AbortController().signal;
 
-/** What the program inside says about itself: its memory is the same as long as `life` is. */
+/** The state of the program inside. `life` stays the same as long as its memory is kept. */
 interface Count {
   readonly life: string;
   readonly count: number;
@@ -21,17 +23,17 @@ export interface RunscWorld {
   readonly top: string;
   readonly runsc: Runsc;
   readonly options: RunscOptions;
-  /** A bundle whose program counts in memory and shows it; nothing runs yet. */
+  /** Writes a bundle whose program counts in memory and publishes the count. Nothing runs yet. */
   counter(bundle?: Partial<TinyBundle>): Promise<Container>;
   started(): Promise<Container>;
-  /** What the program shows, as soon as it is so. */
+  /** Waits until the published count fulfils the condition, and returns it. */
   count(container: Container, until: (count: Count) => boolean): Promise<Count>;
   dispose(): Promise<void>;
 }
 
 /**
- * It may sleep between any two of its lines and wake over another, empty `/shown`: so it holds no file open
- * there (what it shows is where a link points), and what it finds gone is made again at its next count.
+ * The program may be captured between any two lines and restored over another, empty `/shown`. So it holds no file open
+ * there (the target of a link is the published count), and it makes the link again when the link is gone.
  */
 const COUNT = `
   const fs = require('node:fs');
@@ -49,7 +51,7 @@ const COUNT = `
   }, 10);
 `;
 
-/** The real program; undefined where tests of it have to be left out. */
+/** The real runsc; undefined where its tests must be skipped. */
 export async function usableRunsc(): Promise<string | undefined> {
   if (process.getuid?.() !== 0) return undefined;
   return (await chosenRunsc())?.program;
@@ -64,7 +66,7 @@ export async function makeRunscWorld(program: string, more: Partial<RunscOptions
     ignoreCgroups: true,
     ...more,
   } as const;
-  // A server makes it when it opens, and a restore that is begun ahead takes a lock in it.
+  // A server makes this directory when it opens, and a prepared restore locks a file in it.
   await mkdir(options.root, { mode: 0o700 });
   const runsc = new Runsc(options);
   const made: Container[] = [];
@@ -92,7 +94,7 @@ export async function makeRunscWorld(program: string, more: Partial<RunscOptions
       const shown = await readlink(join(bundle, 'shown', 'count')).catch(() => '');
       if (shown !== '' && until(JSON.parse(shown) as Count)) return JSON.parse(shown) as Count;
     }
-    throw new Error('It never came to be so.');
+    throw new Error('The count never fulfilled the condition.');
   };
 
   return {
@@ -125,7 +127,7 @@ export async function makeRunscWorld(program: string, more: Partial<RunscOptions
   };
 }
 
-/** Once at the beginning, and after everything that happens in the directory. */
+/** Yields once at the beginning, and after every change in the directory. */
 async function* changes(directory: string, signal: AbortSignal): AsyncGenerator<void> {
   const events = watch(directory, { signal });
   yield;

@@ -1,4 +1,4 @@
-/** The archive of a root that has a shell and nothing else but what a test puts into it. */
+/** The archive of a root with a shell and the given files. */
 import { readFile } from 'node:fs/promises';
 import { librariesOf } from '../src/guest/shared-libraries.ts';
 import { tar } from '../src/guest/testing/tar.ts';

@@ -1,11 +1,11 @@
-/** A mount that is there while work is done, and gone afterwards however that ended. */
+/** Runs `work` with something mounted, and unmounts it afterwards, also after a failure. */
 import { execFile } from 'node:child_process';
 import { mkdir } from 'node:fs/promises';
 import { promisify } from 'node:util';
 
 const run = promisify(execFile);
 
-/** `args` are those of `mount`, without the place. */
+/** `args` are those of `mount`, without the mount point. */
 export async function withMount(
   at: string,
   args: readonly string[],

@@ -9,8 +9,8 @@
 import { lstat, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { SealedCheckpoint } from '@torpor/engine';
-import { readingCheckpoint, writing } from '@torpor/host';
 import { TorporError } from '@torpor/protocol';
+import { mapCheckpointReadErrors, mapWriteErrors } from '@torpor/runtime-shared';
 import type { TreeEntry, TreePath } from './tree-walk.ts';
 
 const KIND = 'process';
@@ -61,7 +61,7 @@ export async function writeRecord(content: string, { modes, fifos }: WorkspaceRe
   const path = recordIn(content);
   // Pairs and not keys: a sandbox may name a file `__proto__`.
   const text = JSON.stringify({ modes: [...modes], fifos: [...fifos] });
-  await writing(path, () => writeFile(path, text, { mode: 0o600 }));
+  await mapWriteErrors(path, () => writeFile(path, text, { mode: 0o600 }));
 }
 
 /** Checks that the checkpoint is one of ours and looks whole; contents are the store's to check. */
@@ -87,9 +87,11 @@ export async function openContent(
     throw new TorporError('checkpoint_missing', `Checkpoint ${checkpointId} has no place.`, { checkpointId });
   }
   const workspace = workspaceIn(path);
-  const found = await readingCheckpoint(checkpointId, workspace, () => lstat(workspace));
+  const found = await mapCheckpointReadErrors(checkpointId, workspace, () => lstat(workspace));
   if (!found.isDirectory()) throw corrupt(checkpoint, 'its workspace is not a directory');
-  const text = await readingCheckpoint(checkpointId, recordIn(path), () => readFile(recordIn(path), 'utf8'));
+  const text = await mapCheckpointReadErrors(checkpointId, recordIn(path), () =>
+    readFile(recordIn(path), 'utf8'),
+  );
   return { workspace, record: parseRecord(checkpoint, text) };
 }
 

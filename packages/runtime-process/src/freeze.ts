@@ -1,7 +1,8 @@
 /** Freezing an instance and letting it go on, so that jobs its user had stopped stay stopped. */
 import { readFile, rename, rm, writeFile } from 'node:fs/promises';
 import type { Instance } from '@torpor/engine';
-import { isSameProcess, type ProcessFacts, writing } from '@torpor/host';
+import { isSameProcess, type ProcessFacts } from '@torpor/host';
+import { mapWriteErrors } from '@torpor/runtime-shared';
 import { type Ground, liveInstance } from './ground.ts';
 import { continueAll, stopAll } from './process-signals.ts';
 
@@ -14,7 +15,7 @@ export async function freeze(ground: Ground, instance: Instance, signal: AbortSi
   // The agent is stopped first: while it runs nobody was stopped by us. Written before anybody is.
   if (state === 'running') {
     const stopped = (await crowd.find()).filter((facts) => facts.state === 'stopped');
-    await writing(frozen, async () => {
+    await mapWriteErrors(frozen, async () => {
       await writeFile(`${frozen}.new`, JSON.stringify(stopped), { mode: 0o600 });
       await rename(`${frozen}.new`, frozen);
     });

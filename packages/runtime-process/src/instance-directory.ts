@@ -17,8 +17,9 @@ import { randomUUID } from 'node:crypto';
 import { chmod, mkdir, readdir, rename, rmdir, stat } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import type { Instance } from '@torpor/engine';
-import { errnoOf, isMissing, removeTree, writing } from '@torpor/host';
+import { errnoOf, isMissing, removeTree } from '@torpor/host';
 import { isId, type SandboxId, TorporError } from '@torpor/protocol';
+import { mapWriteErrors } from '@torpor/runtime-shared';
 
 export interface InstancePaths {
   readonly directory: string;
@@ -59,7 +60,7 @@ export class InstanceDirectory {
         },
       );
     }
-    await writing(this.root, async () => {
+    await mapWriteErrors(this.root, async () => {
       await mkdir(this.root, { recursive: true });
       await chmod(this.root, this.#mode);
       await mkdir(this.#removing, { recursive: true, mode: 0o700 });
@@ -87,7 +88,7 @@ export class InstanceDirectory {
 
   async make(instance: Instance): Promise<InstancePaths> {
     const paths = this.paths(instance);
-    await writing(paths.directory, async () => {
+    await mapWriteErrors(paths.directory, async () => {
       await mkdir(dirname(paths.directory), { recursive: true });
       await mkdir(paths.directory);
       for (const path of [dirname(paths.directory), paths.directory]) await chmod(path, this.#mode);

@@ -42,10 +42,10 @@ export async function processesOf(host: HostProcesses, belonging: Belonging): Pr
 
 async function belongs(host: HostProcesses, belonging: Belonging, facts: ProcessFacts): Promise<boolean> {
   if (belonging.users.length > 0) {
-    const users = await host.users(facts);
+    const users = await host.userIds(facts);
     if (users.some((user) => belonging.users.includes(user))) return true;
   }
-  return isMarked(await host.marks(facts), belonging);
+  return isMarked(await host.torporVariables(facts), belonging);
 }
 
 /**

@@ -1,7 +1,8 @@
 /** What is written down about an instance, so that a server that was restarted can go on with it. */
 import { readFile, rename, writeFile } from 'node:fs/promises';
 import type { ProcessFacts } from '@torpor/host';
-import { isMissing, writing } from '@torpor/host';
+import { isMissing } from '@torpor/host';
+import { mapWriteErrors } from '@torpor/runtime-shared';
 
 export interface InstanceRecord {
   readonly version: 1;
@@ -29,7 +30,7 @@ export interface AgentIdentity extends Pick<ProcessFacts, 'pid' | 'startedAt'> {
  * Seen whole or not at all. It need not survive a loss of power, because no process of the instance does.
  */
 export async function writeInstanceRecord(path: string, record: InstanceRecord): Promise<void> {
-  await writing(path, async () => {
+  await mapWriteErrors(path, async () => {
     await writeFile(`${path}.new`, JSON.stringify(record), { mode: 0o600 });
     await rename(`${path}.new`, path);
   });

@@ -47,25 +47,25 @@ describe('the processes of an instance', () => {
       facts(40, 9, 40),
       facts(9, 1, 9),
     ];
-    const marks: HostProcesses['marks'] = async ({ pid }) =>
+    const marks: HostProcesses['torporVariables'] = async ({ pid }) =>
       pid === 40 ? [`TORPOR_INSTANCE=${sandboxId}/2`] : [];
-    expect(await pids(processes, { marks })).toEqual([40, 50, 42, 43]);
+    expect(await pids(processes, { torporVariables: marks })).toEqual([40, 50, 42, 43]);
   });
 
   it('are those of its user, whichever of its ids that is, and the agent that is known by name', async () => {
     const processes = [facts(10, 1, 10), facts(11, 1, 11), facts(12, 1, 12)];
-    const users: HostProcesses['users'] = async ({ pid }) => (pid === 11 ? [0, 0, 700_000, 0] : [0]);
+    const users: HostProcesses['userIds'] = async ({ pid }) => (pid === 11 ? [0, 0, 700_000, 0] : [0]);
     const agents = [
       { pid: 12, startedAt: '12' },
       { pid: 10, startedAt: 'another' },
     ];
-    expect(await pids(processes, { users }, { users: [700_000], agents })).toEqual([11, 12]);
+    expect(await pids(processes, { userIds: users }, { users: [700_000], agents })).toEqual([11, 12]);
   });
 
   it('are never the kernel’s, nor the server or its neighbours, nor the dead', async () => {
     const dead: ProcessFacts = { ...facts(11, 1, 11), state: 'dead' };
     const processes = [facts(10, 2, 0), dead, facts(process.pid, 1, 12), facts(13, 1, 12)];
-    const marks: HostProcesses['marks'] = async () => [`TORPOR_INSTANCE=${sandboxId}/2`];
-    expect(await pids(processes, { marks })).toEqual([]);
+    const marks: HostProcesses['torporVariables'] = async () => [`TORPOR_INSTANCE=${sandboxId}/2`];
+    expect(await pids(processes, { torporVariables: marks })).toEqual([]);
   });
 });

@@ -46,7 +46,7 @@ export class OwnedPorts {
     const asked = new Set(listeners.map(({ socket }) => socket).filter((socket) => !known.has(socket)));
     if (asked.size === 0) return known;
     for (const facts of await members()) {
-      for (const socket of await this.#host.holds(facts, asked)) known.add(socket);
+      for (const socket of await this.#host.heldSockets(facts, asked)) known.add(socket);
     }
     if (known.size > 0) this.#known.set(keyOf(instance), known);
     return known;

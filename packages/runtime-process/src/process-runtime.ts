@@ -19,7 +19,7 @@ import type {
   StartSpec,
   TemplateOrder,
 } from '@torpor/engine';
-import { errnoOf, KeyedMutex, writing } from '@torpor/host';
+import { errnoOf, KeyedMutex } from '@torpor/host';
 import {
   type Capabilities,
   type CheckpointId,
@@ -27,7 +27,7 @@ import {
   type SandboxId,
   TorporError,
 } from '@torpor/protocol';
-import { refuseRestrictions } from '@torpor/runtime-shared';
+import { mapWriteErrors, refuseRestrictions } from '@torpor/runtime-shared';
 import { dropBaseline, noticesWrites, readBaseline, writeBaseline } from './baseline.ts';
 import { needsOf, openContent, workspaceIn, writeRecord } from './checkpoint-content.ts';
 import { freeze, thaw } from './freeze.ts';
@@ -79,7 +79,7 @@ export class ProcessRuntime implements Runtime {
       throw new TorporError('capability_unsupported', 'The process runtime has no template but "base".');
     }
     const workspace = workspaceIn(staging.path);
-    await writing(workspace, () => mkdir(workspace, { mode: 0o755 }));
+    await mapWriteErrors(workspace, () => mkdir(workspace, { mode: 0o755 }));
     await writeRecord(staging.path, { modes: new Map(), fifos: new Map() });
     return captured(name);
   }

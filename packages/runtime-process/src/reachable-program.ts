@@ -4,7 +4,8 @@
  */
 import { chmod, copyFile, cp, mkdir, realpath, rename, stat } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
-import { removeTree, writing } from '@torpor/host';
+import { removeTree } from '@torpor/host';
+import { mapWriteErrors } from '@torpor/runtime-shared';
 import type { AgentProgram } from './agent-process.ts';
 
 export const AGENT_SCRIPT = 'agent.mjs';
@@ -14,7 +15,7 @@ const OTHERS_ENTER = 0o001;
 
 export async function reachableProgram(node: string, agentDir: string, shelf: string): Promise<AgentProgram> {
   const [ownNode, ownAgent] = await Promise.all([realpath(node), realpath(agentDir)]);
-  return writing(shelf, async () => ({
+  return mapWriteErrors(shelf, async () => ({
     node: (await isReachable(ownNode)) ? ownNode : await copyNode(ownNode, shelf),
     script: join((await isReachable(ownAgent)) ? ownAgent : await copyAgent(ownAgent, shelf), AGENT_SCRIPT),
   }));

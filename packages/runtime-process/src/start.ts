@@ -3,9 +3,8 @@ import { randomBytes } from 'node:crypto';
 import { chmod, chown, mkdir, rename } from 'node:fs/promises';
 import type { Address, Instance, SealedCheckpoint, Started, StartSpec } from '@torpor/engine';
 import type { KeyedMutex } from '@torpor/host';
-import { writing } from '@torpor/host';
 import type { Service } from '@torpor/protocol';
-import { refuseRestrictions, startServices } from '@torpor/runtime-shared';
+import { mapWriteErrors, refuseRestrictions, startServices } from '@torpor/runtime-shared';
 import { setUpAgent, spawnAgent } from './agent-process.ts';
 import { noticesWrites, writeBaseline } from './baseline.ts';
 import { isTemplate, openContent } from './checkpoint-content.ts';
@@ -93,7 +92,8 @@ async function reserve(ground: Ground, instance: Instance, { services }: StartSp
  * stands there: a sandbox that put a link in its place would choose which socket of the machine we talk to.
  */
 async function keepDoor({ run }: InstancePaths, { user }: InstanceRecord): Promise<void> {
-  if (user !== null) await writing(run, () => chown(run, process.getuid?.() ?? 0, process.getgid?.() ?? 0));
+  if (user !== null)
+    await mapWriteErrors(run, () => chown(run, process.getuid?.() ?? 0, process.getgid?.() ?? 0));
 }
 
 async function makeHome(
@@ -102,7 +102,7 @@ async function makeHome(
   { user }: InstanceRecord,
   signal: AbortSignal,
 ): Promise<void> {
-  await writing(paths.run, async () => {
+  await mapWriteErrors(paths.run, async () => {
     await mkdir(paths.run, { mode: 0o700 });
     if (user === null) return;
     await chown(paths.run, user, user);

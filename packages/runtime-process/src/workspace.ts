@@ -7,8 +7,9 @@ import { execFile } from 'node:child_process';
 import { lchown, link, lstat, rm } from 'node:fs/promises';
 import { promisify } from 'node:util';
 import type { SealedCheckpoint, Staging } from '@torpor/engine';
-import { capturing, errnoOf, readingCheckpoint } from '@torpor/host';
+import { errnoOf } from '@torpor/host';
 import { TorporError } from '@torpor/protocol';
+import { mapCaptureErrors, mapCheckpointReadErrors } from '@torpor/runtime-shared';
 import { type Baseline, type Likeness, liveMark, sealedMark } from './baseline.ts';
 import { openContent, recordOf, sealedModeOf, workspaceIn, writeRecord } from './checkpoint-content.ts';
 import { copyTree } from './tree-copy.ts';
@@ -28,7 +29,7 @@ export async function materialise(
 ): Promise<Baseline> {
   const { workspace, record } = await openContent(checkpoint);
   const files = new Map<TreePath, Likeness>();
-  await readingCheckpoint(checkpoint.id, workspace, () =>
+  await mapCheckpointReadErrors(checkpoint.id, workspace, () =>
     withTree(workspace, signal, async (entries) => {
       await copyTree({
         from: workspace,
@@ -58,7 +59,7 @@ export async function capture(
 ): Promise<Baseline> {
   const to = workspaceIn(staging.path);
   const files = new Map<TreePath, Likeness>();
-  await capturing(to, () =>
+  await mapCaptureErrors(to, () =>
     withTree(home, signal, async (entries) => {
       const [top] = entries;
       if (top?.stats.isDirectory() !== true) {

@@ -13,3 +13,4 @@ export {
   RUNTIME_SETTINGS,
   type RuntimeSettings,
 } from './settings.ts';
+export { mapCaptureErrors, mapCheckpointReadErrors, mapWriteErrors } from './storage-errors.ts';

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import type { TorporError } from '@torpor/protocol';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { readConfig } from './config.ts';
-import { faultsFrom } from './fault-switch.ts';
+import { faultsFrom } from './fault-injection.ts';
 import { configureSettings } from './settings/configured.ts';
 
 const KEY = 'ab'.repeat(32);

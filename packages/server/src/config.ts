@@ -1,4 +1,4 @@
-/** How a server is told what to do: by flags, by the environment, by torpor.config.json, in that order. */
+/** The configuration of a server: flags take precedence over the environment, and that over torpor.config.json. */
 import { readFile } from 'node:fs/promises';
 import { homedir } from 'node:os';
 import { join, resolve } from 'node:path';
@@ -8,7 +8,7 @@ import { z } from 'zod';
 import { buildConfigFields, planChoice } from './builds/build-config.ts';
 import { allowedHostsSchema } from './http/host-names.ts';
 import { isLoopbackHost } from './http/loopback.ts';
-import { keyOnPurpose } from './keys/first-key.ts';
+import { parseConfiguredKey } from './keys/first-key.ts';
 import {
   type ConfiguredSettings,
   configureSettings,
@@ -26,23 +26,23 @@ const configSchema = z.strictObject({
   dataDir: z.string().min(1).optional(),
   runtime: z.enum(RUNTIME_CHOICES).default('auto'),
   database: z.url({ protocol: /^postgres(ql)?$/ }).optional(),
-  /** May have a port; the default has the one that is listened on. */
+  /** May include a port. The default includes the port that the server listens on. */
   domain: z
     .string()
     .regex(/^[a-z0-9]([a-z0-9.-]*[a-z0-9])?(:\d{1,5})?$/i)
     .optional(),
   tls: z.stringbool().or(z.boolean()).default(false),
-  /** Further names by which the API may be called, separated by commas; a list in the file. */
+  /** Further host names that the API accepts: separated by commas, or a list in the file. */
   allowedHosts: allowedHostsSchema.optional(),
-  /** Containers made before anybody asks for them; each takes some 25 MB of memory until it is used. */
+  /** Number of pre-created containers. Each takes some 25 MB of memory until it is used. */
   ahead: z.coerce.number().int().min(0).max(64).optional(),
-  /** The runsc for new sandboxes; found by itself when it is not said. */
+  /** The runsc for new sandboxes. Undefined: the server searches for one. */
   runsc: z.string().min(1).optional(),
-  /** Whether a newer runsc is built in the background where Go is there and the one in use is old. */
+  /** Whether to build a newer runsc in the background when Go is installed and the current runsc is old. */
   buildRunsc: z.stringbool().or(z.boolean()).default(true),
-  /** Memory that a runsc from before this day wrote is not restored; such sandboxes start from their files. */
+  /** Memory images of a runsc older than this day are not restored; such sandboxes start from their files. */
   oldestRunsc: z.coerce.number().int().min(20_230_601).max(99_991_231).optional(),
-  /** Of builds that name none. */
+  /** The runner of builds that name none. */
   runner: z.enum(RUNNERS).default('starter'),
   /** The program of the runner `command`, and where it runs. */
   runnerCommand: z.string().min(1).optional(),
@@ -50,7 +50,7 @@ const configSchema = z.strictObject({
   /** The endpoint of the runner `openai`. */
   openaiUrl: z.url({ protocol: /^https?$/ }).optional(),
   openaiModel: z.string().min(1).optional(),
-  /** What one build may use of the model: answers, and tokens of all of them together. */
+  /** The limits of one build at the model: number of answers, and tokens of all answers together. */
   openaiSteps: z.coerce.number().int().min(1).max(10_000).default(60),
   openaiTokens: z.coerce.number().int().min(1).default(1_000_000),
   ...buildConfigFields,
@@ -61,10 +61,10 @@ export interface ServerConfig extends Omit<z.infer<typeof configSchema>, 'dataDi
   readonly dataDir: string;
   /** Delays, bounds and budgets of all packages. */
   readonly configured: ConfiguredSettings;
-  /** Set on purpose by the operator. */
+  /** The key that the operator configured. */
   readonly apiKey?: string;
   readonly openaiKey?: string;
-  /** What the program of the runner `command` finds in its environment. */
+  /** The environment of the program of the runner `command`. */
   readonly runnerEnv?: Readonly<Record<string, string>>;
 }
 
@@ -147,41 +147,41 @@ export async function readConfig(
     dataDir: resolve(directory, dataDir),
     configured: configureSettings([
       ...settingsFromFile(settingsInFile, FILE),
-      ...byOtherName(inFile, 'file'),
+      ...fromDedicatedFlags(inFile, 'file'),
       ...settingsFromEnvironment(env),
-      ...byOtherName(inEnvironment, 'environment'),
+      ...fromDedicatedFlags(inEnvironment, 'environment'),
       ...set.map(settingFromFlag),
-      ...byOtherName(inFlags, 'flag'),
+      ...fromDedicatedFlags(inFlags, 'flag'),
     ]),
-    ...(apiKey === undefined ? {} : { apiKey: keyOnPurpose(apiKey) }),
+    ...(apiKey === undefined ? {} : { apiKey: parseConfiguredKey(apiKey) }),
     ...(openaiKey === undefined ? {} : { openaiKey }),
     ...runnerEnvironment(env),
   };
-  refuseOpenDoor(config);
+  refusePublicHostWithoutKey(config);
   refuseUnknownPlans(config);
   return config;
 }
 
 /** Settings that also have a flag of their own. */
-const OTHER_NAMES = {
+const DEDICATED_FLAGS = {
   buildWorkers: { name: 'builds.workers', suffix: '' },
   buildWaiting: { name: 'builds.maxWaiting', suffix: '' },
   runnerSeconds: { name: 'builds.runnerMs', suffix: 's' },
 } as const satisfies Partial<Record<Setting, unknown>>;
 
-function byOtherName(
+function fromDedicatedFlags(
   given: Readonly<Record<string, unknown>>,
   source: GivenSetting['source'],
 ): GivenSetting[] {
-  return (Object.keys(OTHER_NAMES) as (keyof typeof OTHER_NAMES)[])
+  return (Object.keys(DEDICATED_FLAGS) as (keyof typeof DEDICATED_FLAGS)[])
     .filter((setting) => given[setting] !== undefined)
     .map((setting) => {
-      const { name, suffix } = OTHER_NAMES[setting];
+      const { name, suffix } = DEDICATED_FLAGS[setting];
       return { name, value: `${given[setting]}${suffix}`, source, where: nameOf(setting) };
     });
 }
 
-/** Everything that starts so, without its beginning: `TORPOR_RUNNER_ENV_TOKEN` is `TOKEN` to the program. */
+/** The prefix is removed: the program sees `TORPOR_RUNNER_ENV_TOKEN` as `TOKEN`. */
 const RUNNER_ENV = 'TORPOR_RUNNER_ENV_';
 
 function runnerEnvironment(env: NodeJS.ProcessEnv): Pick<ServerConfig, 'runnerEnv'> {
@@ -191,7 +191,7 @@ function runnerEnvironment(env: NodeJS.ProcessEnv): Pick<ServerConfig, 'runnerEn
   return { runnerEnv: Object.fromEntries(pairs) };
 }
 
-/** A plan that there is not would only be missed when its user builds. */
+/** Without this check an unknown plan would be noticed only when its user starts a build. */
 function refuseUnknownPlans(config: ServerConfig): void {
   try {
     planChoice(config);
@@ -204,12 +204,12 @@ function refuseUnknownPlans(config: ServerConfig): void {
   }
 }
 
-/** Whoever is not on this machine must not come in by a key that nobody chose. */
-function refuseOpenDoor({ host, apiKey }: ServerConfig): void {
+/** A server that can be reached from outside needs a key that the operator chose. */
+function refusePublicHostWithoutKey({ host, apiKey }: ServerConfig): void {
   if (isLoopbackHost(host) || apiKey !== undefined) return;
   throw new TorporError(
     'invalid_request',
-    `The host ${host} can be reached from outside, and no key was set.`,
+    `The host ${host} can be reached from other machines, and no API key is set.`,
     {
       hint: 'Set TORPOR_API_KEY (openssl rand -hex 32), or listen on 127.0.0.1.',
     },
@@ -224,7 +224,7 @@ function checked(settings: Readonly<Record<string, unknown>>): z.infer<typeof co
   const within = (issue?.path ?? []).slice(1).map((part) => `${String(part)}: `);
   const name = setting in FLAGS ? nameOf(setting as Setting) : `${FILE}: "${setting}"`;
   throw new TorporError('invalid_request', `${name}: ${within.join('')}${issue?.message}.`, {
-    hint: 'docs/operations.md has every setting.',
+    hint: 'docs/operations.md lists every setting.',
   });
 }
 
@@ -234,7 +234,7 @@ function nameOf(setting: Setting): string {
 
 interface Flags {
   readonly values: Partial<Record<Setting, unknown>>;
-  /** What `--set` was given, each time. */
+  /** The values of all `--set` flags. */
   readonly set: readonly string[];
 }
 
@@ -255,13 +255,13 @@ function fromFlags(argv: readonly string[]): Flags {
     return { values: pick((setting) => (values as Record<string, unknown>)[FLAGS[setting]]), set };
   } catch (cause) {
     throw new TorporError('invalid_request', cause instanceof Error ? cause.message : String(cause), {
-      hint: `Known are: ${[...Object.values(FLAGS), 'set'].map((flag) => `--${flag}`).join(' ')}`,
+      hint: `Known flags: ${[...Object.values(FLAGS), 'set'].map((flag) => `--${flag}`).join(' ')}`,
       cause,
     });
   }
 }
 
-/** An empty variable is one that was not set. */
+/** An empty variable counts as not set. */
 function fromEnvironment(env: NodeJS.ProcessEnv): Partial<Record<Setting, unknown>> {
   return pick((setting) => env[VARIABLES[setting]] || undefined);
 }

@@ -37,9 +37,9 @@ async function snapshotRows(): Promise<string> {
 
 beforeAll(async () => {
   server = await testServer({
-    wrapApp: (parts) => ({
-      gateway: testGateway(parts),
-      builds: testBuilds(parts, new FakeProvider(systemClock)),
+    wrapApp: (ctx) => ({
+      gateway: testGateway(ctx),
+      builds: testBuilds(ctx, new FakeProvider(systemClock)),
     }),
   });
   url = await server.listen();

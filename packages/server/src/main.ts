@@ -1,7 +1,7 @@
-/** The server as a program of its own. */
+/** The server as a standalone program. */
 import { serve } from './serve.ts';
 
-// Whoever reads what we print may be gone; that is no reason to stop.
+// A closed stdout or stderr does not stop the server.
 for (const stream of [process.stdout, process.stderr]) stream.on('error', () => {});
 
 process.exit(await serve(process.argv.slice(2), process.env));

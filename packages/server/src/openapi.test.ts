@@ -29,8 +29,8 @@ async function open(kind: DatabaseKind): Promise<void> {
     settings: { lifecycleMs: 5_000, readMs: 2_000 },
     engineSettings: { callMs: 2_000, operationMs: 4_000 },
     // Nobody works on what is started here.
-    wrapApp: (parts) => ({
-      builds: testBuilds(parts, new FakeProvider(systemClock), { settings: { maxWaiting: 1_000_000 } }),
+    wrapApp: (ctx) => ({
+      builds: testBuilds(ctx, new FakeProvider(systemClock), { settings: { maxWaiting: 1_000_000 } }),
     }),
     // What is made up here must never reach a real shell.
     wrap: (_, runtime) => {

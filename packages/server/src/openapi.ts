@@ -1,4 +1,4 @@
-/** The OpenAPI document: what of it is not said by the routes' own schemas. */
+/** The parts of the OpenAPI document that do not come from the routes' schemas. */
 import type { FastifyDynamicSwaggerOptions } from '@fastify/swagger';
 import { jsonSchemaTransform, jsonSchemaTransformObject } from 'fastify-type-provider-zod';
 import type { OpenAPIV3_1 } from 'openapi-types';
@@ -7,8 +7,8 @@ import { TAR } from './routes/templates.ts';
 const DESCRIPTION = `
 Sandboxes that sleep, and always wake.
 
-Every answer has an \`X-Request-Id\`, which finds it in the server's log. Every error has the same shape and one of
-a closed set of codes; only those of builds have another one. \`Idempotency-Key\` may stand where it is named: for a day the same key
+Every response has an \`X-Request-Id\`, which finds the request in the server's log. Every error has the same shape and one of
+a closed set of codes; the builds API has its own shape. Routes that name \`Idempotency-Key\` accept it: for a day the same key
 with the same body gets the same answer.`.trim();
 
 export function openapiOptions(version: string): FastifyDynamicSwaggerOptions {
@@ -21,22 +21,22 @@ export function openapiOptions(version: string): FastifyDynamicSwaggerOptions {
         description: DESCRIPTION,
         license: { name: 'Apache-2.0', identifier: 'Apache-2.0' },
       },
-      servers: [{ url: '/', description: 'The server that gave this document.' }],
+      servers: [{ url: '/', description: 'The server of this document.' }],
       tags: [
-        { name: 'sandboxes', description: 'Making, finding and ending them.' },
+        { name: 'sandboxes', description: 'Create, list and kill sandboxes.' },
         { name: 'lifecycle', description: 'Pause, resume, fork, snapshot, rollback.' },
-        { name: 'commands', description: 'Running things in a sandbox.' },
-        { name: 'files', description: 'Bytes in and out.' },
-        { name: 'checkpoints', description: 'What a sandbox comes back from.' },
+        { name: 'commands', description: 'Run commands in a sandbox.' },
+        { name: 'files', description: 'Read and write files of a sandbox.' },
+        { name: 'checkpoints', description: 'What a sandbox is resumed from.' },
         { name: 'events', description: 'The ledger.' },
-        { name: 'operations', description: 'What was asked for, and what came of it.' },
+        { name: 'operations', description: 'Requested changes and their outcome.' },
         { name: 'catalogue', description: 'Runtimes and templates.' },
         {
           name: 'builds',
-          description: 'From a goal to a preview that sleeps. They have their own form of errors.',
+          description: 'From a goal to a preview. Builds have their own error shape.',
         },
-        { name: 'keys', description: 'Who may ask.' },
-        { name: 'organisations', description: 'Whose things are kept apart, and how much each may have.' },
+        { name: 'keys', description: 'API keys.' },
+        { name: 'organisations', description: 'Organisations, their quotas and usage.' },
         { name: 'server', description: 'The server itself.' },
       ],
       components: {
@@ -63,7 +63,7 @@ const IDEMPOTENCY_KEY: OpenAPIV3_1.ParameterObject = {
 const LAST_EVENT_ID: OpenAPIV3_1.ParameterObject = {
   name: 'Last-Event-ID',
   in: 'header',
-  description: 'The last event that the reader of a stream has.',
+  description: 'The last event that the client has; the stream continues after it.',
   schema: { type: 'string', pattern: '^[0-9]{1,15}$' },
 };
 
@@ -71,12 +71,12 @@ const ORG_ID: OpenAPIV3_1.ParameterObject = {
   name: 'orgId',
   in: 'query',
   description:
-    "The organisation that is meant. Another one than the key's is `forbidden`; an operator key may name any " +
-    'where keys, organisations and usage are managed.',
+    "The organisation of the request. Another one than the key's is `forbidden`. An operator key may name any " +
+    'organisation in the routes for keys, organisations and usage.',
   schema: { type: 'string', pattern: '^[!-~]{1,200}$' },
 };
 
-/** These look at no idempotency key: a command runs as often as it is sent, the others do no harm twice. */
+/** Routes that ignore idempotency keys: a command runs each time it is sent; the others can be repeated. */
 const UNKEYED: ReadonlySet<string> = new Set([
   'exec',
   'resumeBuild',
@@ -84,10 +84,10 @@ const UNKEYED: ReadonlySet<string> = new Set([
   'viewPreview',
   'confirmIterations',
 ]);
-/** Streams of builds that go on where their reader stopped. */
+/** Streams of builds that accept `Last-Event-ID`. */
 const RESUMED_STREAMS: ReadonlySet<string> = new Set(['streamBuildEvents', 'streamBuildLogs']);
 
-/** What the hooks and the handlers take beside what the schemas of the routes say. */
+/** Adds the headers, parameters and bodies that hooks and handlers accept and that no route schema has. */
 function withHeadersAndFiles(document: OpenAPIV3_1.Document): OpenAPIV3_1.Document {
   for (const path of Object.values(document.paths ?? {})) {
     for (const [method, operation] of Object.entries(path ?? {}) as [string, OpenAPIV3_1.OperationObject][]) {

@@ -9,9 +9,9 @@ let server: TestServer;
 let url: string;
 beforeAll(async () => {
   server = await testServer({
-    wrapApp: (parts) => ({
-      gateway: testGateway(parts),
-      builds: testBuilds(parts, new FakeProvider(systemClock)),
+    wrapApp: (ctx) => ({
+      gateway: testGateway(ctx),
+      builds: testBuilds(ctx, new FakeProvider(systemClock)),
     }),
   });
   url = await server.listen();

@@ -1,9 +1,10 @@
-/** Which runtimes a server has, from what its operator asked for and what there is. */
+/** Chooses the runtimes of a server from the configuration and from what the machine supports. */
 import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { bundleAgent } from '@torpor/agent';
 import type { CheckpointStore, Clock, Report, Runtime } from '@torpor/engine';
 import { TorporError } from '@torpor/protocol';
+import type { OpenedE2bRuntime } from '@torpor/runtime-e2b';
 import {
   beginRunscUpgrade,
   gvisorRuntime,
@@ -14,19 +15,18 @@ import {
 import { PROCESS_LIMITS, processRuntime } from '@torpor/runtime-process';
 import type { RuntimeSettings } from '@torpor/runtime-shared';
 import type { ServerConfig } from './config.ts';
-import { openE2b } from './e2b-choice.ts';
 import { isLoopbackHost } from './http/loopback.ts';
 
 export interface ChosenRuntime {
-  /** For new sandboxes. */
+  /** The runtime of new sandboxes. */
   readonly runtime: Runtime;
-  /** For those that sandboxes of earlier were made with. */
+  /** Runtimes of existing sandboxes. */
   readonly others?: readonly Runtime[];
-  /** What its users should know before they rely on it. */
+  /** Limits of the runtime that users should know. */
   readonly limits: readonly string[];
   /** Leaves running sandboxes running. */
   close?(): Promise<void>;
-  /** Improves what it runs on in the background, where there is something to improve. */
+  /** Builds a newer runsc in the background, if the current one is old. */
   beginUpgrade?(onDone: () => void): RunningUpgrade | undefined;
 }
 
@@ -72,7 +72,7 @@ async function chooseGvisor(
   if (!probe.ok && wanted === 'auto') return fallBack(config, store, clock, probe.why);
   if (!probe.ok) {
     throw new TorporError('capability_unsupported', `gVisor cannot be used here: ${probe.why}`, {
-      hint: 'torpor doctor shows every check, and what to do about each that fails.',
+      hint: 'torpor doctor shows every check, and how to fix each one that fails.',
     });
   }
   const runtime = await gvisorRuntime({
@@ -88,7 +88,7 @@ async function chooseGvisor(
   const hasEarlier = await stat(join(dataDir, 'process')).catch(() => undefined);
   const others = hasEarlier === undefined ? [] : [await openProcess(config, store, clock)];
   const beginUpgrade = (onDone: () => void) => {
-    // A runsc that the operator has chosen stays.
+    // A runsc that the operator configured is not replaced.
     if (!buildRunsc || runsc !== undefined) return undefined;
     const adopt: UpgradeOptions['adopt'] = async (built) => {
       await runtime.adoptRunsc(built);
@@ -99,7 +99,7 @@ async function chooseGvisor(
   return { runtime, others, limits: [], close: () => runtime.close(), beginUpgrade };
 }
 
-/** Without isolation, and never for strangers. */
+/** The process runtime does not isolate sandboxes, so it is refused for a server that other machines can reach. */
 async function fallBack(
   config: Wanted,
   store: CheckpointStore,
@@ -109,13 +109,44 @@ async function fallBack(
   if (!isLoopbackHost(config.host)) {
     throw new TorporError(
       'capability_unsupported',
-      `gVisor cannot be used here (${why}), and the process runtime does not isolate sandboxes, which is not ` +
+      `gVisor cannot be used here (${why}). The process runtime does not isolate sandboxes, so it is not used ` +
         `for a server that listens on ${config.host}.`,
-      { hint: 'Listen on 127.0.0.1, or say --runtime process if you trust everything that will run in it.' },
+      {
+        hint: 'Listen on 127.0.0.1, or use --runtime process if you trust everything that will run in the sandboxes.',
+      },
     );
   }
   const limits = [`Without gVisor (${why}).`, ...PROCESS_LIMITS];
   return { runtime: await openProcess(config, store, clock), limits };
+}
+
+/** Reads the provider's address and key from the environment. E2B's own variable names are accepted too. */
+async function openE2b(
+  ctx: {
+    readonly dataDir: string;
+    readonly settings: RuntimeSettings;
+    readonly clock: Clock;
+    readonly report: Report;
+  },
+  env: NodeJS.ProcessEnv,
+): Promise<OpenedE2bRuntime> {
+  const of = (name: string) => env[`TORPOR_${name}`] || env[name] || undefined;
+  const apiKey = of('E2B_API_KEY');
+  if (apiKey === undefined) {
+    throw new TorporError('invalid_request', 'The runtime "e2b" needs the API key of its provider.', {
+      hint: 'Set TORPOR_E2B_API_KEY, and TORPOR_E2B_API_URL or TORPOR_E2B_DOMAIN to the address of the provider.',
+    });
+  }
+  // Loaded only here, because the package is large.
+  const { e2bRuntime } = await import('@torpor/runtime-e2b');
+  return e2bRuntime({
+    apiKey,
+    apiUrl: of('E2B_API_URL'),
+    sandboxUrl: of('E2B_SANDBOX_URL'),
+    domain: of('E2B_DOMAIN'),
+    template: of('E2B_TEMPLATE'),
+    ...ctx,
+  });
 }
 
 async function openProcess(config: Wanted, store: CheckpointStore, clock: Clock): Promise<Runtime> {

@@ -219,7 +219,7 @@ function recordingHost() {
       printed.push(line);
       if (line === 'try:') said.resolve();
     },
-    complain: (line) => void complained.push(line),
+    printError: (line) => void complained.push(line),
     onStop: (callback) => {
       asked.stop = callback;
     },

@@ -1,17 +1,17 @@
-/** `torpor up`: starts a server, says so, and runs it until it is told to stop. */
+/** `torpor up`: starts a server, prints the start page, and runs until it is told to stop. */
 import { factsOf, TorporError } from '@torpor/protocol';
 import { readConfig } from './config.ts';
-import { faultsFrom } from './fault-switch.ts';
+import { faultsFrom } from './fault-injection.ts';
 import { openLog } from './observe/log.ts';
 import { type RunningServer, type StartOptions, startServer } from './start.ts';
 
-/** What a process is to the server that runs in it. */
+/** The parts of the process that the server uses. */
 export interface Host {
   print(line: string): void;
-  complain(line: string): void;
-  /** Calls back at each request to stop. */
+  printError(line: string): void;
+  /** Calls back for each stop signal. */
   onStop(callback: () => void): void;
-  /** Calls back when something was thrown that nobody waited for. */
+  /** Calls back for each unhandled rejection. */
   onFault(callback: (thrown: unknown) => void): void;
   exitNow(code: number): void;
   killSelf(): void;
@@ -19,7 +19,7 @@ export interface Host {
 
 const processHost: Host = {
   print: (line) => void process.stdout.write(`${line}\n`),
-  complain: (line) => void process.stderr.write(`${line}\n`),
+  printError: (line) => void process.stderr.write(`${line}\n`),
   onStop: (callback) => {
     for (const signal of ['SIGTERM', 'SIGINT'] as const) process.on(signal, callback);
   },
@@ -30,7 +30,7 @@ const processHost: Host = {
   killSelf: () => process.kill(process.pid, 'SIGKILL'),
 };
 
-/** Resolves with what the process should exit with. */
+/** Resolves with the exit code. */
 export async function serve(
   argv: readonly string[],
   env: NodeJS.ProcessEnv,
@@ -41,14 +41,14 @@ export async function serve(
     const config = await readConfig(argv, env);
     const log = openLog({ level: config.logLevel });
     const asked = stopRequests(host);
-    // One request's fault must not end all the others.
-    host.onFault((thrown) => log.error({ event: 'fault', error: thrown }, 'a fault that nobody handled'));
+    // A bug in one request must not end all other requests.
+    host.onFault((thrown) => log.error({ event: 'fault', error: thrown }, 'an unhandled error'));
     const server = await startServer(config, {
       log,
       faults: faultsFrom(env, host.killSelf),
       ...(choose === undefined ? {} : { choose }),
     });
-    announce(server, host);
+    printStartPage(server, host);
     await asked;
     log.info({ event: 'stop' }, 'stopping');
     await server.stop();
@@ -56,13 +56,13 @@ export async function serve(
     return 0;
   } catch (thrown) {
     const error = TorporError.from(thrown);
-    host.complain(`torpor: ${error.code === 'internal' ? String(thrown) : error.message}`);
-    host.complain(`        ${error.hint}`);
+    host.printError(`torpor: ${error.code === 'internal' ? String(thrown) : error.message}`);
+    host.printError(`        ${error.hint}`);
     return factsOf(error.code).exit;
   }
 }
 
-/** The first request is granted; whoever asks again does not want to wait. */
+/** The first signal stops the server in order; the second one exits at once. */
 function stopRequests(host: Host): Promise<void> {
   return new Promise((resolve) => {
     let asked = false;
@@ -75,15 +75,18 @@ function stopRequests(host: Host): Promise<void> {
 }
 
 const KEEPS = { memory: 'memory+files', files: 'files', none: 'nothing' } as const;
-/** The first of a runtime's limits matter to everybody. */
+/** The start page shows only the most important limits of the runtime. */
 const LIMITS_SHOWN = 3;
 
-function announce({ url, domain, authorityFile, key, runtime, config }: RunningServer, host: Host): void {
+function printStartPage(
+  { url, domain, authorityFile, key, runtime, config }: RunningServer,
+  host: Host,
+): void {
   const { limits, name, capabilities } = runtime;
   if (limits.length > 0) host.print(`note: ${limits.slice(0, LIMITS_SHOWN).join(' ')}`);
-  if (key.made !== null) host.print(`api key, shown this once and kept in ${key.file}: ${key.made}`);
+  if (key.made !== null) host.print(`api key (shown once, stored in ${key.file}): ${key.made}`);
   if (authorityFile !== undefined) {
-    host.print(`tls: trust ${authorityFile} once, in your browser, or for all programs of this machine:`);
+    host.print(`tls: trust ${authorityFile} in your browser, or for all programs of this machine:`);
     host.print(
       `  sudo cp ${authorityFile} /usr/local/share/ca-certificates/torpor.crt && sudo update-ca-certificates`,
     );

@@ -1,4 +1,4 @@
-/** Every bound and budget of the HTTP face (R113). A new one is one line here. */
+/** Every time limit and budget of the HTTP API (R113). A new setting is one line here. */
 import {
   byteCount,
   count,
@@ -13,14 +13,14 @@ import {
 export const SERVER_SETTINGS = {
   lifecycleMs: duration(
     120_000,
-    'How long a request waits for a change of a sandbox; the operation goes on after that.',
+    'How long a request waits for an operation. The operation continues after that.',
   ),
   readMs: duration(10_000, 'How long a request that only reads may take.'),
   checkpointReadMs: duration(1_500, 'How long a request about a checkpoint may take (R97).'),
-  graceMs: duration(250, 'How long work may still answer for itself once its time is over.', { min: 0 }),
+  graceMs: duration(250, 'How long a request may still return its own error after its deadline.', { min: 0 }),
   execMs: duration(300_000, 'How long a command without a limit of its own may run.'),
   stallMs: duration(60_000, 'A transfer on which no bytes move for this long is ended.'),
-  heartbeatMs: duration(15_000, 'How often an event stream on which nothing happens shows a sign of life.', {
+  heartbeatMs: duration(15_000, 'How often an event stream without events sends a heartbeat.', {
     min: 100,
   }),
   buildEventsBeatMs: duration(15_000, 'How often a stream of build events sends a `heartbeat` event.', {
@@ -32,15 +32,15 @@ export const SERVER_SETTINGS = {
   streamsPerKey: count(512, 'Streams of events, builds and turns that one API key may have open at once.', {
     max: 100_000,
   }),
-  keyCheckMs: duration(15_000, 'How often the key behind an open stream or socket is checked again.', {
+  keyCheckMs: duration(15_000, 'How often the key of an open stream or socket is checked again.', {
     min: 100,
   }),
   stopMs: duration(10_000, 'How long a stop waits for requests, and then for operations.', { min: 0 }),
-  maxJsonBytes: byteCount(1024 ** 2, 'Size of a JSON body, at most.', { min: 1_024, max: 1024 ** 3 }),
-  maxTemplateBytes: byteCount(8 * 1024 ** 3, 'Size of the archive of a template as it is sent, at most.'),
+  maxJsonBytes: byteCount(1024 ** 2, 'Maximum size of a JSON body.', { min: 1_024, max: 1024 ** 3 }),
+  maxTemplateBytes: byteCount(8 * 1024 ** 3, 'Maximum size of the archive of a template as it is sent.'),
   maxOutputBytes: byteCount(
     8 * 1024 ** 2,
-    'Bytes of stdout and of stderr in an answer that comes in one piece.',
+    'Maximum bytes of stdout and of stderr in an answer that is not a stream.',
     { max: 512 * 1024 ** 2 },
   ),
   replayMs: duration(DAY_MS, 'How long the answer to a request is kept for its idempotency key.', {

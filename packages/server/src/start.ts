@@ -1,5 +1,6 @@
-/** Puts a server together and opens its door. What was begun is undone when a later step fails. */
+/** Assembles a server and lets it listen. When a step fails, the earlier steps are undone. */
 import { randomBytes } from 'node:crypto';
+import { rename, rm, writeFile } from 'node:fs/promises';
 import { hostname } from 'node:os';
 import { join } from 'node:path';
 import type { BuildContext } from '@torpor/builds';
@@ -17,11 +18,10 @@ import { type LocalCertificate, localCertificate } from '@torpor/gateway';
 import { type Capabilities, TorporError } from '@torpor/protocol';
 import { Sessions } from '@torpor/sessions';
 import manifest from '../package.json' with { type: 'json' };
-import { leaveAddress } from './address-file.ts';
 import { type App, buildApp } from './app.ts';
 import { EngineSandboxes } from './builds/engine-sandboxes.ts';
 import { openBuilds } from './builds/open-builds.ts';
-import { OwnDoor } from './builds/own-door.ts';
+import { PreviewClient } from './builds/preview-client.ts';
 import type { ServerConfig } from './config.ts';
 import { HostNames } from './http/host-names.ts';
 import { ensureFirstKey, type FirstKey } from './keys/first-key.ts';
@@ -33,14 +33,14 @@ import { reportTo } from './observe/report.ts';
 import { openGateway } from './preview/open-gateway.ts';
 import { type ChosenRuntime, chooseRuntime } from './runtime-choice.ts';
 import { agentProcesses } from './sandbox/agent-processes.ts';
-import { agentInside } from './sessions/agent-inside.ts';
+import { agentTurnPort } from './sessions/agent-turn-port.ts';
 import { openUploads } from './uploads.ts';
 
 export interface RunningServer {
   readonly url: string;
-  /** Under which previews are found; with its port. */
+  /** The domain of previews, with its port. */
   readonly domain: string;
-  /** What has to be trusted for TLS; absent without it. */
+  /** The certificate authority that clients must trust. Absent without TLS. */
   readonly authorityFile?: string;
   readonly config: ServerConfig;
   readonly key: FirstKey;
@@ -49,14 +49,14 @@ export interface RunningServer {
     readonly capabilities: Capabilities;
     readonly limits: readonly string[];
   };
-  /** Finishes what is under way within its bounds, and leaves running sandboxes running. */
+  /** Finishes requests and operations within their time limits. Running sandboxes continue to run. */
   stop(): Promise<void>;
 }
 
 export interface StartOptions {
   readonly log: Log;
   readonly faults: FaultPoints;
-  /** What runs the sandboxes; a test brings its own. */
+  /** Replaces the choice of the runtime in tests. */
   readonly choose?: typeof chooseRuntime;
 }
 
@@ -78,7 +78,7 @@ export async function startServer(config: ServerConfig, options: StartOptions): 
   const serverId = `${hostname()}-${process.pid}-${randomBytes(4).toString('hex')}`;
   const secret = await ensureSecret(dataDir, randomBytes);
   const shared = { db, clock: systemClock, randomBytes, log: options.log, metrics };
-  // The gateway holds the door that the engine closes, and asks the engine to wake whoever is behind it.
+  // Engine and gateway need each other: the engine closes the gateway's gates, the gateway wakes sandboxes.
   const gateway = openGateway({
     ...shared,
     engine: () => engine,
@@ -113,7 +113,7 @@ export async function startServer(config: ServerConfig, options: StartOptions): 
     db,
     clock: systemClock,
     ids: randomIds,
-    inside: agentInside(engine),
+    inside: agentTurnPort(engine),
     settings: settings.sessions,
     report,
     pass: (point) => options.faults.pass(point),
@@ -122,11 +122,11 @@ export async function startServer(config: ServerConfig, options: StartOptions): 
   await sessions.start();
   const key = await ensureFirstKey({ db, clock: systemClock, randomBytes }, dataDir, config.apiKey);
   const certificate = config.tls ? await certificateFor(config) : undefined;
-  const door = new OwnDoor();
+  const previews = new PreviewClient();
   const sandboxes = new EngineSandboxes({
     engine,
     gateway,
-    door,
+    previews,
     clock: systemClock,
     ids: randomIds,
     settings: settings.runtimes,
@@ -157,10 +157,10 @@ export async function startServer(config: ServerConfig, options: StartOptions): 
   begun.defer(() => app.stop());
   const url = await listen(app, config);
   const domain = config.domain ?? (url.port === '' ? DEFAULT_DOMAIN : `${DEFAULT_DOMAIN}:${url.port}`);
-  gateway.settle({ domain, scheme: config.tls ? 'https' : 'http' });
-  door.settle(url);
+  gateway.setPublicAddress({ domain, scheme: config.tls ? 'https' : 'http' });
+  previews.listenAt(url);
   await builds.start();
-  begun.defer(await leaveAddress(dataDir, url.origin));
+  begun.defer(await writeAddressFile(dataDir, url.origin));
   const running = begun.move();
   return {
     url: url.origin,
@@ -173,12 +173,12 @@ export async function startServer(config: ServerConfig, options: StartOptions): 
   };
 }
 
-/** Browsers know without asking that names below this one are this machine. */
+/** Browsers resolve names below `localhost` to this machine without DNS. */
 const DEFAULT_DOMAIN = 'sbx.localhost';
 
 function certificateFor({ dataDir, domain = DEFAULT_DOMAIN, host }: ServerConfig): Promise<LocalCertificate> {
-  const parts = { directory: join(dataDir, 'tls'), clock: systemClock, randomBytes };
-  return localCertificate(parts, domain.replace(/:\d+$/, '').toLowerCase(), host);
+  const ctx = { directory: join(dataDir, 'tls'), clock: systemClock, randomBytes };
+  return localCertificate(ctx, domain.replace(/:\d+$/, '').toLowerCase(), host);
 }
 
 function describe({ runtime, limits }: ChosenRuntime): RunningServer['runtime'] {
@@ -198,24 +198,38 @@ async function listen(app: App, { host, port, tls }: ServerConfig): Promise<URL>
     const { code } = cause as NodeJS.ErrnoException;
     if (code === 'EADDRINUSE') {
       throw new TorporError('in_use', `Port ${port} of ${host} is taken.`, {
-        hint: 'Is Torpor running already? Else choose another port: --port 0 finds a free one.',
+        hint: 'Torpor may already be running. Or choose another port; --port 0 finds a free one.',
         cause,
       });
     }
-    throw new TorporError('invalid_request', `It cannot listen on ${host}:${port} (${code}).`, { cause });
+    throw new TorporError('invalid_request', `The server cannot listen on ${host}:${port} (${code}).`, {
+      cause,
+    });
   }
   const bound = app.server.server.address();
   const actual = typeof bound === 'object' && bound !== null ? bound.port : port;
   return new URL(`${tls ? 'https' : 'http'}://${host.includes(':') ? `[${host}]` : host}:${actual}`);
 }
 
-/** What does not end in time stays open in the database, and the next start takes it up. */
+/**
+ * Tells the command line where the server of this data directory listens. Returns a function that removes the file. A
+ * server that was killed leaves its file behind; the process id in the file shows that.
+ */
+async function writeAddressFile(dataDir: string, url: string): Promise<() => Promise<void>> {
+  const file = join(dataDir, 'server.json');
+  const unfinished = `${file}.${process.pid}`;
+  await writeFile(unfinished, `${JSON.stringify({ url, pid: process.pid })}\n`, { mode: 0o600 });
+  await rename(unfinished, file);
+  return () => rm(file, { force: true });
+}
+
+/** Operations that do not end in time stay open in the database. The next start continues them. */
 async function stopEngine(engine: Engine, withinMs: number, log: Log): Promise<void> {
   const enough = new AbortController();
   const stopped = engine.stop().then(
     () => true,
     (thrown: unknown) => {
-      log.warn({ event: 'stop', error: thrown }, 'the engine did not stop well');
+      log.warn({ event: 'stop', error: thrown }, 'the engine failed to stop');
       return false;
     },
   );
@@ -225,5 +239,5 @@ async function stopEngine(engine: Engine, withinMs: number, log: Log): Promise<v
   );
   const inTime = await Promise.race([stopped, bound]);
   enough.abort();
-  if (!inTime) log.warn({ event: 'stop' }, 'what is left open is taken up at the next start');
+  if (!inTime) log.warn({ event: 'stop' }, 'the next start continues the open operations');
 }

@@ -1,4 +1,4 @@
-/** What callers send and is too large to hold: bounded files in the data directory, gone when they have been used. */
+/** Uploads that are too large for memory: size-limited files in the data directory, removed after use. */
 import { createHash } from 'node:crypto';
 import { createWriteStream } from 'node:fs';
 import { mkdir, rm } from 'node:fs/promises';
@@ -13,7 +13,7 @@ interface Upload {
 }
 
 export interface Uploads {
-  /** Throws `tooLarge()` as soon as there are more bytes; a failure leaves nothing. */
+  /** Throws `tooLarge()` as soon as the limit is exceeded. A failed upload leaves no file. */
   receive(source: AsyncIterable<Buffer>, limit: UploadLimit, signal: AbortSignal): Promise<Upload>;
 }
 
@@ -22,16 +22,16 @@ interface UploadLimit {
   tooLarge(): TorporError;
 }
 
-const KEEPING: Readonly<Record<string, ErrorCode>> = {
+const STORAGE_ERRORS: Readonly<Record<string, ErrorCode>> = {
   ENOSPC: 'storage_full',
   EDQUOT: 'storage_full',
   EROFS: 'storage_readonly',
 };
 
-/** How Node says that the other side has gone. */
-const BROKEN_OFF: readonly unknown[] = ['ECONNRESET', 'EPIPE', 'ERR_STREAM_PREMATURE_CLOSE'];
+/** Node's error codes for a client that went away. */
+const DISCONNECTED: readonly unknown[] = ['ECONNRESET', 'EPIPE', 'ERR_STREAM_PREMATURE_CLOSE'];
 
-/** `directory` is nobody else's: what a server that died has left in it goes. */
+/** Only this server uses `directory`. Files that an earlier server left are removed. */
 export async function openUploads(directory: string): Promise<Uploads> {
   await rm(directory, { recursive: true, force: true });
   await mkdir(directory, { recursive: true, mode: 0o700 });
@@ -54,19 +54,18 @@ export async function openUploads(directory: string): Promise<Uploads> {
         await pipeline(bounded, createWriteStream(path, { flags: 'wx', mode: 0o600 }), { signal });
       } catch (thrown) {
         await remove();
-        throw typed(thrown);
+        throw toTorporError(thrown);
       }
       return { path, sha256: hash.digest('hex'), remove };
     },
   };
 }
 
-function typed(thrown: unknown): unknown {
+function toTorporError(thrown: unknown): unknown {
   const errno = (thrown as NodeJS.ErrnoException | null)?.code;
-  const code = KEEPING[String(errno)];
-  if (code !== undefined)
-    return new TorporError(code, 'What was sent cannot be kept while it is used.', { cause: thrown });
-  if (BROKEN_OFF.includes(errno))
-    return new TorporError('invalid_request', 'What was sent broke off before its end.', { cause: thrown });
+  const code = STORAGE_ERRORS[String(errno)];
+  if (code !== undefined) return new TorporError(code, 'The upload cannot be stored.', { cause: thrown });
+  if (DISCONNECTED.includes(errno))
+    return new TorporError('invalid_request', 'The upload was interrupted.', { cause: thrown });
   return thrown;
 }

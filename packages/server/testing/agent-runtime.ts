@@ -19,56 +19,56 @@ interface RunningAgent {
 }
 
 export class AgentRuntime extends MemoryRuntime {
-  private readonly agents = new Map<string, Promise<RunningAgent>>();
-  private readonly place: Promise<string>;
-  private readonly launched = new Set<SandboxId>();
+  readonly #agents = new Map<string, Promise<RunningAgent>>();
+  readonly #place: Promise<string>;
+  readonly #launched = new Set<SandboxId>();
 
   constructor(options: MemoryRuntimeOptions = {}) {
     super(options);
-    this.place = mkdtemp(join(tmpdir(), 'torpor-server-'));
+    this.#place = mkdtemp(join(tmpdir(), 'torpor-server-'));
   }
 
   override async agent(instance: Instance): Promise<AgentAddress> {
     const name = nameOf(instance);
-    const running = this.agents.get(name) ?? this.launch(instance);
-    this.agents.set(name, running);
+    const running = this.#agents.get(name) ?? this.#launch(instance);
+    this.#agents.set(name, running);
     return (await running).address;
   }
 
   override async destroy(upTo: Instance): Promise<void> {
     for (let generation = upTo.generation; generation >= 1; generation--) {
-      await this.end(nameOf({ ...upTo, generation }));
+      await this.#end(nameOf({ ...upTo, generation }));
     }
     await super.destroy(upTo);
   }
 
   /** Where the files of a sandbox lie. */
   async homeOf(id: SandboxId): Promise<string> {
-    return join(await this.place, id);
+    return join(await this.#place, id);
   }
 
   /** Its agent dies, as the process of any program may. */
   async killAgent(instance: Instance): Promise<void> {
-    (await this.agents.get(nameOf(instance)))?.child.kill('SIGKILL');
+    (await this.#agents.get(nameOf(instance)))?.child.kill('SIGKILL');
   }
 
   async dispose(): Promise<void> {
-    for (const name of [...this.agents.keys()]) await this.end(name);
-    for (const sandboxId of this.launched) await killLeftOver(sandboxId);
-    await rm(await this.place, { recursive: true, force: true });
+    for (const name of [...this.#agents.keys()]) await this.#end(name);
+    for (const sandboxId of this.#launched) await killLeftOver(sandboxId);
+    await rm(await this.#place, { recursive: true, force: true });
   }
 
-  private async end(name: string): Promise<void> {
-    const running = await this.agents.get(name)?.catch(() => undefined);
-    this.agents.delete(name);
+  async #end(name: string): Promise<void> {
+    const running = await this.#agents.get(name)?.catch(() => undefined);
+    this.#agents.delete(name);
     if (running === undefined || running.child.exitCode !== null || running.child.signalCode !== null) return;
     running.child.kill('SIGTERM');
     await once(running.child, 'exit');
   }
 
-  private async launch({ sandboxId, generation }: Instance): Promise<RunningAgent> {
-    this.launched.add(sandboxId);
-    const place = await this.place;
+  async #launch({ sandboxId, generation }: Instance): Promise<RunningAgent> {
+    this.#launched.add(sandboxId);
+    const place = await this.#place;
     const home = await this.homeOf(sandboxId);
     await mkdir(home, { recursive: true });
     const socketPath = join(place, `${sandboxId.slice(-6)}-${generation}.sock`);

@@ -9,10 +9,10 @@ import {
 } from '@torpor/builds';
 import { APP } from '@torpor/builds/testing';
 import type { RunnerName } from '@torpor/protocol';
-import type { AppParts } from '../src/parts.ts';
+import type { AppContext } from '../src/route-context.ts';
 
 export function testBuilds(
-  { db, clock, ids }: Pick<AppParts, 'db' | 'clock' | 'ids'>,
+  { db, clock, ids }: Pick<AppContext, 'db' | 'clock' | 'ids'>,
   sandboxes: BuildSandboxes,
   { run = async () => APP, settings = {} }: { run?: Runner['run']; settings?: Partial<BuildSettings> } = {},
 ): Builds {

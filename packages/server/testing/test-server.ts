@@ -21,9 +21,9 @@ import { openLog } from '../src/observe/log.ts';
 import { Metrics } from '../src/observe/metrics.ts';
 import { reportTo } from '../src/observe/report.ts';
 import { createOrg } from '../src/orgs/manage.ts';
-import type { AppParts } from '../src/parts.ts';
+import type { AppContext } from '../src/route-context.ts';
 import { agentProcesses } from '../src/sandbox/agent-processes.ts';
-import { agentInside } from '../src/sessions/agent-inside.ts';
+import { agentTurnPort } from '../src/sessions/agent-turn-port.ts';
 import { configureSettings } from '../src/settings/configured.ts';
 import { DEFAULT_SERVER_SETTINGS, type ServerSettings } from '../src/settings.ts';
 import { openUploads } from '../src/uploads.ts';
@@ -35,15 +35,15 @@ export interface TestServerOptions {
   readonly settings?: Partial<ServerSettings>;
   readonly engineSettings?: Partial<Settings>;
   /** Puts something between the engine and its runtime or database. */
-  readonly wrap?: (parts: EngineParts, runtime: AgentRuntime) => Partial<EngineParts>;
+  readonly wrap?: (ctx: EngineParts, runtime: AgentRuntime) => Partial<EngineParts>;
   /** Whether turns that have to wait are tried again, and dead sessions heal, by themselves. */
   readonly sessionRounds?: boolean;
-  readonly wrapApp?: (parts: AppParts) => Partial<AppParts>;
+  readonly wrapApp?: (ctx: AppContext) => Partial<AppContext>;
 }
 
 export interface TestServer {
   readonly app: App;
-  readonly parts: AppParts;
+  readonly ctx: AppContext;
   readonly world: World;
   readonly runtime: AgentRuntime;
   readonly uploadsDir: string;
@@ -78,7 +78,7 @@ export async function testServer(options: TestServerOptions = {}): Promise<TestS
     ...(options.engineSettings === undefined ? {} : { settings: options.engineSettings }),
     parts: (base) => {
       runtime = new AgentRuntime({ ...options.runtime, files: base.store as VirtualStore });
-      const parts: EngineParts = {
+      const ctx: EngineParts = {
         ...base,
         clock: systemClock,
         processes: agentProcesses,
@@ -86,7 +86,7 @@ export async function testServer(options: TestServerOptions = {}): Promise<TestS
         runtimes: new Map<string, Runtime>([[runtime.name, runtime]]),
         report: reportTo(logger, metrics),
       };
-      return { ...parts, ...options.wrap?.(parts, runtime) };
+      return { ...ctx, ...options.wrap?.(ctx, runtime) };
     },
   });
   const settings = { ...DEFAULT_SERVER_SETTINGS, ...options.settings };
@@ -96,13 +96,13 @@ export async function testServer(options: TestServerOptions = {}): Promise<TestS
     db: world.db,
     clock: systemClock,
     ids: randomIds,
-    inside: agentInside(world.engine),
+    inside: agentTurnPort(world.engine),
     settings: DEFAULT_SESSION_SETTINGS,
     report: reportTo(logger, metrics),
     pass: () => {},
   });
   await sessions.start({ rounds: options.sessionRounds ?? false });
-  const plain: AppParts = {
+  const plain: AppContext = {
     engine: world.engine,
     sessions,
     db: world.db,
@@ -124,8 +124,8 @@ export async function testServer(options: TestServerOptions = {}): Promise<TestS
     other: (await createKey(keyParts, 'other', { name: 'service' })).key,
     user: (await createKey(keyParts, 'default', { name: 'of ada', subject: 'ada' })).key,
   };
-  const parts = { ...plain, ...options.wrapApp?.(plain) };
-  const app = await buildApp(parts);
+  const ctx = { ...plain, ...options.wrapApp?.(plain) };
+  const app = await buildApp(ctx);
   const ask: TestServer['ask'] = (method, url, { key = keys.default, body, headers = {} } = {}) =>
     app.server.inject({
       method,
@@ -135,7 +135,7 @@ export async function testServer(options: TestServerOptions = {}): Promise<TestS
     });
   return {
     app,
-    parts,
+    ctx,
     world,
     runtime: runtime as AgentRuntime,
     uploadsDir,

@@ -1,7 +1,7 @@
 import type { BuildState, BuildStatus } from '@torpor/protocol';
 import { type ApiServer, apiServer } from '@torpor/sdk/testing';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { torporInside } from '../../testing/run-torpor.ts';
+import { torporInProcess } from '../../testing/run-torpor.ts';
 import { previewNote } from '../build-views.ts';
 
 const JOB = 'job_aaaaaaaaaaaaaaaaaaaa';
@@ -40,7 +40,7 @@ describe('torpor build', () => {
   });
   afterEach(() => server.close());
   const run = (...args: string[]) =>
-    torporInside(args, { TORPOR_URL: server.url, TORPOR_API_KEY: 'k', TORPOR_READ_RETRIES: '0' });
+    torporInProcess(args, { TORPOR_URL: server.url, TORPOR_API_KEY: 'k', TORPOR_READ_RETRIES: '0' });
 
   function buildsThatEnd(state: 'ready' | 'failed') {
     server.answer('POST /api/generation/start', {

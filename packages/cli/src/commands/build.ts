@@ -8,7 +8,7 @@ import {
   type RunnerName,
 } from '@torpor/protocol';
 import { Option } from 'commander';
-import { teach } from '../build-command.ts';
+import { addExamples } from '../build-command.ts';
 import { jobOf, readyJobOf } from '../build-job.ts';
 import { followBuild } from '../build-progress.ts';
 import { docs, files, list, logs, previewNote, status } from '../build-views.ts';
@@ -16,7 +16,7 @@ import type { Cli, Define } from '../cli.ts';
 import { EXIT } from '../exit-codes.ts';
 import { CliError } from '../failure.ts';
 import { parseNumber } from '../human-units.ts';
-import { given } from '../pairs.ts';
+import { withoutUndefined } from '../without-undefined.ts';
 
 interface StartOptions {
   project?: string;
@@ -26,7 +26,7 @@ interface StartOptions {
   follow?: boolean;
 }
 
-export const define: Define = (command, act) => {
+export const define: Define = (command, handler) => {
   command
     .argument('[goal...]', 'what to build, in your own words')
     .option('-p, --project <id>', 'the project it is a version of (default: default)')
@@ -35,44 +35,44 @@ export const define: Define = (command, act) => {
     .option('--from <job>', 'go on from this build; "last" is the last that became ready')
     .option('-f, --follow', 'wait for it, and show how far it is (default)')
     .option('--no-follow', 'do not wait for it: answer with the job')
-    .action(act<StartOptions>((cli, words, options) => start(cli, goalOf(words), options)));
+    .action(handler<StartOptions>((cli, words, options) => start(cli, goalOf(words), options)));
   const job = ['<job>', 'its id, job_…; or "last"'] as const;
   command
     .command('ls')
     .alias('list')
     .summary('list builds, newest first')
     .option('-l, --limit <n>', 'how many', parseNumber, 20)
-    .action(act<{ limit: number }>((cli, _, { limit }) => list(cli, limit)));
+    .action(handler<{ limit: number }>((cli, _, { limit }) => list(cli, limit)));
   command
     .command('status')
     .alias('get')
     .summary('everything about one build')
     .argument(...job)
-    .action(act((cli, [id]) => status(cli, id)));
+    .action(handler((cli, [id]) => status(cli, id)));
   command
     .command('logs')
     .summary('what a build has said')
     .argument(...job)
     .option('-f, --follow', 'go on with what it says next')
     .option('-l, --limit <n>', 'how many lines of the past', parseNumber, 100)
-    .action(act<{ follow?: boolean; limit: number }>((cli, [id], options) => logs(cli, id, options)));
+    .action(handler<{ follow?: boolean; limit: number }>((cli, [id], options) => logs(cli, id, options)));
   command
     .command('files')
     .summary('what its runner made: the names, or one file')
     .argument(...job)
     .argument('[path]', 'one of them, to standard output')
-    .action(act((cli, [id, path]) => files(cli, id, path)));
+    .action(handler((cli, [id, path]) => files(cli, id, path)));
   command
     .command('docs')
     .summary('what there is to read about a build')
     .argument(...job)
-    .action(act((cli, [id]) => docs(cli, id)));
+    .action(handler((cli, [id]) => docs(cli, id)));
   command
     .command('cancel')
     .summary('stop a build')
     .argument(...job)
     .action(
-      act(async (cli, [id]) => {
+      handler(async (cli, [id]) => {
         const { builds } = await cli.torpor();
         const cancelled = await builds.cancel(await jobOf(cli, id), { signal: cli.signal });
         cli.answer(cancelled, () => `${cancelled.job_id} is cancelled`);
@@ -83,7 +83,7 @@ export const define: Define = (command, act) => {
     .summary('let a build have more iterations')
     .argument(...job)
     .action(
-      act(async (cli, [id]) => {
+      handler(async (cli, [id]) => {
         const { builds } = await cli.torpor();
         const granted = await builds.confirm(await jobOf(cli, id), { signal: cli.signal });
         cli.answer(granted, () => `${granted.iterations_granted} more for ${granted.job_id}`);
@@ -93,20 +93,20 @@ export const define: Define = (command, act) => {
     .command('open')
     .summary('the address of a preview, awake')
     .argument(...job)
-    .action(act((cli, [id]) => wake(cli, id)));
+    .action(handler((cli, [id]) => wake(cli, id)));
   command
     .command('resume')
     .alias('wake')
     .summary('wake a preview')
     .argument(...job)
-    .action(act((cli, [id]) => wake(cli, id)));
+    .action(handler((cli, [id]) => wake(cli, id)));
   command
     .command('snapshot')
     .alias('sleep')
     .summary('put a preview to sleep')
     .argument(...job)
     .action(
-      act(async (cli, [id]) => {
+      handler(async (cli, [id]) => {
         const { builds } = await cli.torpor();
         const answer = await builds.snapshot(await readyJobOf(cli, id), { signal: cli.signal });
         const { outcome, error } = answer.snapshot;
@@ -121,12 +121,12 @@ export const define: Define = (command, act) => {
     .summary('build it again, as a new version')
     .argument(...job)
     .action(
-      act(async (cli, [id]) => {
+      handler(async (cli, [id]) => {
         const { builds } = await cli.torpor();
         return answerStarted(cli, await builds.rebuild(await jobOf(cli, id), { signal: cli.signal }), true);
       }),
     );
-  teach(command, {
+  addExamples(command, {
     examples: [
       ['torpor build "a live dashboard"', 'an address that answers, and sleeps until you look'],
       ['torpor build "make it blue" --from last', 'another version; the one before it stays'],
@@ -163,7 +163,7 @@ async function start(cli: Cli, goal: string, options: StartOptions): Promise<num
     {
       project_id: options.project ?? before?.project_id ?? 'default',
       goal,
-      ...given({ runner: options.runner, port: options.port, previous_job_id: previous }),
+      ...withoutUndefined({ runner: options.runner, port: options.port, previous_job_id: previous }),
     },
     { signal },
   );
@@ -174,7 +174,7 @@ async function start(cli: Cli, goal: string, options: StartOptions): Promise<num
 async function answerStarted(cli: Cli, started: BuildStarted, follow: boolean): Promise<number> {
   if (follow && started.status !== 'scheduled') return finish(cli, started.job_id);
   cli.answer(started, () => started.job_id);
-  if (started.status === 'scheduled') cli.remark("The day's limit is reached: it is scheduled for tomorrow.");
+  if (started.status === 'scheduled') cli.note("The day's limit is reached: it is scheduled for tomorrow.");
   return EXIT.ok;
 }
 
@@ -182,13 +182,13 @@ async function answerStarted(cli: Cli, started: BuildStarted, follow: boolean): 
 async function finish(cli: Cli, id: JobId): Promise<number> {
   const { builds } = await cli.torpor();
   await followBuild(cli, id).catch((thrown: unknown) => {
-    if (cli.signal.aborted) cli.remark(`\nIt goes on without you; \`torpor build cancel ${id}\` stops it.`);
+    if (cli.signal.aborted) cli.note(`\nIt goes on without you; \`torpor build cancel ${id}\` stops it.`);
     throw thrown;
   });
   const status = await builds.status(id, { signal: cli.signal });
   if (status.status === 'ready') {
     cli.answer(status, () => status.preview_url ?? id);
-    cli.remark(`${status.build_version} of ${status.project_id}, ${id}.${previewNote(status)}`);
+    cli.note(`${status.build_version} of ${status.project_id}, ${id}.${previewNote(status)}`);
     return EXIT.ok;
   }
   cli.answer(status, () => '');
@@ -206,7 +206,7 @@ function failureOf({ io: { errorColors } }: Cli, { job_id, error_message, debug_
 
 async function wake(cli: Cli, id: string | undefined): Promise<void> {
   const { builds } = await cli.torpor();
-  const resumed = await cli.during(
+  const resumed = await cli.withSpinner(
     'Waking it…',
     builds.resume(await readyJobOf(cli, id), { signal: cli.signal }),
   );

@@ -1,20 +1,20 @@
 /** `torpor checkpoints`, and with `get`, `verify` or `rm` one of them. */
 import type { CheckpointId, CheckpointView } from '@torpor/protocol';
-import { teach } from '../build-command.ts';
+import { addExamples } from '../build-command.ts';
 import type { Define } from '../cli.ts';
 import { EXIT } from '../exit-codes.ts';
 import { bytes } from '../human-units.ts';
 import { anySandboxOf } from '../sandbox-argument.ts';
-import { checkpointColumns, checkpointFacts } from '../sandbox-text.ts';
+import { checkpointColumns, checkpointDetails } from '../sandbox-text.ts';
 
-export const define: Define = (command, act) => {
+export const define: Define = (command, handler) => {
   command
     .command('ls', { isDefault: true })
     .alias('list')
     .summary('those of a sandbox, newest first')
     .argument('[sandbox]', 'its id or name')
     .action(
-      act(async (cli, [sandbox]) => {
+      handler(async (cli, [sandbox]) => {
         const id = await anySandboxOf(cli, sandbox);
         const { sandboxes } = await cli.torpor();
         const items: CheckpointView[] = [];
@@ -29,7 +29,7 @@ export const define: Define = (command, act) => {
         cli.answer({ items, nextCursor: null, bytes: all }, () =>
           items.length === 0 ? '' : checkpointColumns(items, cli.io.now(), cli.io.colors),
         );
-        cli.remark(items.length === 0 ? `${id} has no checkpoint.` : `${bytes(all)} in all`);
+        cli.note(items.length === 0 ? `${id} has no checkpoint.` : `${bytes(all)} in all`);
       }),
     );
   command
@@ -37,11 +37,11 @@ export const define: Define = (command, act) => {
     .summary('everything about one')
     .argument('<checkpoint>', 'its id')
     .action(
-      act(async (cli, [id]) => {
+      handler(async (cli, [id]) => {
         const checkpoint = await (await cli.torpor()).checkpoints.get(id as CheckpointId, {
           signal: cli.signal,
         });
-        cli.answer(checkpoint, () => checkpointFacts(checkpoint, cli.io.now(), cli.io.colors));
+        cli.answer(checkpoint, () => checkpointDetails(checkpoint, cli.io.now(), cli.io.colors));
       }),
     );
   command
@@ -49,11 +49,11 @@ export const define: Define = (command, act) => {
     .summary('read its contents again')
     .argument('<checkpoint>', 'its id')
     .action(
-      act(async (cli, [id]) => {
+      handler(async (cli, [id]) => {
         const { checkpoints } = await cli.torpor();
         const work = checkpoints.verify(id as CheckpointId, { signal: cli.signal });
-        const checkpoint = await cli.during(`Reading ${id}…`, work);
-        cli.answer(checkpoint, () => checkpointFacts(checkpoint, cli.io.now(), cli.io.colors));
+        const checkpoint = await cli.withSpinner(`Reading ${id}…`, work);
+        cli.answer(checkpoint, () => checkpointDetails(checkpoint, cli.io.now(), cli.io.colors));
         return checkpoint.health === 'damaged' ? EXIT.general : EXIT.ok;
       }),
     );
@@ -63,12 +63,12 @@ export const define: Define = (command, act) => {
     .summary('delete one that nothing needs')
     .argument('<checkpoint>', 'its id')
     .action(
-      act(async (cli, [id]) => {
+      handler(async (cli, [id]) => {
         await (await cli.torpor()).checkpoints.delete(id as CheckpointId, { signal: cli.signal });
         cli.answer({ id, state: 'deleted' }, () => `${id} is deleted`);
       }),
     );
-  teach(command, {
+  addExamples(command, {
     examples: [
       ['torpor checkpoints web', 'what web can come back to'],
       ['torpor checkpoints verify ckpt_…', 'is it still whole?'],

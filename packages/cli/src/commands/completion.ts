@@ -1,15 +1,15 @@
 /** `torpor completion` */
 import { basename } from 'node:path';
 import { Argument } from 'commander';
-import { teach } from '../build-command.ts';
+import { addExamples } from '../build-command.ts';
 import type { Define } from '../cli.ts';
 import { CliError } from '../failure.ts';
 
 const SHELLS = ['bash', 'zsh', 'fish', 'powershell'];
 
-export const define: Define = (command, act) => {
+export const define: Define = (command, handler) => {
   command.addArgument(new Argument('[shell]', 'which (default: yours)').choices(SHELLS));
-  teach(command, {
+  addExamples(command, {
     examples: [
       ['source <(torpor completion bash)', 'in ~/.bashrc'],
       ['source <(torpor completion zsh)', 'in ~/.zshrc'],
@@ -18,7 +18,7 @@ export const define: Define = (command, act) => {
     seeAlso: ['version'],
   });
   command.action(
-    act(async (cli, [given]) => {
+    handler(async (cli, [given]) => {
       const shell = given ?? basename(cli.io.env['SHELL'] ?? '');
       if (!SHELLS.includes(shell)) {
         throw new CliError('INVALID_ARGUMENT', 'Say which shell.', { hint: `One of ${SHELLS.join(', ')}.` });

@@ -1,12 +1,13 @@
 /** `torpor create` */
 import type { CreateRequest, Service } from '@torpor/protocol';
 import { Option } from 'commander';
-import { teach } from '../build-command.ts';
+import { addExamples } from '../build-command.ts';
 import type { Define } from '../cli.ts';
 import { CliError } from '../failure.ts';
 import { parseNumber, parseRetention, parseSpan } from '../human-units.ts';
-import { collect, given, pairsOf } from '../pairs.ts';
-import { sandboxFacts } from '../sandbox-text.ts';
+import { collectValues, parsePairs } from '../repeated-options.ts';
+import { sandboxDetails } from '../sandbox-text.ts';
+import { withoutUndefined } from '../without-undefined.ts';
 
 interface CreateOptions {
   template?: string;
@@ -29,14 +30,18 @@ interface CreateOptions {
   runtime?: string;
 }
 
-export const define: Define = (command, act) => {
+export const define: Define = (command, handler) => {
   command
     .option('-n, --name <name>', 'a name to call it by')
     .option('-t, --template <template>', 'what to make it from (default: base)')
     .option('--from <checkpoint>', 'make it from a checkpoint instead')
-    .option('-e, --env <key=value>', 'a variable of its environment; may be repeated', collect)
-    .option('-m, --metadata <key=value>', 'something to find it by; may be repeated', collect)
-    .option('-s, --service <name[:port]=command>', 'a server to keep running in it; may be repeated', collect)
+    .option('-e, --env <key=value>', 'a variable of its environment; may be repeated', collectValues)
+    .option('-m, --metadata <key=value>', 'something to find it by; may be repeated', collectValues)
+    .option(
+      '-s, --service <name[:port]=command>',
+      'a server to keep running in it; may be repeated',
+      collectValues,
+    )
     .option('--timeout <span>', 'how long it may run, as 90s, 5m, 2h (default: no limit)', parseSpan)
     .addOption(new Option('--on-timeout <what>', 'what then (default: pause)').choices(['pause', 'kill']))
     .option('--idle <span>', 'how long it may be idle (default: 5m)', parseSpan)
@@ -65,7 +70,7 @@ export const define: Define = (command, act) => {
     .option('--memory <MB>', 'most memory it may use', parseNumber)
     .option('--cpus <n>', 'most processors it may use', parseNumber)
     .option('--runtime <name>', "what runs it (default: the server's)");
-  teach(command, {
+  addExamples(command, {
     examples: [
       ['torpor create --name web', 'a sandbox called web'],
       ["torpor create -s 'app:3000=npm run dev'", 'with a dev server and its address'],
@@ -74,22 +79,22 @@ export const define: Define = (command, act) => {
     seeAlso: ['exec', 'shell', 'ls', 'kill'],
   });
   command.action(
-    act<CreateOptions>(async (cli, _, options) => {
+    handler<CreateOptions>(async (cli, _, options) => {
       const request = requestOf(options);
       const torpor = await cli.torpor();
-      const sandbox = await cli.during(
+      const sandbox = await cli.withSpinner(
         'Making a sandbox…',
         torpor.sandboxes.create(request, { signal: cli.signal }),
       );
       cli.answer(sandbox, () => sandbox.id);
-      cli.remark(sandboxFacts(sandbox, cli.io.now(), cli.io.errorColors));
+      cli.note(sandboxDetails(sandbox, cli.io.now(), cli.io.errorColors));
     }),
   );
 };
 
 function requestOf(options: CreateOptions): CreateRequest {
   const { memory, cpus, network, env, metadata, service } = options;
-  return given({
+  return withoutUndefined({
     name: options.name,
     template: options.template,
     from: options.from,
@@ -102,11 +107,12 @@ function requestOf(options: CreateOptions): CreateRequest {
     autoResume: options.autoResume ? undefined : false,
     fallback: options.fallback,
     preview: options.preview,
-    env: pairsOf('--env', env),
-    metadata: pairsOf('--metadata', metadata),
+    env: parsePairs('--env', env),
+    metadata: parsePairs('--metadata', metadata),
     services: service?.map(serviceOf),
     network: network === undefined ? undefined : { mode: network },
-    resources: memory === undefined && cpus === undefined ? undefined : given({ memoryMb: memory, cpus }),
+    resources:
+      memory === undefined && cpus === undefined ? undefined : withoutUndefined({ memoryMb: memory, cpus }),
   }) as CreateRequest;
 }
 

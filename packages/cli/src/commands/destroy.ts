@@ -1,6 +1,6 @@
 /** `torpor destroy`: a data directory with everything in it, when nothing runs from it. */
 import { resolve } from 'node:path';
-import { teach } from '../build-command.ts';
+import { addExamples } from '../build-command.ts';
 import type { Define } from '../cli.ts';
 import { confirm } from '../confirm.ts';
 import { CliError } from '../failure.ts';
@@ -11,12 +11,12 @@ interface DestroyOptions {
   database?: string;
 }
 
-export const define: Define = (command, act) => {
+export const define: Define = (command, handler) => {
   command
     .option('-y, --yes', 'do not ask')
     .option('--force', 'although the records say that sandboxes run, when no process of them is left')
     .option('--database <url>', 'the PostgreSQL database of the server, if it has one; its rows stay');
-  teach(command, {
+  addExamples(command, {
     examples: [
       ['torpor destroy --data-dir ./data', 'after `torpor down`: all sandboxes, checkpoints and keys in it'],
       ['torpor destroy --data-dir ./data --yes', 'in a script'],
@@ -24,7 +24,7 @@ export const define: Define = (command, act) => {
     seeAlso: ['down', 'doctor'],
   });
   command.action(
-    act<DestroyOptions>(async (cli, _, { yes, force = false, database }) => {
+    handler<DestroyOptions>(async (cli, _, { yes, force = false, database }) => {
       const { dataDir } = cli.options;
       if (dataDir === undefined) {
         throw new CliError('INVALID_ARGUMENT', 'Say which data directory, with --data-dir.');
@@ -38,7 +38,7 @@ export const define: Define = (command, act) => {
       if (!yes) await confirm(cli, `Destroy ${place}? Every sandbox, checkpoint and key in it is lost.`);
       const url = database ?? (cli.io.env['TORPOR_DATABASE_URL'] || undefined);
       const work = destroyDataDirectory(place, { database: url, force, signal: cli.signal });
-      await cli.during(`Removing ${place}…`, work);
+      await cli.withSpinner(`Removing ${place}…`, work);
       cli.answer({ destroyed: place }, () => `${place} is destroyed`);
     }),
   );

@@ -1,5 +1,5 @@
 /** `torpor doctor`: looks at this machine and the server, and says what to do about each thing that is wrong. */
-import { teach } from '../build-command.ts';
+import { addExamples } from '../build-command.ts';
 import type { Define } from '../cli.ts';
 import type { Colors } from '../colors.ts';
 import { findConnection } from '../connection.ts';
@@ -10,9 +10,9 @@ import { checkServer } from '../doctor/server.ts';
 import { isChanged, settingsText } from '../doctor/settings.ts';
 import { EXIT } from '../exit-codes.ts';
 
-export const define: Define = (command, act) => {
+export const define: Define = (command, handler) => {
   command.option('--settings', 'list every setting of the server, with its range and its source');
-  teach(command, {
+  addExamples(command, {
     examples: [
       ['torpor doctor', 'exits 1 when something is wrong'],
       ['torpor doctor --settings', 'and every setting that the server runs with'],
@@ -20,15 +20,15 @@ export const define: Define = (command, act) => {
     seeAlso: ['up', 'fsck', 'runtimes'],
   });
   command.action(
-    act<{ settings?: boolean }>(async (cli, _, options) => {
+    handler<{ settings?: boolean }>(async (cli, _, options) => {
       const connection = await findConnection(cli.io, cli.options);
       const { dataDir } = connection;
-      const server = await cli.during('Asking the server…', checkServer(connection, cli.io.env));
+      const server = await cli.withSpinner('Asking the server…', checkServer(connection, cli.io.env));
       const checks: Check[] = [
         checkNode(process.version),
         await checkDataDirectory(dataDir),
         ...(await checkDatabase(cli.io.env['TORPOR_DATABASE_URL'])),
-        ...(await cli.during(
+        ...(await cli.withSpinner(
           'Trying a sandbox…',
           checkGvisor(dataDir, cli.io.env['TORPOR_RUNTIME'], cli.signal),
         )),

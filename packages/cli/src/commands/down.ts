@@ -3,26 +3,26 @@ import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { SandboxId } from '@torpor/protocol';
-import { teach } from '../build-command.ts';
+import { addExamples } from '../build-command.ts';
 import type { Cli, Define } from '../cli.ts';
 import { findConnection, isAlive } from '../connection.ts';
 import { EXIT } from '../exit-codes.ts';
 import { CliError, failureOf } from '../failure.ts';
 
-interface Unpaused {
+interface NotPaused {
   readonly id: SandboxId;
   readonly why: string;
 }
 
 /** A visitor may wake a sandbox that was just paused, so the list is read again. */
 const ROUNDS = 3;
-const LOOK_EVERY_MS = 100;
+const POLL_MS = 100;
 /** Longer than a server waits for what is under way when it stops. */
 const STOP_MS = 120_000;
 
-export const define: Define = (command, act) => {
+export const define: Define = (command, handler) => {
   command.option('--force', 'stop the server although some sandboxes cannot be paused; those go on running');
-  teach(command, {
+  addExamples(command, {
     examples: [
       ['torpor down', 'exits 1, and the server runs on, when a sandbox cannot be paused'],
       ['torpor down && torpor destroy --data-dir ./data', 'and nothing is left'],
@@ -30,14 +30,14 @@ export const define: Define = (command, act) => {
     seeAlso: ['up', 'pause', 'destroy'],
   });
   command.action(
-    act<{ force?: boolean }>(async (cli, _, { force = false }) => {
+    handler<{ force?: boolean }>(async (cli, _, { force = false }) => {
       const { dataDir } = await findConnection(cli.io, cli.options);
-      const pid = await serverOf(dataDir);
+      const pid = await findServerProcess(dataDir);
       const { paused, unpaused } = await pauseAll(cli);
       const stops = unpaused.length === 0 || force;
       if (stops) {
         process.kill(pid, 'SIGTERM');
-        await cli.during('Stopping the server…', ended(pid, cli.signal));
+        await cli.withSpinner('Stopping the server…', waitForExit(pid, cli.signal));
       }
       cli.answer({ stopped: stops, paused, unpaused }, () =>
         [
@@ -52,7 +52,7 @@ export const define: Define = (command, act) => {
 };
 
 /** The process that holds the data directory, by what it left there. */
-async function serverOf(dataDir: string): Promise<number> {
+async function findServerProcess(dataDir: string): Promise<number> {
   const text = await readFile(join(dataDir, 'server.json'), 'utf8').catch(() => '{}');
   const { pid } = JSON.parse(text) as { readonly pid?: unknown };
   if (typeof pid === 'number' && isAlive(pid)) return pid;
@@ -61,7 +61,7 @@ async function serverOf(dataDir: string): Promise<number> {
   });
 }
 
-async function pauseAll(cli: Cli): Promise<{ paused: SandboxId[]; unpaused: Unpaused[] }> {
+async function pauseAll(cli: Cli): Promise<{ paused: SandboxId[]; unpaused: NotPaused[] }> {
   const torpor = await cli.torpor();
   const paused = new Set<SandboxId>();
   const unpaused = new Map<SandboxId, string>();
@@ -71,7 +71,7 @@ async function pauseAll(cli: Cli): Promise<{ paused: SandboxId[]; unpaused: Unpa
     for await (const { id } of torpor.awake({ signal: cli.signal })) awake.push(id);
     for (const [index, id] of awake.entries()) {
       const words = `Putting ${id} to sleep (${index + 1} of ${awake.length})…`;
-      await cli.during(words, torpor.putToSleep(id, { signal: cli.signal })).then(
+      await cli.withSpinner(words, torpor.putToSleep(id, { signal: cli.signal })).then(
         ({ checkpointId }) => {
           paused.add(id);
           if (!cli.json) cli.line(`${id} sleeps in ${checkpointId} (${index + 1} of ${awake.length})`);
@@ -88,10 +88,10 @@ async function pauseAll(cli: Cli): Promise<{ paused: SandboxId[]; unpaused: Unpa
 }
 
 /** The kernel tells only the parent of a process when it has ended. */
-async function ended(pid: number, signal: AbortSignal): Promise<void> {
+async function waitForExit(pid: number, signal: AbortSignal): Promise<void> {
   const bound = AbortSignal.any([signal, AbortSignal.timeout(STOP_MS)]);
   while (isAlive(pid)) {
-    await sleep(LOOK_EVERY_MS, undefined, { signal: bound }).catch(() => {
+    await sleep(POLL_MS, undefined, { signal: bound }).catch(() => {
       signal.throwIfAborted();
       throw new CliError('CHECK_FAILED', `The server (process ${pid}) has not stopped; its log says why.`);
     });

@@ -1,18 +1,18 @@
 /** `torpor drives` */
-import { teach } from '../build-command.ts';
+import { addExamples } from '../build-command.ts';
 import type { Define } from '../cli.ts';
 import { columns } from '../columns.ts';
 import { bytes } from '../human-units.ts';
 import { sandboxOf } from '../sandbox-argument.ts';
 
-export const define: Define = (command, act) => {
+export const define: Define = (command, handler) => {
   command.argument('[sandbox]', 'its id or name');
-  teach(command, {
+  addExamples(command, {
     examples: [['torpor drives web', 'size, used and free; never wakes it']],
     seeAlso: ['health', 'files'],
   });
   command.action(
-    act(async (cli, [given]) => {
+    handler(async (cli, [given]) => {
       const id = await sandboxOf(cli, given);
       const items = await (await cli.torpor()).sandboxes.drives(id, { signal: cli.signal });
       const rows = items.map(({ path, totalBytes, usedBytes, freeBytes }) => [

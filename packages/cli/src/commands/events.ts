@@ -1,6 +1,6 @@
 /** `torpor events` */
 import type { EventView } from '@torpor/protocol';
-import { teach } from '../build-command.ts';
+import { addExamples } from '../build-command.ts';
 import type { Cli, Define } from '../cli.ts';
 import { parseNumber } from '../human-units.ts';
 import { anySandboxOf } from '../sandbox-argument.ts';
@@ -13,14 +13,14 @@ interface EventsOptions {
   reverse?: boolean;
 }
 
-export const define: Define = (command, act) => {
+export const define: Define = (command, handler) => {
   command
     .argument('[sandbox]', 'its id or name (default: all of the organisation)')
     .option('-f, --follow', 'go on with what happens from now; with --json one event per line')
     .option('--after <number>', 'only what comes after this seq (of all: position)', parseNumber)
     .option('-l, --limit <n>', 'only the last n', parseNumber)
     .option('-r, --reverse', 'newest first');
-  teach(command, {
+  addExamples(command, {
     examples: [
       ['torpor events web', 'all that ever happened to it'],
       ['torpor events -f', 'watch everything'],
@@ -28,7 +28,7 @@ export const define: Define = (command, act) => {
     seeAlso: ['ops', 'get'],
   });
   command.action(
-    act<EventsOptions>(async (cli, [sandbox], options) => {
+    handler<EventsOptions>(async (cli, [sandbox], options) => {
       const torpor = await cli.torpor();
       const sandboxId = sandbox === undefined ? undefined : await anySandboxOf(cli, sandbox);
       if (options.follow) {
@@ -38,13 +38,13 @@ export const define: Define = (command, act) => {
         for await (const event of events) cli.answerLine(event, () => eventText(cli, event));
         return;
       }
-      const items = await written(cli, sandboxId, options);
+      const items = await readEvents(cli, sandboxId, options);
       cli.answer({ items, nextCursor: null }, () => items.map((event) => eventText(cli, event)).join('\n'));
     }),
   );
 };
 
-async function written(
+async function readEvents(
   cli: Cli,
   sandboxId: EventView['sandboxId'] | undefined,
   options: EventsOptions,

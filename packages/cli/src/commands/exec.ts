@@ -1,14 +1,15 @@
 /** `torpor exec`: the command's own output, input and exit code. */
 import type { ExecSocketRequest, SandboxId } from '@torpor/protocol';
 import type { ProcessEvent, ProcessSocket } from '@torpor/sdk';
-import { teach } from '../build-command.ts';
+import { addExamples } from '../build-command.ts';
 import type { Cli, Define } from '../cli.ts';
 import { CliError } from '../failure.ts';
 import { parseSpan } from '../human-units.ts';
-import { collect, given, pairsOf } from '../pairs.ts';
+import { collectValues, parsePairs } from '../repeated-options.ts';
 import { sandboxOf } from '../sandbox-argument.ts';
 import { shellLine } from '../shell-words.ts';
-import { write } from '../write.ts';
+import { withoutUndefined } from '../without-undefined.ts';
+import { write } from '../write-output.ts';
 
 interface ExecOptions {
   cwd?: string;
@@ -18,7 +19,7 @@ interface ExecOptions {
   background?: boolean;
 }
 
-export const define: Define = (command, act) => {
+export const define: Define = (command, handler) => {
   command
     .argument('<sandbox>', 'its id or name')
     .argument(
@@ -26,11 +27,11 @@ export const define: Define = (command, act) => {
       'what to run; one word is a line for the shell, several are a program and its arguments',
     )
     .option('-w, --cwd <dir>', "where (default: the sandbox's home)")
-    .option('-e, --env <key=value>', 'a variable of its environment; may be repeated', collect)
+    .option('-e, --env <key=value>', 'a variable of its environment; may be repeated', collectValues)
     .option('-u, --user <user>', 'as whom')
     .option('--timeout <span>', 'kill it after this, as 90s, 5m, 2h', parseSpan)
     .option('-b, --background', 'answer when it runs, and leave it running');
-  teach(command, {
+  addExamples(command, {
     examples: [
       ['torpor exec web npm test', 'options after the program are the program’s'],
       ["torpor exec web 'cd app && ls | wc -l'", 'one word: a line for the shell'],
@@ -39,29 +40,32 @@ export const define: Define = (command, act) => {
     seeAlso: ['shell', 'ps', 'files'],
   });
   command.action(
-    act<ExecOptions>(async (cli, [sandbox, ...words], options) => {
+    handler<ExecOptions>(async (cli, [sandbox, ...words], options) => {
       const id = await sandboxOf(cli, sandbox);
-      const env = pairsOf('--env', options.env);
+      const env = parsePairs('--env', options.env);
       const { cwd, user, timeout } = options;
-      const request = { command: shellLine(words), ...given({ cwd, user, env, timeoutSeconds: timeout }) };
-      if (options.background) return inBackground(cli, id, request);
+      const request = {
+        command: shellLine(words),
+        ...withoutUndefined({ cwd, user, env, timeoutSeconds: timeout }),
+      };
+      if (options.background) return runInBackground(cli, id, request);
       const socket = await (await cli.torpor()).sandboxes.execSocket(id, request);
       cli.signal.addEventListener('abort', () => socket.close(), { once: true });
-      void feed(cli, socket);
-      return cli.json ? collected(cli, socket) : passedThrough(cli, socket);
+      void forwardStdin(cli, socket);
+      return cli.json ? collectOutput(cli, socket) : forwardOutput(cli, socket);
     }),
   );
 };
 
-async function inBackground(cli: Cli, id: SandboxId, request: ExecSocketRequest): Promise<number> {
+async function runInBackground(cli: Cli, id: SandboxId, request: ExecSocketRequest): Promise<number> {
   const reply = await (await cli.torpor()).sandboxes.execInBackground(id, request, { signal: cli.signal });
   cli.answer(reply, () => reply.process.id ?? String(reply.process.pid));
-  cli.remark(`It runs. \`torpor logs ${id} ${reply.process.id ?? reply.process.pid}\` shows its output.`);
+  cli.note(`It runs. \`torpor logs ${id} ${reply.process.id ?? reply.process.pid}\` shows its output.`);
   return 0;
 }
 
 /** A terminal is not handed on: whoever wants to type into a program opens a shell. */
-async function feed({ io: { stdin } }: Cli, socket: ProcessSocket): Promise<void> {
+async function forwardStdin({ io: { stdin } }: Cli, socket: ProcessSocket): Promise<void> {
   try {
     if (!stdin.isTTY) for await (const chunk of stdin) await socket.write(chunk as Buffer);
   } finally {
@@ -69,15 +73,15 @@ async function feed({ io: { stdin } }: Cli, socket: ProcessSocket): Promise<void
   }
 }
 
-async function passedThrough({ io, signal }: Cli, socket: ProcessSocket): Promise<number> {
+async function forwardOutput({ io, signal }: Cli, socket: ProcessSocket): Promise<number> {
   for await (const event of socket) {
     if (event.type === 'output') await write(event.channel === 'stderr' ? io.stderr : io.stdout, event.bytes);
     if (event.type === 'exit') return event.code;
   }
-  throw interrupted(signal);
+  throw connectionEnded(signal);
 }
 
-async function collected(cli: Cli, socket: ProcessSocket): Promise<number> {
+async function collectOutput(cli: Cli, socket: ProcessSocket): Promise<number> {
   const output = { stdout: [] as Uint8Array[], stderr: [] as Uint8Array[] };
   let autoResumed = false;
   const text = (channel: 'stdout' | 'stderr') => Buffer.concat(output[channel]).toString('utf8');
@@ -89,7 +93,7 @@ async function collected(cli: Cli, socket: ProcessSocket): Promise<number> {
       return event.code;
     }
   }
-  throw interrupted(cli.signal);
+  throw connectionEnded(cli.signal);
 }
 
 function replyOf(end: ProcessEvent & { type: 'exit' }, stdout: string, stderr: string, autoResumed: boolean) {
@@ -97,7 +101,7 @@ function replyOf(end: ProcessEvent & { type: 'exit' }, stdout: string, stderr: s
   return { exitCode: code, signal, stdout, stderr, truncated: false, durationMs, autoResumed };
 }
 
-function interrupted(signal: AbortSignal): unknown {
+function connectionEnded(signal: AbortSignal): unknown {
   return signal.aborted
     ? signal.reason
     : new CliError('NETWORK_ERROR', 'The connection ended before the command did.');

@@ -7,36 +7,36 @@ import { Readable } from 'node:stream';
 import { buffer } from 'node:stream/consumers';
 import { pipeline } from 'node:stream/promises';
 import type { FileEntry } from '@torpor/protocol';
-import { teach } from '../build-command.ts';
+import { addExamples } from '../build-command.ts';
 import type { Cli, Define } from '../cli.ts';
 import { columns } from '../columns.ts';
 import { CliError } from '../failure.ts';
 import { bytes, relative } from '../human-units.ts';
 import { sandboxOf } from '../sandbox-argument.ts';
-import { write } from '../write.ts';
+import { write } from '../write-output.ts';
 
-export const define: Define = (command, act) => {
+export const define: Define = (command, handler) => {
   const add = (name: string, summary: string) =>
     command.command(name).summary(summary).description(summary).argument('<sandbox>', 'its id or name');
   add('ls', 'list a directory')
     .alias('list')
     .argument('[path]', 'absolute, or in the home (default: the home)')
-    .action(act(async (cli, [sandbox, path = '.']) => list(cli, sandbox, path)));
+    .action(handler(async (cli, [sandbox, path = '.']) => list(cli, sandbox, path)));
   add('cat', 'write a file to stdout')
     .argument('<path>', 'absolute, or in the home')
-    .action(act(async (cli, [sandbox, path = '']) => cat(cli, sandbox, path)));
+    .action(handler(async (cli, [sandbox, path = '']) => cat(cli, sandbox, path)));
   add('put', 'copy a file from here into the sandbox')
     .argument('<local>', 'the file here; - is stdin')
     .argument('[path]', 'where it goes (default: the home, under its name)')
-    .action(act(async (cli, [sandbox, local = '', path]) => put(cli, sandbox, local, path)));
+    .action(handler(async (cli, [sandbox, local = '', path]) => put(cli, sandbox, local, path)));
   add('get', 'copy a file out of the sandbox')
     .argument('<path>', 'absolute, or in the home')
     .argument('[local]', 'where it goes (default: here, under its name); - is stdout')
-    .action(act(async (cli, [sandbox, path = '', local]) => get(cli, sandbox, path, local)));
+    .action(handler(async (cli, [sandbox, path = '', local]) => get(cli, sandbox, path, local)));
   add('rm', 'remove a file, or a directory with all that is in it')
     .argument('<path>', 'absolute, or in the home')
-    .action(act(async (cli, [sandbox, path = '']) => remove(cli, sandbox, path)));
-  teach(command, {
+    .action(handler(async (cli, [sandbox, path = '']) => remove(cli, sandbox, path)));
+  addExamples(command, {
     examples: [
       ['torpor files ls web app', 'what is in ~/app'],
       ['torpor files put web ./index.html app/', 'a file goes in'],
@@ -82,7 +82,10 @@ async function put(cli: Cli, sandbox: string | undefined, local: string, wanted?
   const path = wanted === undefined || wanted.endsWith('/') ? `${wanted ?? ''}${basename(local)}` : wanted;
   const contents = local === '-' ? await buffer(cli.io.stdin) : await openFile(local);
   const files = (await cli.torpor()).sandboxes.files(id);
-  const written = await cli.during(`Writing ${path}…`, files.write(path, contents, { signal: cli.signal }));
+  const written = await cli.withSpinner(
+    `Writing ${path}…`,
+    files.write(path, contents, { signal: cli.signal }),
+  );
   cli.answer(written, () => written.path);
 }
 
@@ -109,7 +112,7 @@ async function get(
   const target = (await isDirectory(local)) ? `${local.replace(/\/$/, '')}/${basename(path)}` : local;
   const copying = pipeline(Readable.fromWeb(stream as never), createWriteStream(target));
   try {
-    await cli.during(`Reading ${path}…`, copying);
+    await cli.withSpinner(`Reading ${path}…`, copying);
   } catch (thrown) {
     // Half a file under the name of the whole one would be taken for it.
     if (!isWriteError(thrown)) await rm(target, { force: true });

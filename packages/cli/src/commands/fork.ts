@@ -1,11 +1,12 @@
 /** `torpor fork` */
 import type { ForkRequest } from '@torpor/protocol';
-import { teach } from '../build-command.ts';
+import { addExamples } from '../build-command.ts';
 import type { Define } from '../cli.ts';
 import { EXIT } from '../exit-codes.ts';
 import { parseNumber } from '../human-units.ts';
-import { collect, given, pairsOf } from '../pairs.ts';
+import { collectValues, parsePairs } from '../repeated-options.ts';
 import { sandboxOf } from '../sandbox-argument.ts';
+import { withoutUndefined } from '../without-undefined.ts';
 
 interface ForkOptions {
   count?: number;
@@ -13,13 +14,13 @@ interface ForkOptions {
   metadata?: string[];
 }
 
-export const define: Define = (command, act) => {
+export const define: Define = (command, handler) => {
   command
     .argument('[sandbox]', 'its id or name')
     .option('-c, --count <n>', 'how many (default: 1)', parseNumber)
     .option('-n, --name <name>', 'a name for the copy')
-    .option('-m, --metadata <key=value>', 'something to find it by; may be repeated', collect);
-  teach(command, {
+    .option('-m, --metadata <key=value>', 'something to find it by; may be repeated', collectValues);
+  addExamples(command, {
     examples: [
       ['torpor fork web', 'a copy that goes its own way'],
       ['torpor fork web --count 8', 'eight of them'],
@@ -27,11 +28,18 @@ export const define: Define = (command, act) => {
     seeAlso: ['snapshot', 'create'],
   });
   command.action(
-    act<ForkOptions>(async (cli, [sandbox], { count, name, metadata }) => {
+    handler<ForkOptions>(async (cli, [sandbox], { count, name, metadata }) => {
       const id = await sandboxOf(cli, sandbox);
       const { sandboxes } = await cli.torpor();
-      const request = given({ count, name, metadata: pairsOf('--metadata', metadata) }) as ForkRequest;
-      const reply = await cli.during(`Forking ${id}…`, sandboxes.fork(id, request, { signal: cli.signal }));
+      const request = withoutUndefined({
+        count,
+        name,
+        metadata: parsePairs('--metadata', metadata),
+      }) as ForkRequest;
+      const reply = await cli.withSpinner(
+        `Forking ${id}…`,
+        sandboxes.fork(id, request, { signal: cli.signal }),
+      );
       const made = reply.items.flatMap((item) => ('sandbox' in item ? [item.sandbox.id] : []));
       const failed = reply.items.flatMap((item) => ('error' in item ? [item.error] : []));
       cli.answer(reply, () => made.join('\n'));

@@ -1,6 +1,6 @@
 /** `torpor fsck` */
 import type { Finding } from '@torpor/protocol';
-import { teach } from '../build-command.ts';
+import { addExamples } from '../build-command.ts';
 import type { Define } from '../cli.ts';
 import { columns } from '../columns.ts';
 import { EXIT } from '../exit-codes.ts';
@@ -8,17 +8,17 @@ import { elapsed } from '../human-units.ts';
 
 const BAD: ReadonlySet<Finding['what']> = new Set(['damaged', 'missing', 'lost']);
 
-export const define: Define = (command, act) => {
-  teach(command, {
+export const define: Define = (command, handler) => {
+  addExamples(command, {
     examples: [
       ['torpor fsck', 'compare, repair, report; exits 1 when something is damaged, missing or lost'],
     ],
     seeAlso: ['doctor', 'checkpoints', 'events'],
   });
   command.action(
-    act(async (cli) => {
+    handler(async (cli) => {
       const torpor = await cli.torpor();
-      const report = await cli.during('Looking at everything…', torpor.fsck({ signal: cli.signal }));
+      const report = await cli.withSpinner('Looking at everything…', torpor.fsck({ signal: cli.signal }));
       const { round, did, findings, sandboxes, checkpoints, durationMs } = report;
       const { colors } = cli.io;
       cli.answer(report, () => {

@@ -1,14 +1,14 @@
 /** `torpor health` */
-import { teach } from '../build-command.ts';
+import { addExamples } from '../build-command.ts';
 import type { Define } from '../cli.ts';
-import { facts } from '../columns.ts';
+import { fieldLines } from '../columns.ts';
 import { span } from '../human-units.ts';
 import { sandboxOf } from '../sandbox-argument.ts';
 import { stateText } from '../sandbox-text.ts';
 
-export const define: Define = (command, act) => {
+export const define: Define = (command, handler) => {
   command.argument('[sandbox]', 'its id or name');
-  teach(command, {
+  addExamples(command, {
     examples: [
       ['torpor health web', 'whether its agent answers; never wakes it'],
       ['torpor health web --json | jq -r .agent', 'answers, silent or not_running'],
@@ -16,7 +16,7 @@ export const define: Define = (command, act) => {
     seeAlso: ['get', 'drives'],
   });
   command.action(
-    act(async (cli, [given]) => {
+    handler(async (cli, [given]) => {
       const id = await sandboxOf(cli, given);
       const health = await (await cli.torpor()).sandboxes.health(id, { signal: cli.signal });
       const { colors } = cli.io;
@@ -26,7 +26,7 @@ export const define: Define = (command, act) => {
         not_running: 'does not run',
       };
       cli.answer(health, () =>
-        facts(
+        fieldLines(
           [
             ['id', health.sandboxId],
             ['state', stateText(health.state, colors)],

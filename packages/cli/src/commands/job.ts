@@ -1,15 +1,15 @@
 /** `torpor job` with `ls`, `get`, `end` and `logs`. */
 import type { AnyJobView, JobId, TrackedJobView } from '@torpor/protocol';
-import { teach } from '../build-command.ts';
+import { addExamples } from '../build-command.ts';
 import type { Cli, Define } from '../cli.ts';
 import type { Colors } from '../colors.ts';
-import { columns, facts } from '../columns.ts';
+import { columns, fieldLines } from '../columns.ts';
 import { CliError } from '../failure.ts';
 import { parseSpan, relative } from '../human-units.ts';
 import { sandboxOf } from '../sandbox-argument.ts';
 import { writeOutput } from '../write-output.ts';
 
-export const define: Define = (command, act) => {
+export const define: Define = (command, handler) => {
   command
     .command('ls', { isDefault: true })
     .alias('list')
@@ -17,7 +17,7 @@ export const define: Define = (command, act) => {
     .argument('[sandbox]', 'its id or name')
     .option('--state <state>', 'running, suspended, completed or lost; several separated by commas')
     .action(
-      act<{ state?: string }>(async (cli, [sandbox], { state }) => {
+      handler<{ state?: string }>(async (cli, [sandbox], { state }) => {
         const id = await sandboxOf(cli, sandbox);
         const { jobs } = await cli.torpor();
         const states = state?.split(',') as TrackedJobView['state'][] | undefined;
@@ -37,7 +37,7 @@ export const define: Define = (command, act) => {
         cli.answer({ items, nextCursor: null }, () =>
           rows.length === 0 ? '' : columns(titles, rows, cli.io.colors),
         );
-        if (items.length === 0) cli.remark(`${id} has no such job.`);
+        if (items.length === 0) cli.note(`${id} has no such job.`);
       }),
     );
   command
@@ -46,9 +46,9 @@ export const define: Define = (command, act) => {
     .summary('everything about one')
     .argument('<job>', 'its id')
     .action(
-      act(async (cli, [id]) => {
+      handler(async (cli, [id]) => {
         const job = await (await cli.torpor()).jobs.get(id as JobId, { signal: cli.signal });
-        cli.answer(job, () => jobFacts(job, cli.io.now(), cli.io.colors));
+        cli.answer(job, () => jobDetails(job, cli.io.now(), cli.io.colors));
       }),
     );
   command
@@ -58,11 +58,11 @@ export const define: Define = (command, act) => {
     .argument('<job>', 'its id')
     .option('--grace <span>', 'how long it has to end by itself, as 10s; 0 kills it at once', parseSpan)
     .action(
-      act<{ grace?: number }>(async (cli, [id], { grace }) => {
+      handler<{ grace?: number }>(async (cli, [id], { grace }) => {
         const { jobs } = await cli.torpor();
         const ending = jobs.end(id as JobId, { graceSeconds: grace, signal: cli.signal });
-        const job = await cli.during(`Ending ${id}…`, ending);
-        cli.answer(job, () => jobFacts(job, cli.io.now(), cli.io.colors));
+        const job = await cli.withSpinner(`Ending ${id}…`, ending);
+        cli.answer(job, () => jobDetails(job, cli.io.now(), cli.io.colors));
       }),
     );
   command
@@ -71,13 +71,13 @@ export const define: Define = (command, act) => {
     .argument('<job>', 'its id')
     .option('-f, --follow', 'go on with what it says next; with --json one piece per line')
     .action(
-      act<{ follow?: boolean }>(async (cli, [id], { follow }) => {
+      handler<{ follow?: boolean }>(async (cli, [id], { follow }) => {
         const job = await trackedJob(cli, id as JobId);
         const { sandboxes } = await cli.torpor();
         await writeOutput(cli, sandboxes.output(job.sandboxId, job.id, { follow, signal: cli.signal }));
       }),
     );
-  teach(command, {
+  addExamples(command, {
     examples: [
       ['torpor job ls web', 'what runs in web, or ran'],
       ['torpor job end job_… --grace 30s', 'let it finish its work first'],
@@ -105,12 +105,12 @@ function stateText({ state, exitCode, restarts, lost }: TrackedJobView, colors: 
   }
 }
 
-function jobFacts(job: AnyJobView, now: number, colors: Colors): string {
+function jobDetails(job: AnyJobView, now: number, colors: Colors): string {
   if (job.kind === 'build') {
     const { id, kind, status, sandboxId, url } = job;
-    return facts(Object.entries({ id, kind, status, sandbox: sandboxId, url }), colors);
+    return fieldLines(Object.entries({ id, kind, status, sandbox: sandboxId, url }), colors);
   }
-  return facts(
+  return fieldLines(
     [
       ['id', job.id],
       ['kind', job.kind],

@@ -1,12 +1,12 @@
 /** `torpor keys` with `ls`, `create` and `revoke`. */
 import type { CreateKeyRequest, KeyView } from '@torpor/protocol';
 import { Option } from 'commander';
-import { teach } from '../build-command.ts';
+import { addExamples } from '../build-command.ts';
 import type { Define } from '../cli.ts';
 import { columns } from '../columns.ts';
 import { confirm } from '../confirm.ts';
 import { parseSpan, relative } from '../human-units.ts';
-import { given } from '../pairs.ts';
+import { withoutUndefined } from '../without-undefined.ts';
 
 interface OrgOption {
   readonly org?: string;
@@ -20,14 +20,14 @@ interface CreateOptions extends OrgOption {
 
 const ofOrg = () => new Option('--org <org>', 'of another organisation, with an operator key');
 
-export const define: Define = (command, act) => {
+export const define: Define = (command, handler) => {
   command
     .command('ls', { isDefault: true })
     .alias('list')
     .summary('list keys, also those that are over')
     .addOption(ofOrg())
     .action(
-      act<OrgOption>(async (cli, _, { org }) => {
+      handler<OrgOption>(async (cli, _, { org }) => {
         const { keys } = await cli.torpor();
         const items: KeyView[] = [];
         for await (const key of keys.list({ orgId: org, signal: cli.signal })) items.push(key);
@@ -53,12 +53,12 @@ export const define: Define = (command, act) => {
     .option('--operator', 'let it manage organisations too')
     .option('--expires <span>', 'until when it opens anything, as 2h or 90d', parseSpan)
     .action(
-      act<CreateOptions>(async (cli, [name = ''], { org, subject, operator, expires }) => {
-        const wanted = given({ subject, operator, expiresInSeconds: expires });
+      handler<CreateOptions>(async (cli, [name = ''], { org, subject, operator, expires }) => {
+        const wanted = withoutUndefined({ subject, operator, expiresInSeconds: expires });
         const request = { name, ...wanted } as CreateKeyRequest;
         const made = await (await cli.torpor()).keys.create(request, { orgId: org, signal: cli.signal });
         cli.answer(made, () => made.key);
-        cli.remark(`This is ${made.id}. It is kept nowhere: write it down now.`);
+        cli.note(`This is ${made.id}. It is kept nowhere: write it down now.`);
       }),
     );
   command
@@ -69,13 +69,13 @@ export const define: Define = (command, act) => {
     .addOption(ofOrg())
     .option('-y, --yes', 'do not ask')
     .action(
-      act<OrgOption & { yes?: boolean }>(async (cli, [id = ''], { org, yes }) => {
+      handler<OrgOption & { yes?: boolean }>(async (cli, [id = ''], { org, yes }) => {
         if (!yes) await confirm(cli, `Revoke ${id}? Whoever uses it is locked out at once.`);
         const key = await (await cli.torpor()).keys.revoke(id, { orgId: org, signal: cli.signal });
         cli.answer(key, () => `${id} is revoked`);
       }),
     );
-  teach(command, {
+  addExamples(command, {
     examples: [
       ['torpor keys create ci --expires 90d', 'for a machine'],
       ['torpor keys create laptop --subject ada', 'for a person'],

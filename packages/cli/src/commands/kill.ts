@@ -1,13 +1,13 @@
 /** `torpor kill` */
 import type { SandboxView } from '@torpor/protocol';
-import { teach } from '../build-command.ts';
+import { addExamples } from '../build-command.ts';
 import type { Define } from '../cli.ts';
 import { confirm } from '../confirm.ts';
 import { sandboxOf } from '../sandbox-argument.ts';
 
-export const define: Define = (command, act) => {
+export const define: Define = (command, handler) => {
   command.argument('[sandboxes...]', 'their ids or names').option('-y, --yes', 'do not ask');
-  teach(command, {
+  addExamples(command, {
     examples: [
       ['torpor kill web', 'end it; named checkpoints stay'],
       ['torpor kill $(torpor ls -q)', 'end them all'],
@@ -15,7 +15,7 @@ export const define: Define = (command, act) => {
     seeAlso: ['pause', 'ls'],
   });
   command.action(
-    act<{ yes?: boolean }>(async (cli, given, { yes }) => {
+    handler<{ yes?: boolean }>(async (cli, given, { yes }) => {
       const wanted = given.length > 0 ? given : [undefined];
       const ids = [...new Set(await Promise.all(wanted.map((one) => sandboxOf(cli, one))))];
       const what = ids.length === 1 ? ids[0] : `${ids.length} sandboxes`;
@@ -24,7 +24,7 @@ export const define: Define = (command, act) => {
       const { sandboxes } = await cli.torpor();
       const killed: SandboxView[] = [];
       for (const id of ids) {
-        killed.push(await cli.during(`Ending ${id}…`, sandboxes.kill(id, { signal: cli.signal })));
+        killed.push(await cli.withSpinner(`Ending ${id}…`, sandboxes.kill(id, { signal: cli.signal })));
         if (!cli.json) cli.line(`${id} is killed`);
       }
       if (cli.json) cli.answer(killed.length === 1 ? killed[0] : { items: killed }, () => '');

@@ -1,17 +1,17 @@
 /** `torpor logs` */
 import type { SandboxId } from '@torpor/protocol';
-import { teach } from '../build-command.ts';
+import { addExamples } from '../build-command.ts';
 import type { Cli, Define } from '../cli.ts';
 import { CliError } from '../failure.ts';
 import { anySandboxOf } from '../sandbox-argument.ts';
 import { writeOutput } from '../write-output.ts';
 
-export const define: Define = (command, act) => {
+export const define: Define = (command, handler) => {
   command
     .argument('<sandbox>', 'its id or name')
     .argument('[process]', 'a service by name, a background process by id, or a pid (default: the only one)')
     .option('-f, --follow', 'go on with what it says next; with --json one piece per line');
-  teach(command, {
+  addExamples(command, {
     examples: [
       ['torpor logs web', 'what its service has said'],
       ['torpor logs web app -f', 'and goes on saying'],
@@ -19,16 +19,16 @@ export const define: Define = (command, act) => {
     seeAlso: ['ps', 'job', 'exec', 'events'],
   });
   command.action(
-    act<{ follow?: boolean }>(async (cli, [sandbox, process], { follow }) => {
+    handler<{ follow?: boolean }>(async (cli, [sandbox, process], { follow }) => {
       const id = await anySandboxOf(cli, sandbox);
       const { sandboxes } = await cli.torpor();
-      const wanted = process ?? (await onlyOne(cli, id));
+      const wanted = process ?? (await onlyProcess(cli, id));
       await writeOutput(cli, sandboxes.output(id, wanted, { follow, signal: cli.signal }));
     }),
   );
 };
 
-async function onlyOne(cli: Cli, id: SandboxId): Promise<string> {
+async function onlyProcess(cli: Cli, id: SandboxId): Promise<string> {
   const all = await (await cli.torpor()).sandboxes.processes(id, { signal: cli.signal });
   const names = all.flatMap(({ kind, id: name }) => (kind === 'process' || name === null ? [] : [name]));
   const [only, ...more] = names;

@@ -1,9 +1,9 @@
 /** `torpor ls` */
 import { SANDBOX_STATES, type SandboxState, type SandboxView } from '@torpor/protocol';
 import { Option } from 'commander';
-import { teach } from '../build-command.ts';
+import { addExamples } from '../build-command.ts';
 import type { Define } from '../cli.ts';
-import { collect, pairsOf } from '../pairs.ts';
+import { collectValues, parsePairs } from '../repeated-options.ts';
 import { LIVE_STATES } from '../sandbox-argument.ts';
 import { sandboxColumns } from '../sandbox-text.ts';
 
@@ -15,15 +15,15 @@ interface LsOptions {
 }
 
 /** What is lost is news until somebody has seen it; what was killed is not. */
-const USUAL: readonly SandboxState[] = [...LIVE_STATES, 'lost'];
+const DEFAULT_STATES: readonly SandboxState[] = [...LIVE_STATES, 'lost'];
 
-export const define: Define = (command, act) => {
+export const define: Define = (command, handler) => {
   command
     .addOption(new Option('-s, --state <states...>', 'only those in these states').choices(SANDBOX_STATES))
-    .option('-m, --metadata <key=value>', 'only those with this metadata; may be repeated', collect)
+    .option('-m, --metadata <key=value>', 'only those with this metadata; may be repeated', collectValues)
     .option('-a, --all', 'also those that are over')
     .option('-q, --quiet', 'only ids');
-  teach(command, {
+  addExamples(command, {
     examples: [
       ['torpor ls', 'all that is alive'],
       ['torpor ls --state paused', 'what sleeps'],
@@ -32,11 +32,11 @@ export const define: Define = (command, act) => {
     seeAlso: ['get', 'create', 'events'],
   });
   command.action(
-    act<LsOptions>(async (cli, _, { state, metadata, all, quiet }) => {
+    handler<LsOptions>(async (cli, _, { state, metadata, all, quiet }) => {
       const torpor = await cli.torpor();
       const filter = {
-        state: state ?? (all ? undefined : USUAL),
-        metadata: pairsOf('--metadata', metadata),
+        state: state ?? (all ? undefined : DEFAULT_STATES),
+        metadata: parsePairs('--metadata', metadata),
         limit: 1_000,
         signal: cli.signal,
       };
@@ -47,7 +47,7 @@ export const define: Define = (command, act) => {
         if (quiet) return items.map(({ id }) => id).join('\n');
         return items.length === 0 ? '' : sandboxColumns(items, cli.io.now(), cli.io.colors);
       });
-      if (items.length === 0) cli.remark('No sandboxes. Make one with `torpor create`.');
+      if (items.length === 0) cli.note('No sandboxes. Make one with `torpor create`.');
     }),
   );
 };

@@ -1,7 +1,7 @@
 /** `torpor network` */
 import type { Network } from '@torpor/protocol';
 import { Option } from 'commander';
-import { teach } from '../build-command.ts';
+import { addExamples } from '../build-command.ts';
 import type { Define } from '../cli.ts';
 import { sandboxOf } from '../sandbox-argument.ts';
 
@@ -11,7 +11,7 @@ interface Options {
   deny?: string[];
 }
 
-export const define: Define = (command, act) => {
+export const define: Define = (command, handler) => {
   command
     .argument('<sandbox>', 'its id or name')
     .addOption(new Option('--mode <mode>', 'without rules').choices(['internet', 'none']))
@@ -20,7 +20,7 @@ export const define: Define = (command, act) => {
       'names ("*." in front for all below), addresses, networks; each with ":port" or not',
     )
     .option('--deny <rules...>', 'the same; they win');
-  teach(command, {
+  addExamples(command, {
     examples: [
       ['torpor network web', 'what it may reach'],
       ['torpor network web --mode none --allow registry.npmjs.org', 'that, and nothing else'],
@@ -29,7 +29,7 @@ export const define: Define = (command, act) => {
     seeAlso: ['create', 'events'],
   });
   command.action(
-    act<Options>(async (cli, [given], { mode, allow, deny }) => {
+    handler<Options>(async (cli, [given], { mode, allow, deny }) => {
       const id = await sandboxOf(cli, given);
       const { sandboxes } = await cli.torpor();
       const network: Network = { mode, allow, deny };
@@ -37,12 +37,12 @@ export const define: Define = (command, act) => {
       const sandbox = isQuestion
         ? await sandboxes.get(id, { signal: cli.signal })
         : await sandboxes.setNetwork(id, network, { signal: cli.signal });
-      cli.answer(sandbox, () => said(sandbox.network));
+      cli.answer(sandbox, () => networkText(sandbox.network));
     }),
   );
 };
 
-function said({ mode, allow = [], deny = [] }: Network): string {
+function networkText({ mode, allow = [], deny = [] }: Network): string {
   const rules = [
     mode ?? (allow.length > 0 ? 'none' : 'internet'),
     ...allow.map((rule) => `allow ${rule}`),

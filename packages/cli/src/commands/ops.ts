@@ -1,18 +1,18 @@
 /** `torpor ops` */
 import type { OperationId, OperationView } from '@torpor/protocol';
-import { teach } from '../build-command.ts';
+import { addExamples } from '../build-command.ts';
 import type { Define } from '../cli.ts';
 import type { Colors } from '../colors.ts';
-import { columns, facts } from '../columns.ts';
+import { columns, fieldLines } from '../columns.ts';
 import { elapsed, relative } from '../human-units.ts';
 import { anySandboxOf } from '../sandbox-argument.ts';
 
-export const define: Define = (command, act) => {
+export const define: Define = (command, handler) => {
   command.argument(
     '[sandbox-or-operation]',
     'a sandbox, by id or name, or the id of one operation (default: all)',
   );
-  teach(command, {
+  addExamples(command, {
     examples: [
       ['torpor ops web', 'what was asked of it'],
       ['torpor ops op_…', 'how far one came'],
@@ -20,12 +20,12 @@ export const define: Define = (command, act) => {
     seeAlso: ['events', 'get'],
   });
   command.action(
-    act(async (cli, [given]) => {
+    handler(async (cli, [given]) => {
       const { operations } = await cli.torpor();
       const now = cli.io.now();
       if (given?.startsWith('op_')) {
         const operation = await operations.get(given as OperationId, { signal: cli.signal });
-        cli.answer(operation, () => operationFacts(operation, now, cli.io.colors));
+        cli.answer(operation, () => operationDetails(operation, now, cli.io.colors));
         return;
       }
       const sandboxId = given === undefined ? undefined : await anySandboxOf(cli, given);
@@ -60,9 +60,9 @@ function outcomeText({ outcome, phase }: OperationView, colors: Colors): string 
       : outcome;
 }
 
-function operationFacts(operation: OperationView, now: number, colors: Colors): string {
+function operationDetails(operation: OperationView, now: number, colors: Colors): string {
   const { endedAt, startedAt, error } = operation;
-  return facts(
+  return fieldLines(
     [
       ['id', operation.id],
       ['sandbox', operation.sandboxId],

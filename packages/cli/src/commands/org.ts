@@ -6,7 +6,7 @@ import {
   type QuotaChange,
   type QuotaName,
 } from '@torpor/protocol';
-import { teach } from '../build-command.ts';
+import { addExamples } from '../build-command.ts';
 import type { Define } from '../cli.ts';
 import { columns } from '../columns.ts';
 import { confirm } from '../confirm.ts';
@@ -15,13 +15,13 @@ import { parseRetention, relative, retentionText } from '../human-units.ts';
 
 const QUOTA_ARGUMENT = `${QUOTA_NAMES[0]}=10; none lifts it. Quotas: ${QUOTA_NAMES.join(', ')}`;
 
-export const define: Define = (command, act) => {
+export const define: Define = (command, handler) => {
   command
     .command('ls', { isDefault: true })
     .alias('list')
     .summary('list organisations')
     .action(
-      act(async (cli) => {
+      handler(async (cli) => {
         const { orgs } = await cli.torpor();
         const items: OrgView[] = [];
         for await (const org of orgs.list({ signal: cli.signal })) items.push(org);
@@ -42,11 +42,11 @@ export const define: Define = (command, act) => {
     .argument('<name>', 'lower-case letters, digits and -')
     .argument('[quota...]', QUOTA_ARGUMENT)
     .action(
-      act(async (cli, [name = '', ...quotas]) => {
+      handler(async (cli, [name = '', ...quotas]) => {
         const request = { name, quotas: parseQuotas(quotas) };
         const made = await (await cli.torpor()).orgs.create(request, { signal: cli.signal });
         cli.answer(made, () => `${made.id} is made`);
-        cli.remark(`Its first key: torpor keys create <name> --org ${made.id}`);
+        cli.note(`Its first key: torpor keys create <name> --org ${made.id}`);
       }),
     );
   command
@@ -55,7 +55,7 @@ export const define: Define = (command, act) => {
     .summary('quotas of an organisation, and what counts against them now')
     .argument('<org>', 'its name')
     .action(
-      act(async (cli, [id = '']) => {
+      handler(async (cli, [id = '']) => {
         const org = await (await cli.torpor()).orgs.get(id, { signal: cli.signal });
         cli.answer(org, () => `${quotaTable(org, cli.io.colors)}\n${keptText(org)}`);
       }),
@@ -66,7 +66,7 @@ export const define: Define = (command, act) => {
     .argument('<org>', 'its name')
     .argument('<quota...>', QUOTA_ARGUMENT)
     .action(
-      act(async (cli, [id = '', ...quotas]) => {
+      handler(async (cli, [id = '', ...quotas]) => {
         const change = parseQuotas(quotas);
         const org = await (await cli.torpor()).orgs.setQuotas(id, change, { signal: cli.signal });
         cli.answer(org, () => quotaTable(org, cli.io.colors));
@@ -78,7 +78,7 @@ export const define: Define = (command, act) => {
     .argument('<org>', 'its name')
     .argument('<span>', 'as 12h, 30d; "never", or "default" for what the server is set to')
     .action(
-      act(async (cli, [id = '', span = '']) => {
+      handler(async (cli, [id = '', span = '']) => {
         const torpor = await cli.torpor();
         const org = await torpor.orgs.setRetention(id, parseRetention(span), { signal: cli.signal });
         cli.answer(org, () => keptText(org));
@@ -91,13 +91,13 @@ export const define: Define = (command, act) => {
     .argument('<org>', 'its name')
     .option('-y, --yes', 'do not ask')
     .action(
-      act<{ yes?: boolean }>(async (cli, [id = ''], { yes }) => {
+      handler<{ yes?: boolean }>(async (cli, [id = ''], { yes }) => {
         if (!yes) await confirm(cli, `Delete ${id}? Its name cannot be used again.`);
         const org = await (await cli.torpor()).orgs.delete(id, { signal: cli.signal });
         cli.answer(org, () => `${id} is deleted`);
       }),
     );
-  teach(command, {
+  addExamples(command, {
     examples: [
       ['torpor org create acme runningSandboxes=10 memoryMb=16384', 'with quotas'],
       ['torpor keys create first --org acme', 'its first key'],

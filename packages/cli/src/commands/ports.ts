@@ -1,14 +1,14 @@
 /** `torpor ports` */
-import { teach } from '../build-command.ts';
+import { addExamples } from '../build-command.ts';
 import type { Define } from '../cli.ts';
 import { columns } from '../columns.ts';
 import { parseNumber } from '../human-units.ts';
 import { sandboxOf } from '../sandbox-argument.ts';
 
-export const define: Define = (command, act) => {
+export const define: Define = (command, handler) => {
   command.argument('[sandbox]', 'its id or name');
   command.option('--link <port>', 'a link that lets one browser see a private port', parseNumber);
-  teach(command, {
+  addExamples(command, {
     examples: [
       ['torpor ports web', 'what listens, and where to find it'],
       ['torpor ports web --link 3000', 'for somebody who has no key'],
@@ -16,7 +16,7 @@ export const define: Define = (command, act) => {
     seeAlso: ['ps', 'get'],
   });
   command.action(
-    act<{ readonly link?: number }>(async (cli, [sandbox], { link: port }) => {
+    handler<{ readonly link?: number }>(async (cli, [sandbox], { link: port }) => {
       const id = await sandboxOf(cli, sandbox);
       if (port !== undefined) {
         const link = await (await cli.torpor()).sandboxes.previewLink(id, { port }, { signal: cli.signal });
@@ -35,7 +35,7 @@ export const define: Define = (command, act) => {
       cli.answer({ items, nextCursor: null }, () =>
         rows.length === 0 ? '' : columns(['PORT', 'SERVICE', 'STATE', 'PROCESS', 'ADDRESS'], rows, colors),
       );
-      if (items.length === 0) cli.remark('No port is declared or open.');
+      if (items.length === 0) cli.note('No port is declared or open.');
     }),
   );
 };

@@ -1,18 +1,18 @@
 /** `torpor ps` */
-import { teach } from '../build-command.ts';
+import { addExamples } from '../build-command.ts';
 import type { Define } from '../cli.ts';
 import { columns } from '../columns.ts';
 import { relative } from '../human-units.ts';
 import { anySandboxOf } from '../sandbox-argument.ts';
 
-export const define: Define = (command, act) => {
+export const define: Define = (command, handler) => {
   command
     .command('ls', { isDefault: true })
     .alias('list')
     .summary('services, background processes and commands of a sandbox')
     .argument('[sandbox]', 'its id or name')
     .action(
-      act(async (cli, [sandbox]) => {
+      handler(async (cli, [sandbox]) => {
         const id = await anySandboxOf(cli, sandbox);
         const items = await (await cli.torpor()).sandboxes.processes(id, { signal: cli.signal });
         const rows = items.map((one) => [
@@ -27,10 +27,10 @@ export const define: Define = (command, act) => {
         cli.answer({ items, nextCursor: null }, () =>
           rows.length === 0 ? '' : columns(titles, rows, cli.io.colors),
         );
-        if (items.length === 0) cli.remark('Nothing runs that was started from here.');
+        if (items.length === 0) cli.note('Nothing runs that was started from here.');
       }),
     );
-  teach(command, {
+  addExamples(command, {
     examples: [['torpor ps web', 'services, background processes, and how they fared']],
     seeAlso: ['job', 'logs', 'exec', 'ports'],
   });

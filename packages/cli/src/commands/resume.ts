@@ -2,11 +2,11 @@
 import type { ResumeRequest } from '@torpor/protocol';
 import type { ResumeReply } from '@torpor/sdk';
 import { Option } from 'commander';
-import { teach } from '../build-command.ts';
+import { addExamples } from '../build-command.ts';
 import type { Cli, Define } from '../cli.ts';
 import { parseSpan } from '../human-units.ts';
-import { given } from '../pairs.ts';
 import { sandboxOf } from '../sandbox-argument.ts';
+import { withoutUndefined } from '../without-undefined.ts';
 
 interface ResumeOptions {
   timeout?: number;
@@ -14,7 +14,7 @@ interface ResumeOptions {
   fallback?: NonNullable<ResumeRequest['fallback']>;
 }
 
-export const define: Define = (command, act) => {
+export const define: Define = (command, handler) => {
   command
     .argument('[sandbox]', 'its id or name')
     .option('--timeout <span>', 'how long it may run from now, as 90s, 5m, 2h', parseSpan)
@@ -26,7 +26,7 @@ export const define: Define = (command, act) => {
         'template',
       ]),
     );
-  teach(command, {
+  addExamples(command, {
     examples: [
       ['torpor resume web', 'go on where it was'],
       ['torpor resume web --fallback files previous', 'rather with losses than not at all'],
@@ -34,11 +34,14 @@ export const define: Define = (command, act) => {
     seeAlso: ['pause', 'rollback', 'checkpoints'],
   });
   command.action(
-    act<ResumeOptions>(async (cli, [sandbox], { timeout, from, fallback }) => {
+    handler<ResumeOptions>(async (cli, [sandbox], { timeout, from, fallback }) => {
       const id = await sandboxOf(cli, sandbox);
       const { sandboxes } = await cli.torpor();
-      const request = given({ timeoutSeconds: timeout, from, fallback }) as ResumeRequest;
-      const reply = await cli.during(`Waking ${id}…`, sandboxes.resume(id, request, { signal: cli.signal }));
+      const request = withoutUndefined({ timeoutSeconds: timeout, from, fallback }) as ResumeRequest;
+      const reply = await cli.withSpinner(
+        `Waking ${id}…`,
+        sandboxes.resume(id, request, { signal: cli.signal }),
+      );
       cli.answer(reply, () => startedText(cli, reply));
     }),
   );

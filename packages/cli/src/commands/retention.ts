@@ -1,14 +1,14 @@
 /** `torpor retention` */
-import { teach } from '../build-command.ts';
+import { addExamples } from '../build-command.ts';
 import type { Define } from '../cli.ts';
 import { parseRetention, relative, retentionText } from '../human-units.ts';
 import { sandboxOf } from '../sandbox-argument.ts';
 
-export const define: Define = (command, act) => {
+export const define: Define = (command, handler) => {
   command
     .argument('<sandbox>', 'its id or name')
     .argument('<span>', 'as 12h, 30d; "never", or "default" for what its organisation says');
-  teach(command, {
+  addExamples(command, {
     examples: [
       ['torpor retention web 30d', 'deleted after 30 days of being paused, announced a day before'],
       ['torpor retention web never', 'kept for good'],
@@ -16,7 +16,7 @@ export const define: Define = (command, act) => {
     seeAlso: ['get', 'create', 'org'],
   });
   command.action(
-    act(async (cli, [given, span = '']) => {
+    handler(async (cli, [given, span = '']) => {
       const retention = parseRetention(span);
       const id = await sandboxOf(cli, given);
       const torpor = await cli.torpor();

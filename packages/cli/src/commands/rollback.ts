@@ -1,15 +1,16 @@
 /** `torpor rollback` */
-import { teach } from '../build-command.ts';
-import { checkpointOf } from '../checkpoint-argument.ts';
-import type { Define } from '../cli.ts';
+import type { CheckpointId, SandboxId } from '@torpor/protocol';
+import { addExamples } from '../build-command.ts';
+import type { Cli, Define } from '../cli.ts';
+import { CliError } from '../failure.ts';
 import { sandboxOf } from '../sandbox-argument.ts';
 import { startedText } from './resume.ts';
 
-export const define: Define = (command, act) => {
+export const define: Define = (command, handler) => {
   command
     .argument('<sandbox>', 'its id or name')
     .argument('<checkpoint>', 'one of its checkpoints, by id or name');
-  teach(command, {
+  addExamples(command, {
     examples: [
       ['torpor rollback web good', 'back in place, to the checkpoint called "good"'],
       ['torpor rollback web ckpt_…', 'to any other; where it was is sealed first'],
@@ -17,14 +18,30 @@ export const define: Define = (command, act) => {
     seeAlso: ['checkpoints', 'snapshot', 'resume'],
   });
   command.action(
-    act(async (cli, [sandbox, checkpoint]) => {
+    handler(async (cli, [sandbox, checkpoint]) => {
       const id = await sandboxOf(cli, sandbox);
       const { sandboxes } = await cli.torpor();
       const work = sandboxes.rollback(id, await checkpointOf(cli, id, String(checkpoint)), {
         signal: cli.signal,
       });
-      const reply = await cli.during(`Bringing ${id} back…`, work);
+      const reply = await cli.withSpinner(`Bringing ${id} back…`, work);
       cli.answer(reply, () => startedText(cli, reply));
     }),
   );
 };
+
+/** Finds a checkpoint of the sandbox by its id or by a name it was given. */
+async function checkpointOf(cli: Cli, sandbox: SandboxId, given: string): Promise<CheckpointId> {
+  if (given.startsWith('ckpt_')) return given as CheckpointId;
+  const { sandboxes } = await cli.torpor();
+  let cursor: string | undefined;
+  do {
+    const page = await sandboxes.checkpoints(sandbox, { cursor, limit: 1_000, signal: cli.signal });
+    const named = page.items.find(({ names }) => names.includes(given));
+    if (named !== undefined) return named.id;
+    cursor = page.nextCursor ?? undefined;
+  } while (cursor !== undefined);
+  throw new CliError('NOT_FOUND', `${sandbox} has no checkpoint called "${given}".`, {
+    hint: 'See `torpor checkpoints`.',
+  });
+}

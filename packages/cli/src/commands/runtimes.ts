@@ -1,18 +1,18 @@
 /** `torpor runtimes` */
-import { teach } from '../build-command.ts';
+import { addExamples } from '../build-command.ts';
 import type { Define } from '../cli.ts';
 import { columns } from '../columns.ts';
 
 /** What survives a pause, in words. */
 export const KEPT = { memory: 'memory+files', files: 'files', none: 'nothing' } as const;
 
-export const define: Define = (command, act) => {
-  teach(command, {
+export const define: Define = (command, handler) => {
+  addExamples(command, {
     examples: [['torpor runtimes', 'what survives a pause, and what else each can do']],
     seeAlso: ['doctor', 'create'],
   });
   command.action(
-    act(async (cli) => {
+    handler(async (cli) => {
       const items = await (await cli.torpor()).runtimes({ signal: cli.signal });
       const yes = (can: boolean) => (can ? 'yes' : '-');
       const rows = items.map(({ name, default: usual, capabilities: can }) => [

@@ -1,16 +1,16 @@
 /** `torpor session` with `ls`, `send`, `log`, `wakes`, `rebind`, `move` and `end`. */
 import type { SandboxId, SessionId, SessionView, SessionWake, TurnReply } from '@torpor/protocol';
 import type { Session } from '@torpor/sdk';
-import { teach } from '../build-command.ts';
+import { addExamples } from '../build-command.ts';
 import type { Cli, Define } from '../cli.ts';
 import { columns } from '../columns.ts';
 import { confirm } from '../confirm.ts';
 import { EXIT } from '../exit-codes.ts';
 import { CliError } from '../failure.ts';
 import { relative } from '../human-units.ts';
-import { given } from '../pairs.ts';
 import { sandboxOf } from '../sandbox-argument.ts';
 import { boundText, wakeColumns } from '../session-text.ts';
+import { withoutUndefined } from '../without-undefined.ts';
 
 interface SendOptions {
   command?: string;
@@ -18,51 +18,53 @@ interface SendOptions {
   template?: string;
 }
 
-const WHICH = 'its key or id, ses_…';
+const SESSION_ARGUMENT = 'its key or id, ses_…';
 
-export const define: Define = (command, act) => {
+export const define: Define = (command, handler) => {
   command
     .command('ls', { isDefault: true })
     .alias('list')
     .summary('list sessions')
     .option('-a, --all', 'also those that are ended')
-    .action(act<{ all?: boolean }>((cli, _, { all }) => list(cli, all ?? false)));
+    .action(handler<{ all?: boolean }>((cli, _, { all }) => list(cli, all ?? false)));
   command
     .command('send')
     .summary('say something and wait for the answer')
-    .argument('<session>', WHICH)
+    .argument('<session>', SESSION_ARGUMENT)
     .argument('<words...>', 'what to say')
     .option('--command <command>', 'the program, for a session that is not there yet')
     .option('--service', 'it stays between turns (default: run for each turn)')
     .option('--template <name>', 'what its sandbox is made from')
     .action(
-      act<SendOptions>((cli, [name = '', ...words], options) => send(cli, name, words.join(' '), options)),
+      handler<SendOptions>((cli, [name = '', ...words], options) =>
+        send(cli, name, words.join(' '), options),
+      ),
     );
   command
     .command('log')
     .summary('what was said and answered')
-    .argument('<session>', WHICH)
-    .action(act(async (cli, [name = '']) => log(cli, await sessionOf(cli, name))));
+    .argument('<session>', SESSION_ARGUMENT)
+    .action(handler(async (cli, [name = '']) => log(cli, await sessionOf(cli, name))));
   command
     .command('wakes')
     .summary('what became of its sandboxes, and what was lost')
-    .argument('<session>', WHICH)
-    .action(act(async (cli, [name = '']) => wakes(cli, await sessionOf(cli, name))));
+    .argument('<session>', SESSION_ARGUMENT)
+    .action(handler(async (cli, [name = '']) => wakes(cli, await sessionOf(cli, name))));
   command
     .command('rebind')
     .summary('give it a new sandbox, or one that you name')
-    .argument('<session>', WHICH)
+    .argument('<session>', SESSION_ARGUMENT)
     .argument('[sandbox]', 'its id or name (default: a new one from its last files)')
-    .action(act((cli, [name = '', sandbox]) => rebind(cli, name, sandbox)));
+    .action(handler((cli, [name = '', sandbox]) => rebind(cli, name, sandbox)));
   command
     .command('move')
     .summary('give it a new sandbox on another runtime; files stay behind')
-    .argument('<session>', WHICH)
+    .argument('<session>', SESSION_ARGUMENT)
     .requiredOption('--runtime <name>', 'where its sandboxes are made from now on')
     .action(
-      act<{ runtime: string }>(async (cli, [name = ''], { runtime }) => {
+      handler<{ runtime: string }>(async (cli, [name = ''], { runtime }) => {
         const moving = (await sessionOf(cli, name)).rebind({ runtime }, { signal: cli.signal });
-        const { view } = await cli.during('Moving…', moving);
+        const { view } = await cli.withSpinner('Moving…', moving);
         cli.answer(view, () => boundText(name, view));
       }),
     );
@@ -70,17 +72,17 @@ export const define: Define = (command, act) => {
     .command('end')
     .alias('rm')
     .summary('end it, and its sandbox')
-    .argument('<session>', WHICH)
+    .argument('<session>', SESSION_ARGUMENT)
     .option('-y, --yes', 'do not ask')
     .action(
-      act<{ yes?: boolean }>(async (cli, [name = ''], { yes }) => {
+      handler<{ yes?: boolean }>(async (cli, [name = ''], { yes }) => {
         const session = await sessionOf(cli, name);
         if (!yes) await confirm(cli, `End session ${name}? Its sandbox goes with it.`);
         const ended = await session.end({ signal: cli.signal });
         cli.answer(ended, () => `${name} is ended`);
       }),
     );
-  teach(command, {
+  addExamples(command, {
     examples: [
       ["torpor session send chat-1 --command 'my-agent' hello", 'opens it the first time'],
       ['torpor session send chat-1 and now\\?', 'wakes its sandbox, or replaces a dead one'],
@@ -142,7 +144,7 @@ async function send(cli: Cli, name: string, input: string, options: SendOptions)
     if (event.type === 'stderr') cli.io.stderr.write(event.data);
     if (event.type !== 'turn' || event.turn.error === null || event.turn.error.message === told) continue;
     told = event.turn.error.message;
-    cli.remark(event.turn.endedAt === null ? `It is kept and waits: ${told}` : told);
+    cli.note(event.turn.endedAt === null ? `It is kept and waits: ${told}` : told);
   }
   const turn = await session.turn(id, { signal });
   if (cli.json) cli.answer(turn, () => '');
@@ -157,7 +159,7 @@ async function open(cli: Cli, key: string, options: SendOptions): Promise<Sessio
     });
   }
   const program = { command, mode: service ? 'service' : 'turn' } as const;
-  const request = { program, sandbox: given({ template }), spawn: false };
+  const request = { program, sandbox: withoutUndefined({ template }), spawn: false };
   return (await cli.torpor()).sessions.getOrSpawn(key, request, { signal: cli.signal });
 }
 
@@ -183,6 +185,9 @@ function turnText(cli: Cli, { seq, input, output, state, error }: TurnReply): st
 async function rebind(cli: Cli, name: string, sandbox: string | undefined): Promise<void> {
   const session = await sessionOf(cli, name);
   const sandboxId: SandboxId | undefined = sandbox === undefined ? undefined : await sandboxOf(cli, sandbox);
-  const bound = await cli.during('Binding…', session.rebind(given({ sandboxId }), { signal: cli.signal }));
+  const bound = await cli.withSpinner(
+    'Binding…',
+    session.rebind(withoutUndefined({ sandboxId }), { signal: cli.signal }),
+  );
   cli.answer(bound.view, () => boundText(name, bound.view));
 }

@@ -1,21 +1,21 @@
 /** `torpor shell`: a real terminal in a sandbox. */
 import type { ProcessSocket, TerminalOptions } from '@torpor/sdk';
-import { teach } from '../build-command.ts';
+import { addExamples } from '../build-command.ts';
 import type { Define } from '../cli.ts';
 import { CliError } from '../failure.ts';
 import type { Io } from '../io.ts';
-import { given } from '../pairs.ts';
 import { sandboxOf } from '../sandbox-argument.ts';
 import { shellLine } from '../shell-words.ts';
-import { write } from '../write.ts';
+import { withoutUndefined } from '../without-undefined.ts';
+import { write } from '../write-output.ts';
 
-export const define: Define = (command, act) => {
+export const define: Define = (command, handler) => {
   command
     .argument('[sandbox]', 'its id or name')
     .argument('[command...]', 'what to run in the terminal (default: a login shell)')
     .option('-w, --cwd <dir>', "where (default: the sandbox's home)")
     .option('-u, --user <user>', 'as whom');
-  teach(command, {
+  addExamples(command, {
     examples: [
       ['torpor shell web', 'look around; `exit` leaves, with its exit code'],
       ['torpor shell web htop', 'one program in a terminal'],
@@ -23,7 +23,7 @@ export const define: Define = (command, act) => {
     seeAlso: ['exec', 'files'],
   });
   command.action(
-    act<{ cwd?: string; user?: string }>(async (cli, [sandbox, ...words], { cwd, user }) => {
+    handler<{ cwd?: string; user?: string }>(async (cli, [sandbox, ...words], { cwd, user }) => {
       const { io } = cli;
       if (!io.stdin.isTTY || !io.stdout.isTTY) {
         throw new CliError('INVALID_ARGUMENT', 'A shell needs a terminal.', {
@@ -31,14 +31,14 @@ export const define: Define = (command, act) => {
         });
       }
       const id = await sandboxOf(cli, sandbox);
-      const wanted: TerminalOptions = given({
+      const wanted: TerminalOptions = withoutUndefined({
         ...sizeOf(io),
         cwd,
         user,
         command: words.length > 0 ? shellLine(words) : undefined,
       });
       const opening = (await cli.torpor()).sandboxes.terminal(id, wanted);
-      return joined(io, await cli.during(`Opening a terminal in ${id}…`, opening));
+      return runTerminal(io, await cli.withSpinner(`Opening a terminal in ${id}…`, opening));
     }),
   );
 };
@@ -49,7 +49,7 @@ function sizeOf({ stdout: { columns, rows } }: Io): { readonly cols?: number; re
 }
 
 /** From here until it ends every key is the sandbox's, Ctrl-C too. */
-async function joined(io: Io, socket: ProcessSocket): Promise<number> {
+async function runTerminal(io: Io, socket: ProcessSocket): Promise<number> {
   const { stdin, stdout } = io;
   const onInput = (bytes: Buffer) => void socket.write(bytes);
   const onResize = () => {

@@ -1,18 +1,18 @@
 /** `torpor snapshot` */
 import type { SnapshotRequest } from '@torpor/protocol';
-import { teach } from '../build-command.ts';
+import { addExamples } from '../build-command.ts';
 import type { Define } from '../cli.ts';
 import { parseSpan } from '../human-units.ts';
-import { given } from '../pairs.ts';
 import { sandboxOf } from '../sandbox-argument.ts';
-import { checkpointFacts } from '../sandbox-text.ts';
+import { checkpointDetails } from '../sandbox-text.ts';
+import { withoutUndefined } from '../without-undefined.ts';
 
-export const define: Define = (command, act) => {
+export const define: Define = (command, handler) => {
   command
     .argument('[sandbox]', 'its id or name')
     .option('-n, --name <name>', 'a name: what has one is kept until it is deleted')
     .option('--expires <span>', 'delete it after this, as 2h or 7d', parseSpan);
-  teach(command, {
+  addExamples(command, {
     examples: [
       ['torpor snapshot web --name before-upgrade', 'something to come back to'],
       ['torpor create --from $(torpor snapshot web)', 'or to start others from'],
@@ -20,14 +20,14 @@ export const define: Define = (command, act) => {
     seeAlso: ['rollback', 'checkpoints', 'fork'],
   });
   command.action(
-    act<{ name?: string; expires?: number }>(async (cli, [sandbox], { name, expires }) => {
+    handler<{ name?: string; expires?: number }>(async (cli, [sandbox], { name, expires }) => {
       const id = await sandboxOf(cli, sandbox);
       const { sandboxes } = await cli.torpor();
-      const request = given({ name, expiresInSeconds: expires }) as SnapshotRequest;
+      const request = withoutUndefined({ name, expiresInSeconds: expires }) as SnapshotRequest;
       const work = sandboxes.snapshot(id, request, { signal: cli.signal });
-      const checkpoint = await cli.during(`Sealing a checkpoint of ${id}…`, work);
+      const checkpoint = await cli.withSpinner(`Sealing a checkpoint of ${id}…`, work);
       cli.answer(checkpoint, () => checkpoint.id);
-      cli.remark(checkpointFacts(checkpoint, cli.io.now(), cli.io.errorColors));
+      cli.note(checkpointDetails(checkpoint, cli.io.now(), cli.io.errorColors));
     }),
   );
 };

@@ -1,12 +1,13 @@
 /** `torpor template` with `ls`, `create` and `rm`. */
 import type { CheckpointId, Service, TemplateView } from '@torpor/protocol';
-import { teach } from '../build-command.ts';
+import { addExamples } from '../build-command.ts';
 import type { Cli, Define } from '../cli.ts';
 import { columns } from '../columns.ts';
 import { CliError } from '../failure.ts';
 import { parseNumber, parseSpan, relative } from '../human-units.ts';
-import { collect, given, pairsOf } from '../pairs.ts';
+import { collectValues, parsePairs } from '../repeated-options.ts';
 import { openRoot } from '../root-archive.ts';
+import { withoutUndefined } from '../without-undefined.ts';
 
 interface CreateOptions {
   from?: string;
@@ -19,12 +20,12 @@ interface CreateOptions {
   runtime?: string;
 }
 
-export const define: Define = (command, act) => {
+export const define: Define = (command, handler) => {
   command
     .command('ls', { isDefault: true })
     .alias('list')
     .summary('list templates')
-    .action(act((cli) => list(cli)));
+    .action(handler((cli) => list(cli)));
   command
     .command('create')
     .summary('make one from a checkpoint, a directory or an archive')
@@ -34,22 +35,22 @@ export const define: Define = (command, act) => {
     .option('--port <port>', 'where it listens: ready when it does', parseNumber)
     .option('--ready-path <path>', 'ready only when this answers below 500')
     .option('--ready-timeout <span>', 'how long that may take (default: 45s)', parseSpan)
-    .option('-e, --env <key=value>', 'a variable of its environment; may be repeated', collect)
+    .option('-e, --env <key=value>', 'a variable of its environment; may be repeated', collectValues)
     .option('--description <text>', 'what people should know of it')
     .option('--runtime <name>', "what runs it (default: the server's)")
-    .action(act<CreateOptions>((cli, [name = ''], options) => create(cli, name, options)));
+    .action(handler<CreateOptions>((cli, [name = ''], options) => create(cli, name, options)));
   command
     .command('rm')
     .alias('delete')
     .summary('delete one; sandboxes made from it go on')
     .argument('<name>', 'its name')
     .action(
-      act(async (cli, [name = '']) => {
+      handler(async (cli, [name = '']) => {
         await (await cli.torpor()).templates.delete(name, { signal: cli.signal });
         cli.answer({ name, state: 'deleted' }, () => `${name} is deleted`);
       }),
     );
-  teach(command, {
+  addExamples(command, {
     examples: [
       ['torpor template create seeded --from $(torpor snapshot web)', 'others start where web is'],
       ["torpor template create app --from ./rootfs --start 'npm start' --port 3000", 'a root of your own'],
@@ -87,7 +88,7 @@ async function create(cli: Cli, name: string, options: CreateOptions): Promise<v
   const definition = definitionOf(options);
   const words = `Making template ${name}…`;
   const isCheckpoint = /^ckpt_[a-z0-9]{20}$/.test(from);
-  const template = await cli.during(
+  const template = await cli.withSpinner(
     words,
     isCheckpoint
       ? templates.create({ name, from: from as CheckpointId, ...definition }, { signal })
@@ -114,9 +115,9 @@ async function send<T>(
 
 function definitionOf({ description, env, ...options }: CreateOptions) {
   const service = serviceOf(options);
-  return given({
+  return withoutUndefined({
     description,
-    env: pairsOf('--env', env),
+    env: parsePairs('--env', env),
     services: service === undefined ? undefined : [service],
   });
 }
@@ -126,14 +127,14 @@ function serviceOf({ start, port, readyPath, readyTimeout }: CreateOptions): Ser
     if (port === undefined && readyPath === undefined && readyTimeout === undefined) return undefined;
     throw new CliError('INVALID_ARGUMENT', '--port and --ready-… say something about --start.');
   }
-  const ready = given({ path: readyPath, timeoutSeconds: readyTimeout });
+  const ready = withoutUndefined({ path: readyPath, timeoutSeconds: readyTimeout });
   if (port === undefined && Object.keys(ready).length > 0) {
     throw new CliError('INVALID_ARGUMENT', '--ready-… needs the --port to ask.');
   }
   return {
     name: 'start',
     command: start,
-    ...given({ port }),
+    ...withoutUndefined({ port }),
     ...(Object.keys(ready).length === 0 ? {} : { ready }),
   };
 }

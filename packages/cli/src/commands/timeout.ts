@@ -1,12 +1,12 @@
 /** `torpor timeout` */
-import { teach } from '../build-command.ts';
+import { addExamples } from '../build-command.ts';
 import type { Define } from '../cli.ts';
 import { parseSpan, relative } from '../human-units.ts';
 import { sandboxOf } from '../sandbox-argument.ts';
 
-export const define: Define = (command, act) => {
+export const define: Define = (command, handler) => {
   command.argument('<sandbox>', 'its id or name').argument('<span>', 'from now, as 90s, 5m, 2h; or "none"');
-  teach(command, {
+  addExamples(command, {
     examples: [
       ['torpor timeout web 2h', 'two hours from now, and after each resume'],
       ['torpor timeout web none', 'no limit'],
@@ -14,7 +14,7 @@ export const define: Define = (command, act) => {
     seeAlso: ['get', 'create'],
   });
   command.action(
-    act(async (cli, [given, span = '']) => {
+    handler(async (cli, [given, span = '']) => {
       const seconds = span === 'none' ? null : parseSpan(span);
       const id = await sandboxOf(cli, given);
       const sandbox = await (await cli.torpor()).sandboxes.setTimeout(id, seconds, { signal: cli.signal });

@@ -1,6 +1,6 @@
 /** `torpor up`: the server, in this process. It has the say over signals until it ends. */
 import { Option } from 'commander';
-import { teach } from '../build-command.ts';
+import { addExamples } from '../build-command.ts';
 import type { Define } from '../cli.ts';
 
 interface UpOptions {
@@ -27,7 +27,7 @@ const FLAGS = [
   ['log-level', 'level', 'debug, info, warn, error or silent (default: info)'],
 ] as const;
 
-export const define: Define = (command, act) => {
+export const define: Define = (command, handler) => {
   for (const [name, value, what] of FLAGS) command.addOption(new Option(`--${name} <${value}>`, what));
   command.addOption(
     new Option('--set <name=value>', 'a setting, such as engine.callMs=90s; may be repeated').argParser(
@@ -36,7 +36,7 @@ export const define: Define = (command, act) => {
   );
   command.option('--tls', 'speak https on the same port').allowUnknownOption().argument('[flags...]');
   command.usage('[options]');
-  teach(command, {
+  addExamples(command, {
     examples: [
       ['torpor up', 'on http://127.0.0.1:7676'],
       ['torpor up --port 0 --data-dir ./data', 'a second one, with its own data'],
@@ -45,7 +45,7 @@ export const define: Define = (command, act) => {
     seeAlso: ['doctor', 'create'],
   });
   command.action(
-    act<UpOptions>(async (cli, unknown, options) => {
+    handler<UpOptions>(async (cli, unknown, options) => {
       const told = FLAGS.flatMap(([name]) => {
         const value = options[camel(name)];
         return typeof value === 'string' ? [`--${name}`, value] : [];

@@ -1,6 +1,6 @@
 /** `torpor usage` */
 import type { UsageView } from '@torpor/protocol';
-import { teach } from '../build-command.ts';
+import { addExamples } from '../build-command.ts';
 import type { Define } from '../cli.ts';
 import { columns } from '../columns.ts';
 import { bytes } from '../human-units.ts';
@@ -14,7 +14,7 @@ interface Options {
 const GIB = 1024 ** 3;
 const HOUR = 3_600;
 
-export const define: Define = (command, act) => {
+export const define: Define = (command, handler) => {
   command
     .option('--org <org>', 'of another organisation, with an operator key')
     .option(
@@ -23,12 +23,12 @@ export const define: Define = (command, act) => {
     )
     .option('--to <moment>', 'the same (default: now)')
     .action(
-      act<Options>(async (cli, _, { org, from, to }) => {
+      handler<Options>(async (cli, _, { org, from, to }) => {
         const usage = await (await cli.torpor()).usage({ orgId: org, from, to, signal: cli.signal });
         cli.answer(usage, () => columns(['USED', usage.orgId], rowsOf(usage), cli.io.colors));
       }),
     );
-  teach(command, {
+  addExamples(command, {
     examples: [
       ['torpor usage', 'this month so far'],
       ['torpor usage --org acme --from 2026-01-01 --to 2026-02-01', 'a month of another organisation'],

@@ -4,7 +4,6 @@ import { type SettingView, Torpor, TorporError } from '@torpor/sdk';
 import manifest from '../../package.json' with { type: 'json' };
 import { type Connection, canConnect, portOf } from '../connection.ts';
 import type { Check } from './check.ts';
-import { checkSessions } from './sessions.ts';
 import { checkSettings, readSettings } from './settings.ts';
 
 const KEPT = {
@@ -82,6 +81,22 @@ async function checkKey(torpor: Torpor, apiKey: string | undefined, dataDir: str
     const todo = thrown instanceof TorporError ? thrown.hint : 'Try again.';
     return only({ is: 'wrong', what, detail: reason(thrown), todo });
   }
+}
+
+/** Sessions whose sandbox died: how many are being healed, and how long that takes. */
+async function checkSessions(torpor: Torpor): Promise<Check[]> {
+  // The key of a user may not look at the whole server; then there is nothing to say.
+  const healing = await torpor.sessions.healing().catch(() => undefined);
+  if (healing === undefined) return [];
+  const { due, leftovers, perRound, everyMs } = healing;
+  const what = 'Sessions';
+  if (due === 0 && leftovers === 0) return [{ is: 'good', what, detail: 'none is bound to a dead sandbox' }];
+  const seconds = Math.ceil((Math.ceil(due / perRound) * everyMs) / 1_000);
+  const parts = [
+    ...(due === 0 ? [] : [`${due} bound to a dead sandbox are being healed, within about ${seconds} s`]),
+    ...(leftovers === 0 ? [] : [`${leftovers} replaced sandboxes are still to be ended`]),
+  ];
+  return [{ is: 'note', what, detail: parts.join('; ') }];
 }
 
 function runtimeCheck({ name, capabilities: can }: Awaited<ReturnType<Torpor['runtimes']>>[number]): Check {

@@ -1,7 +1,7 @@
 import type { SettingView } from '@torpor/protocol';
 import { type TestServer, testServer } from '@torpor/server/testing';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { torporInside } from '../../testing/run-torpor.ts';
+import { torporInProcess } from '../../testing/run-torpor.ts';
 
 let server: TestServer;
 let url: string;
@@ -24,7 +24,7 @@ interface Answer {
 
 const doctor = (...args: string[]) =>
   // Its answer is what counts, whatever else this machine lacks.
-  torporInside(['doctor', ...args], {
+  torporInProcess(['doctor', ...args], {
     TORPOR_URL: url,
     TORPOR_API_KEY: server.keys.default,
     TORPOR_RUNTIME: 'process',
@@ -44,7 +44,7 @@ describe('torpor doctor', () => {
 
   it('lists every setting with --settings (R113)', async () => {
     const { settings } = await json('--settings');
-    expect(settings.length).toBe(server.parts.settingsList.length);
+    expect(settings.length).toBe(server.ctx.settingsList.length);
     const { stdout } = await doctor('--settings');
     for (const { name } of settings) expect(stdout).toContain(name);
     expect(stdout).toMatch(
@@ -54,7 +54,7 @@ describe('torpor doctor', () => {
 
   it('says nothing about settings to the key of a user (R113)', async () => {
     const env = { TORPOR_URL: url, TORPOR_API_KEY: server.keys.user, TORPOR_RUNTIME: 'process' };
-    const { stdout } = await torporInside(['doctor', '--json'], env);
+    const { stdout } = await torporInProcess(['doctor', '--json'], env);
     expect((JSON.parse(stdout) as Answer).settings).toEqual([]);
   });
 });

@@ -23,7 +23,7 @@ import {
 } from './der.ts';
 
 /** A certificate and its key, in PEM. */
-export interface Certified {
+export interface CertificateWithKey {
   readonly cert: string;
   readonly key: string;
 }
@@ -47,7 +47,7 @@ const AUTHORITY_NAME = 'Torpor local authority';
  * An authority that can vouch for these names and what is below them, and for nothing else: whoever steals its key
  * from somebody who trusts it can pretend to be a preview, but not a bank.
  */
-export function makeAuthority(names: readonly string[], parts: CertificateParts): Certified {
+export function createAuthority(names: readonly string[], parts: CertificateParts): CertificateWithKey {
   const keys = makeKeys();
   // Of its own kind each time, so that an old one in somebody's store is not taken for the new one.
   const mark = Buffer.from(parts.randomBytes(3)).toString('hex');
@@ -64,11 +64,11 @@ export function makeAuthority(names: readonly string[], parts: CertificateParts)
 }
 
 /** A certificate for a server of these names, which may begin with `*.`, signed by the authority. */
-export function certify(
-  authority: Certified & { readonly subject: string },
+export function issueCertificate(
+  authority: CertificateWithKey & { readonly subject: string },
   names: readonly string[],
   parts: CertificateParts,
-): Certified {
+): CertificateWithKey {
   const keys = makeKeys();
   const extensions = [
     extension('2.5.29.19', true, sequence()),

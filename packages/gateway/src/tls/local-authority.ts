@@ -8,7 +8,7 @@ import { isIP } from 'node:net';
 import { join } from 'node:path';
 import type { Clock } from '@torpor/engine';
 import { TorporError } from '@torpor/protocol';
-import { type Certified, certify, makeAuthority } from './certificate.ts';
+import { type CertificateWithKey, createAuthority, issueCertificate } from './certificate.ts';
 
 export interface AuthorityParts {
   readonly directory: string;
@@ -16,7 +16,7 @@ export interface AuthorityParts {
   readonly randomBytes: (n: number) => Uint8Array;
 }
 
-export interface LocalCertificate extends Certified {
+export interface LocalCertificate extends CertificateWithKey {
   /** What others have to trust. */
   readonly authorityFile: string;
 }
@@ -40,7 +40,7 @@ export async function localCertificate(
   const kept = await readPair(files);
   const authorityFile = filesOf(parts, 'ca').cert;
   if (kept !== undefined && isGood(parts, kept, authority, names)) return { ...kept, authorityFile };
-  const made = certify({ ...authority, subject: commonName(authority.cert) }, names, {
+  const made = issueCertificate({ ...authority, subject: commonName(authority.cert) }, names, {
     now: parts.clock.now(),
     days: CERTIFICATE_DAYS,
     randomBytes: parts.randomBytes,
@@ -50,7 +50,7 @@ export async function localCertificate(
 }
 
 /** One that may vouch for all of the names; another domain needs another authority. */
-async function authorityFor(parts: AuthorityParts, names: readonly string[]): Promise<Certified> {
+async function authorityFor(parts: AuthorityParts, names: readonly string[]): Promise<CertificateWithKey> {
   const files = filesOf(parts, 'ca');
   const kept = await readPair(files);
   const wanted = names.filter((name) => !name.startsWith('*.'));
@@ -58,7 +58,7 @@ async function authorityFor(parts: AuthorityParts, names: readonly string[]): Pr
   const isUsable = kept !== undefined && endOf(kept) > parts.clock.now() + CERTIFICATE_DAYS * 24 * 3_600_000;
   if (isUsable && wanted.every((name) => covers.includes(name))) return kept;
   const { clock, randomBytes } = parts;
-  const made = makeAuthority(wanted, { now: clock.now(), days: AUTHORITY_DAYS, randomBytes });
+  const made = createAuthority(wanted, { now: clock.now(), days: AUTHORITY_DAYS, randomBytes });
   await writePair(files, made);
   await writeFile(files.names, wanted.join('\n'), { mode: 0o600 });
   return made;
@@ -66,8 +66,8 @@ async function authorityFor(parts: AuthorityParts, names: readonly string[]): Pr
 
 function isGood(
   { clock }: AuthorityParts,
-  kept: Certified,
-  authority: Certified,
+  kept: CertificateWithKey,
+  authority: CertificateWithKey,
   names: readonly string[],
 ): boolean {
   const certificate = new X509Certificate(kept.cert);
@@ -83,7 +83,7 @@ function isGood(
   );
 }
 
-function endOf({ cert }: Certified): number {
+function endOf({ cert }: CertificateWithKey): number {
   return new X509Certificate(cert).validToDate.getTime();
 }
 
@@ -102,7 +102,7 @@ function filesOf({ directory }: AuthorityParts, stem: string): Files {
   return { cert: at('.pem'), key: at('-key.pem'), names: at('-names') };
 }
 
-async function readPair({ cert, key }: Files): Promise<Certified | undefined> {
+async function readPair({ cert, key }: Files): Promise<CertificateWithKey | undefined> {
   try {
     return { cert: await readFile(cert, 'utf8'), key: await readFile(key, 'utf8') };
   } catch (thrown) {
@@ -112,7 +112,7 @@ async function readPair({ cert, key }: Files): Promise<Certified | undefined> {
 }
 
 /** The key first: a certificate without its key is found useless, and made again. */
-async function writePair(files: Files, { cert, key }: Certified): Promise<void> {
+async function writePair(files: Files, { cert, key }: CertificateWithKey): Promise<void> {
   for (const [file, text] of [
     [files.key, key],
     [files.cert, cert],

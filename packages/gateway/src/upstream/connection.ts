@@ -8,7 +8,7 @@ import { BadResponse } from './response-head.ts';
 import { type ResponseListener, ResponseReader } from './response-reader.ts';
 
 /** Why a request got no whole answer. */
-export interface Breakdown {
+export interface ExchangeFailure {
   readonly cause: Error;
   /** Whether anything at all of an answer came. */
   readonly answered: boolean;
@@ -19,15 +19,15 @@ export interface ExchangeListener extends ResponseListener {
   /** The connection can take more of the request's body. */
   drained(): void;
   /** There will be no more of the answer. The connection is gone. */
-  broken(breakdown: Breakdown): void;
+  broken(breakdown: ExchangeFailure): void;
 }
 
 export interface ConnectionOwner {
   /** The first answer begins to come. */
-  heard(connection: Connection): void;
+  firstByteReceived(connection: Connection): void;
   /** The answer is over and the connection free for the next request, for as long as its server waits. */
-  freed(connection: Connection, promisedMs: number | undefined): void;
-  closed(connection: Connection): void;
+  becameIdle(connection: Connection, promisedMs: number | undefined): void;
+  connectionClosed(connection: Connection): void;
 }
 
 export class Connection {
@@ -135,7 +135,7 @@ export class Connection {
     // Bytes that nobody asked for, or that come after the end: whose answer would they be?
     if (reader === undefined) return void this.reset();
     this.answered = true;
-    if (this.requests === 1) this.owner.heard(this);
+    if (this.requests === 1) this.owner.firstByteReceived(this);
     try {
       const rest = reader.read(chunk);
       if (reader.hasSwitched) return void this.detach();
@@ -157,7 +157,7 @@ export class Connection {
     if (kept === null || !this.sent || !this.isUsable) return void this.socket.destroy();
     // Its reader may have been slower than the answer.
     this.socket.resume();
-    this.owner.freed(this, kept.promisedMs);
+    this.owner.becameIdle(this, kept.promisedMs);
   }
 
   private readonly onDrain = (): void => this.exchange?.drained();
@@ -177,7 +177,7 @@ export class Connection {
 
   private readonly onClose = (): void => {
     if (this.reader !== undefined) this.break(new BadResponse('The connection was closed.'));
-    this.owner.closed(this);
+    this.owner.connectionClosed(this);
   };
 
   private break(cause: Error): void {

@@ -1,37 +1,47 @@
-/** The mounts of a namespace as the kernel lists them, in `/proc/<pid>/mountinfo`. */
+/** The mounts of a namespace as the kernel lists them in `/proc/<pid>/mountinfo`. */
 
 export interface Mount {
+  /** The mount point. */
   readonly at: string;
+  /** The directory of the file system that is mounted. A suffix `//deleted` marks a source that was deleted. */
+  readonly root: string;
+  /** Options of the mount itself, such as `ro`. */
+  readonly flags: ReadonlySet<string>;
+  /** Whether mounts below this one propagate to other namespaces. */
+  readonly isShared: boolean;
+  /** The type of the file system. */
   readonly type: string;
-  /** Those of the file system, by name; an option without a value has an empty one. */
+  /** Options of the file system by name. An option without a value has an empty one. */
   readonly options: ReadonlyMap<string, string>;
 }
 
-/**
- * A line is `id parent device root at options [optional…] - type source options`; characters that would
- * break it up stand in it as `\` and three octal digits.
- */
-export function parseMounts(text: string): Mount[] {
-  return text
+/** A line is `id parent device root at flags [optional…] - type source options`. */
+export function parseMounts(mountinfo: string): Mount[] {
+  return mountinfo
     .split('\n')
     .filter((line) => line !== '')
     .map((line) => {
       const fields = line.split(' ');
-      const rest = fields.slice(fields.indexOf('-', 6) + 1);
+      const separator = fields.indexOf('-', 6);
+      const [type = '', , options = ''] = fields.slice(separator + 1);
       return {
-        at: plain(fields[4] ?? ''),
-        type: rest[0] ?? '',
-        options: new Map((rest[2] ?? '').split(',').map(optionOf)),
+        at: unescapeOctal(fields[4] ?? ''),
+        root: unescapeOctal(fields[3] ?? ''),
+        flags: new Set(fields[5]?.split(',')),
+        isShared: fields.slice(6, separator).some((field) => field.startsWith('shared:')),
+        type,
+        options: new Map(options.split(',').map(parseOption)),
       };
     });
 }
 
-function optionOf(text: string): [name: string, value: string] {
+function parseOption(text: string): [name: string, value: string] {
   const equals = text.indexOf('=');
-  return equals < 0 ? [text, ''] : [text.slice(0, equals), plain(text.slice(equals + 1))];
+  return equals < 0 ? [text, ''] : [text.slice(0, equals), unescapeOctal(text.slice(equals + 1))];
 }
 
-function plain(text: string): string {
+/** The kernel writes spaces, tabs, newlines and backslashes as `\` and three octal digits. */
+function unescapeOctal(text: string): string {
   return text.replace(/\\([0-7]{3})/g, (_, digits: string) =>
     String.fromCharCode(Number.parseInt(digits, 8)),
   );

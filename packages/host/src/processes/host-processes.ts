@@ -28,12 +28,12 @@ export interface HostProcesses {
   read(pid: number): Promise<ProcessFacts | undefined>;
   all(): Promise<ProcessFacts[]>;
   /** The `TORPOR_…=…` lines of the environment it was started with; empty when it cannot be seen. */
-  marks(facts: ProcessFacts): Promise<readonly string[]>;
+  torporVariables(facts: ProcessFacts): Promise<readonly string[]>;
   /** Every user id it has or could go back to; empty when they cannot be seen. */
-  users(facts: ProcessFacts): Promise<readonly number[]>;
+  userIds(facts: ProcessFacts): Promise<readonly number[]>;
   listeners(port: number): Promise<Listener[]>;
   /** Which of the sockets the process holds open. */
-  holds(facts: ProcessFacts, sockets: ReadonlySet<string>): Promise<readonly string[]>;
+  heldSockets(facts: ProcessFacts, sockets: ReadonlySet<string>): Promise<readonly string[]>;
 }
 
 export function hostProcesses(platform: NodeJS.Platform = process.platform): HostProcesses {

@@ -78,8 +78,8 @@ describe.skipIf(process.platform !== 'linux').each([
       const self = await host.read(process.pid);
       const parent = await host.read(process.ppid);
       const sockets = new Set([listener?.socket ?? '']);
-      expect(self && (await host.holds(self, sockets))).toEqual([listener?.socket]);
-      expect(parent && (await host.holds(parent, sockets))).toEqual([]);
+      expect(self && (await host.heldSockets(self, sockets))).toEqual([listener?.socket]);
+      expect(parent && (await host.heldSockets(parent, sockets))).toEqual([]);
     } finally {
       await new Promise((resolve) => server.close(resolve));
     }

@@ -49,7 +49,7 @@ class LinuxProcesses implements HostProcesses {
     return found;
   }
 
-  async marks({ pid, startedAt }: ProcessFacts): Promise<readonly string[]> {
+  async torporVariables({ pid, startedAt }: ProcessFacts): Promise<readonly string[]> {
     const known = this.#marks.get(pid);
     if (known?.startedAt === startedAt) return known.lines;
     // This one waits when the process is busy with its memory, so it is not read in place.
@@ -60,7 +60,7 @@ class LinuxProcesses implements HostProcesses {
     return lines;
   }
 
-  async users({ pid }: ProcessFacts): Promise<readonly number[]> {
+  async userIds({ pid }: ProcessFacts): Promise<readonly number[]> {
     const [, line] = /^Uid:\s*(.*)$/m.exec(text(`/proc/${pid}/status`)) ?? [];
     return line === undefined ? [] : line.split(/\s+/).map(Number);
   }
@@ -72,7 +72,7 @@ class LinuxProcesses implements HostProcesses {
     return (await Promise.all(tables)).flatMap(parseListeners).filter((listener) => listener.port === port);
   }
 
-  async holds({ pid }: ProcessFacts, sockets: ReadonlySet<string>): Promise<readonly string[]> {
+  async heldSockets({ pid }: ProcessFacts, sockets: ReadonlySet<string>): Promise<readonly string[]> {
     const held: string[] = [];
     for (const fd of await readdir(`/proc/${pid}/fd`).catch(() => [])) {
       const link = await readlink(`/proc/${pid}/fd/${fd}`).catch(() => '');

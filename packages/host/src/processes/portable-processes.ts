@@ -2,21 +2,18 @@
  * Processes and sockets as `ps` and `lsof` show them, for systems without /proc. They do not show
  * environments, so that a process which left its parent is not found: this is the best effort there.
  */
-import { execFile } from 'node:child_process';
-import { promisify } from 'node:util';
+import { runProgram } from '../programs/run-program.ts';
 import type { HostProcesses, Listener, ProcessFacts } from './host-processes.ts';
-
-const run = promisify(execFile);
 
 export const portableProcesses: HostProcesses = {
   bootId: async () => '',
   read: async (pid) => (await listed(['-p', String(pid)])).find((facts) => facts.pid === pid),
   all: () => listed(['-A']),
-  marks: async () => [],
-  users: async () => [],
+  torporVariables: async () => [],
+  userIds: async () => [],
 
   async listeners(port) {
-    const lines = await output('lsof', ['-nP', `-iTCP:${port}`, '-sTCP:LISTEN', '-Fn']);
+    const lines = await outputLines('lsof', ['-nP', `-iTCP:${port}`, '-sTCP:LISTEN', '-Fn']);
     return lines.flatMap((line): Listener[] => {
       const [, host] = /^n(.*):\d+$/.exec(line) ?? [];
       if (host === undefined) return [];
@@ -25,14 +22,14 @@ export const portableProcesses: HostProcesses = {
     });
   },
 
-  async holds({ pid }, sockets) {
-    const lines = await output('lsof', ['-nP', '-a', '-p', String(pid), '-iTCP', '-sTCP:LISTEN', '-Fn']);
+  async heldSockets({ pid }, sockets) {
+    const lines = await outputLines('lsof', ['-nP', '-a', '-p', String(pid), '-iTCP', '-sTCP:LISTEN', '-Fn']);
     return lines.filter((line) => sockets.has(line));
   },
 };
 
 async function listed(which: readonly string[]): Promise<ProcessFacts[]> {
-  const lines = await output('ps', [...which, '-o', 'pid=,ppid=,pgid=,state=,lstart=']);
+  const lines = await outputLines('ps', [...which, '-o', 'pid=,ppid=,pgid=,state=,lstart=']);
   return lines.flatMap((line) => parseLine(line) ?? []);
 }
 
@@ -56,10 +53,8 @@ export function parseLine(line: string): ProcessFacts | undefined {
   };
 }
 
-/** Both programs end with an error when they find nothing. */
-async function output(program: string, args: readonly string[]): Promise<string[]> {
-  const { stdout } = await run(program, [...args], { env: { ...process.env, LC_ALL: 'C' } }).catch(() => ({
-    stdout: '',
-  }));
+/** Both programs exit with an error status when they find nothing. */
+async function outputLines(program: string, args: readonly string[]): Promise<string[]> {
+  const { stdout } = await runProgram(program, args, { env: { LC_ALL: 'C' } }).catch(() => ({ stdout: '' }));
   return stdout.split('\n').filter((line) => line !== '');
 }

@@ -1,8 +1,8 @@
 /**
- * Builds the pinned runsc from its Go module, for all clones and servers of a machine.
+ * Builds the pinned runsc from its Go module, for all clones and servers of a host.
  *
- * The program is put into <machineWide>/<name>/runsc whole or not at all. A lock keeps two processes from building at
- * once. Plain JavaScript that runs on Node 20, because the set-up of a clone uses it before anything is installed.
+ * The program appears as <machineWide>/<name>/runsc only when it is complete. A lock keeps two processes from building at
+ * once. Plain JavaScript that runs on Node 20, because the setup of a clone uses it before anything is installed.
  */
 import { spawn, spawnSync } from 'node:child_process';
 import {
@@ -21,22 +21,22 @@ import { PINNED } from './releases.mjs';
 
 export const MACHINE_WIDE = '/var/lib/torpor/runsc';
 
-/** Where Go lies when the search path does not lead to it. */
+/** Where to look for Go beside the search path. */
 const GO_DIRECTORIES = ['/usr/local/go/bin', '/usr/lib/go/bin'];
-/** The first Go that fetches the toolchain it needs by itself. */
+/** The first Go 1.x that downloads the toolchain it needs by itself. */
 const OLDEST_GO = 21;
-/** `flock` ends so when another process has the lock. */
+/** The exit code of `flock` when another process holds the lock. */
 const LOCK_IS_TAKEN = 75;
 const BOUND_MS = 30 * 60_000;
 const STATUS = 'build.json';
 
-/** Where the pinned version is, built or not. @param {string} [machineWide] */
+/** The path of the pinned version, whether it is built or not. @param {string} [machineWide] */
 export function pinnedProgram(machineWide = MACHINE_WIDE) {
   return join(machineWide, PINNED.name, 'runsc');
 }
 
 /**
- * Why the pinned version cannot be built here, in words; undefined when it can.
+ * Why the pinned version cannot be built here, as text; undefined when it can.
  * @param {string} [path]
  * @returns {string | undefined}
  */
@@ -65,7 +65,7 @@ function findGo(path) {
 }
 
 /**
- * What Go may know of the environment: where it keeps things and how it reaches its modules, and no keys.
+ * The environment for Go: its directories and how it reaches its modules, and no secrets of the server.
  * @returns {Record<string, string>}
  */
 function goEnvironment() {
@@ -78,7 +78,7 @@ function goEnvironment() {
 }
 
 /**
- * Builds it at the lowest priority, unless it is there already. Resolves with the program; rejects with the reason.
+ * Builds the pinned version at the lowest priority, unless it exists. Resolves with the program; rejects with the reason.
  * @param {object} options
  * @param {string} [options.machineWide]
  * @param {(packages: number) => void} [options.onProgress] how many packages have been compiled
@@ -124,23 +124,36 @@ export async function buildRunsc({
  * @typedef {{ state: 'building', packages: number } | { state: 'built' } | { state: 'failed', why: string }} BuildStatus
  */
 
-/** Whole or not at all, for a doctor who reads it meanwhile. @param {string} place @param {string} machineWide @param {BuildStatus} status */
+/**
+ * Renames a complete file into place, because `torpor doctor` may read it meanwhile.
+ * @param {string} place
+ * @param {string} machineWide
+ * @param {BuildStatus} status
+ */
 function writeStatus(place, machineWide, status) {
   writeFileSync(join(place, 'status.json'), JSON.stringify(status));
   renameSync(join(place, 'status.json'), join(machineWide, STATUS));
 }
 
 /**
- * How the last build on this machine went, or goes; undefined when there was none.
+ * The status of the last build on this host; undefined when there was none.
  * @param {string} [machineWide]
  * @returns {BuildStatus | undefined}
  */
 export function readBuildStatus(machineWide = MACHINE_WIDE) {
   try {
-    return JSON.parse(readFileSync(join(machineWide, STATUS), 'utf8'));
+    return checkedStatus(JSON.parse(readFileSync(join(machineWide, STATUS), 'utf8')));
   } catch {
     return undefined;
   }
+}
+
+/** @param {unknown} value @returns {BuildStatus | undefined} */
+function checkedStatus(value) {
+  const { state, packages, why } = Object(value);
+  if (state === 'building' && typeof packages === 'number') return { state, packages };
+  if (state === 'failed' && typeof why === 'string') return { state, why };
+  return state === 'built' ? { state } : undefined;
 }
 
 /** @template T @param {(value: T) => void} tell @returns {(value: T) => void} */
@@ -160,7 +173,7 @@ function everySecond(tell) {
 function runGo(place, { machineWide, onProgress, waitForOthers, signal }) {
   const go = findGo(process.env['PATH'] ?? '') ?? 'go';
   const stamp = `-X ${PINNED.versionVariable}=${PINNED.name}`;
-  // -v prints one line for each package that was compiled.
+  // -v prints one line for each compiled package.
   const build = [go, 'install', '-v', '-trimpath', '-buildvcs=false', '-ldflags', stamp, PINNED.source];
   const lock = [
     'flock',
@@ -173,7 +186,7 @@ function runGo(place, { machineWide, onProgress, waitForOthers, signal }) {
       cwd: place,
       env: { ...goEnvironment(), GOBIN: place },
       stdio: ['ignore', 'ignore', 'pipe'],
-      // A group of its own, so that the compilers end with it.
+      // A process group of its own, so that its compilers can be killed with it.
       detached: true,
     });
     let said = '';
@@ -182,7 +195,7 @@ function runGo(place, { machineWide, onProgress, waitForOthers, signal }) {
       try {
         if (child.pid !== undefined) process.kill(-child.pid, 'SIGKILL');
       } catch {
-        // It has ended meanwhile.
+        // The process has ended meanwhile.
       }
     };
     const bound = setTimeout(end, BOUND_MS);

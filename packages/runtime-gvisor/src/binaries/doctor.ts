@@ -1,4 +1,4 @@
-/** What a doctor says of runsc: which one is in use, how old it is, what it cannot do, and who uses which. */
+/** What `torpor doctor` reports about runsc: which one is in use, its age, its limits, and which sandboxes use which. */
 import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { bad, type CheckedHost, good, type HostCheck } from '../host-checks/host-check.ts';
@@ -14,17 +14,17 @@ export async function checkRunsc(host: CheckedHost): Promise<HostCheck> {
   const { program, version } = search.found;
   const age = version.day === null ? '' : `, ${monthsSince(version.day, new Date())} months old`;
   const limits = limitsOf(version.day).map((limit) => `; ${limit}`);
-  const newer = isRecent(version.day) ? '' : `; ${newerOne(readBuildStatus(host.machineWide))}`;
+  const newer = isRecent(version.day) ? '' : `; ${buildState(readBuildStatus(host.machineWide))}`;
   return good('runsc', `${version.name} at ${program}${age}${limits.join('')}${newer}`);
 }
 
-function newerOne(status: BuildStatus | undefined): string {
+function buildState(status: BuildStatus | undefined): string {
   if (status?.state === 'building')
     return `${PINNED.name} is being built (${status.packages} packages so far)`;
   if (status?.state === 'failed') return `${PINNED.name} could not be built: ${status.why}`;
   const obstacle = obstacleToBuilding();
   if (obstacle !== undefined) return `${PINNED.name} is not built, because ${obstacle}`;
-  return `${PINNED.name} is built when the server starts next`;
+  return `${PINNED.name} will be built when the server starts next`;
 }
 
 /** @param day such as 20240729 */
@@ -39,7 +39,7 @@ interface Use {
   checkpoints: number;
 }
 
-/** Read from the data directory, so that it is told also while no server runs. */
+/** Reads the data directory, so that it works while no server runs. */
 export async function checkRunscUse({ dataDir }: CheckedHost): Promise<HostCheck> {
   const uses = await runscUses(join(dataDir, 'gvisor'));
   const lines = [...uses].map(
@@ -48,29 +48,29 @@ export async function checkRunscUse({ dataDir }: CheckedHost): Promise<HostCheck
   return good('sandboxes by runsc', lines.join('; ') || 'none');
 }
 
-async function runscUses(place: string): Promise<Map<string, Use>> {
+async function runscUses(directory: string): Promise<Map<string, Use>> {
   const uses = new Map<string, Use>();
   const names = new Map<string, string>();
   const count = async (digest: string, what: keyof Use) => {
-    const name = names.get(digest) ?? (await versionOf(place, digest));
+    const name = names.get(digest) ?? (await versionOf(directory, digest));
     names.set(digest, name);
     const use = uses.get(name) ?? { running: 0, checkpoints: 0 };
     uses.set(name, { ...use, [what]: use[what] + 1 });
   };
-  const made: readonly string[] = await readdir(place).catch(() => []);
-  if (!made.includes('instances')) return uses;
-  const files = new InstanceFiles(join(place, 'instances'));
+  const entries: readonly string[] = await readdir(directory).catch(() => []);
+  if (!entries.includes('instances')) return uses;
+  const files = new InstanceFiles(join(directory, 'instances'));
   for await (const instance of files.list()) {
     const record = files.read(instance);
     if (record !== undefined) await count(record.runsc, 'running');
   }
-  for (const { runsc } of (await new OwnedLayers(join(place, 'owned')).all()) ?? []) {
+  for (const { runsc } of (await new OwnedLayers(join(directory, 'owned')).all()) ?? []) {
     if (runsc !== null) await count(runsc, 'checkpoints');
   }
   return uses;
 }
 
-function versionOf(place: string, digest: string): Promise<string> {
+function versionOf(directory: string, digest: string): Promise<string> {
   const unknown = `a runsc that is no longer kept (${digest.slice(0, 12)})`;
-  return readFile(join(place, 'runsc', digest, 'version'), 'utf8').catch(() => unknown);
+  return readFile(join(directory, 'runsc', digest, 'version'), 'utf8').catch(() => unknown);
 }

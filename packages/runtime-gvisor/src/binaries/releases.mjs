@@ -1,10 +1,10 @@
 /**
- * Which versions of runsc are known, and what they can do. This is the only place that judges a version.
+ * What each version of runsc can do. This is the only file that judges a version.
  *
- * Plain JavaScript that runs on Node 20, because the set-up of a clone reads it before anything is installed.
+ * Plain JavaScript that runs on Node 20, because the setup of a clone reads it before anything is installed.
  */
 
-/** The version that is built where Go is there. The toolchain is pinned so that every machine gets the same program. */
+/** The version that is built where Go is installed. The toolchain is pinned so that every host gets the same program. */
 export const PINNED = {
   source: 'gvisor.dev/gvisor/runsc@v0.0.0-20260701204157-69c2d17aea96',
   versionVariable: 'gvisor.dev/gvisor/runsc/version.version',
@@ -12,15 +12,15 @@ export const PINNED = {
   toolchain: 'go1.26.8',
 };
 
-/** Before this day, a checkpoint of a program that waits for connections panics. */
+/** Before this day, the checkpoint of a program that waits for connections panics. */
 const OLDEST_USABLE = 20230601;
-/** From this day on, a runsc on the search path is preferred to the one that was built. */
+/** From this day on, a runsc on the search path is preferred to a built one. */
 const RECENT = 20260101;
 /** The days of the versions that the contract suite and the attack tests run on. */
 const TESTED = [20240729, 20260701];
 
 /**
- * The day in a version's name, such as 20240729 in `0.0~20240729.0`; null when the name has none.
+ * The day in a version's name, such as 20240729 in `0.0~20240729.0`; null when there is none.
  * @param {string | undefined} name
  * @returns {number | null}
  */
@@ -40,14 +40,14 @@ export function isRecent(day) {
 }
 
 /**
- * What a usable version cannot do, one sentence each, for people.
+ * What a usable version cannot do, one sentence each, for `torpor doctor`.
  * @param {number | null} day
  * @returns {string[]}
  */
 export function limitsOf(day) {
   if (!isRecent(day)) {
     return [
-      'a user namespace may change the settings of the network device of its own sandbox',
+      'root in a user namespace can change the settings of the network device of its sandbox',
       'programs with open, deleted files cannot be paused with their memory',
       'a listener with a full backlog keeps a memory image from being restored',
       'an idle sandbox takes about 3 % of a processor',
@@ -57,7 +57,7 @@ export function limitsOf(day) {
 }
 
 /**
- * Old versions let root of any user namespace open raw and packet sockets of a network that is not its own.
+ * Old versions let root in any user namespace open raw and packet sockets of the network of the sandbox.
  * @param {number | null} day
  */
 export function givesRawSockets(day) {
@@ -65,8 +65,7 @@ export function givesRawSockets(day) {
 }
 
 /**
- * Old versions take every network namespace for the machine's own when the kernel shows
- * /proc/sys/net/core in it.
+ * Old versions take every network namespace for the host's own when the kernel shows /proc/sys/net/core in it.
  * @param {number | null} day
  */
 export function mistakesNetworkNamespaces(day) {
@@ -74,8 +73,8 @@ export function mistakesNetworkNamespaces(day) {
 }
 
 /**
- * Whether a checkpoint looks at every page that a program has reserved, also at those that it never touched. That takes
- * seconds for each GiB, cannot be stopped, and keeps the sandbox from going on.
+ * Whether a checkpoint reads every page that a program has reserved, also pages that were never touched. That takes
+ * seconds for each GiB, cannot be stopped, and the sandbox stands still meanwhile.
  * @param {number | null} day
  */
 export function readsUntouchedMemory(day) {

@@ -26,8 +26,8 @@ async function opened(path: string, version: string, oldestDay?: number): Promis
   return binaries;
 }
 
-describe('the programs of a data directory', () => {
-  it('keep a program when the file it came from is overwritten', async () => {
+describe('the runsc programs of a data directory', () => {
+  it('keep a program when the original file is overwritten', async () => {
     const path = await program('runsc', 'first');
     const binaries = await opened(path, 'release-20240729.0');
     const { digest } = binaries.current;
@@ -44,7 +44,7 @@ describe('the programs of a data directory', () => {
     expect(binaries.find(before.digest)).toEqual(before);
   });
 
-  it('remove what nothing refers to, and never the current program', async () => {
+  it('remove unused programs, and never the current one', async () => {
     const binaries = await opened(await program('a', 'first'), 'release-20240729.0');
     const first = binaries.current.digest;
     await binaries.adopt({ program: await program('b', 'second'), version: 'release-20250101.0' });
@@ -66,7 +66,7 @@ describe('the programs of a data directory', () => {
     expect(binaries.whyNot(binaries.current.digest)).toBeUndefined();
   });
 
-  it('clear away a program that a dying server had not finished', async () => {
+  it('remove an incomplete program of a server that was killed', async () => {
     const unfinished = join(top, 'kept', 'a'.repeat(64));
     await mkdir(unfinished, { recursive: true });
     await writeFile(join(unfinished, 'arriving'), 'half');
@@ -78,7 +78,7 @@ describe('the programs of a data directory', () => {
 });
 
 describe('a version', () => {
-  it('is as old as its day', () => {
+  it('has the age of its day', () => {
     expect(monthsSince(20240729, new Date('2026-11-16T00:00:00Z'))).toBe(28);
   });
 

@@ -1,24 +1,25 @@
 /**
- * The programs runsc that this data directory uses, each under the digest of its content.
+ * Copies of the runsc programs that this data directory uses, each under the digest of its content.
  *
- * A memory image is restored only by the program that wrote it, and a container is commanded by the program that made
- * it. So each program is kept here, whatever becomes of the file that it came from, until nothing refers to it.
+ * A memory image can be restored only by the program that wrote it, and a container is controlled by the program that
+ * created it. So each program is kept here until nothing refers to it, whatever happens to the original file.
  *
  * ```
  * <root>/<digest>/runsc     the program
- *                 version   as the program calls itself
+ *                 version   the version that the program prints
  * ```
  */
 import { copyFile, link, mkdir, open, readdir, readFile, rename, rm } from 'node:fs/promises';
 import { join } from 'node:path';
-import { writeWhole, writing } from '@torpor/host';
+import { writeFileDurably } from '@torpor/host';
+import { mapWriteErrors } from '@torpor/runtime-shared';
 import { runscBuild } from '../runsc/runsc-version.ts';
 import { MACHINE_WIDE } from './build.mjs';
 import { dayOf } from './releases.mjs';
 
 export interface RunscBinary {
   readonly digest: string;
-  /** As it calls itself, such as `release-20260701.0`. */
+  /** As the program prints it, such as `release-20260701.0`. */
   readonly version: string;
   /** The day in the version; null when there is none. */
   readonly day: number | null;
@@ -33,20 +34,20 @@ export class RunscBinaries {
   readonly #kept = new Map<string, RunscBinary>();
   #current: RunscBinary | undefined;
 
-  /** Programs from before `oldestDay` are not used, not even for the memory that they wrote. */
+  /** Programs older than `oldestDay` are not used, not even for the memory images that they wrote. */
   constructor(root: string, oldestDay = 0) {
     this.#root = root;
     this.#oldestDay = oldestDay;
   }
 
-  /** Finds what earlier servers have kept, and makes this program the one for new sandboxes. */
+  /** Finds the programs that earlier servers have kept, and adopts this one for new sandboxes. */
   async open(current: { readonly program: string; readonly version: string }): Promise<void> {
-    await writing(this.#root, () => mkdir(this.#root, { recursive: true, mode: 0o700 }));
+    await mapWriteErrors(this.#root, () => mkdir(this.#root, { recursive: true, mode: 0o700 }));
     for (const digest of (await readdir(this.#root)).filter((name) => DIGEST.test(name))) {
       const version = await readFile(join(this.#root, digest, 'version'), 'utf8').catch(() => undefined);
-      // A directory without a version was not finished.
+      // A directory without a version is incomplete.
       if (version === undefined) await rm(join(this.#root, digest), { recursive: true });
-      else this.#remember(digest, version);
+      else this.#add(digest, version);
     }
     await this.adopt(current);
   }
@@ -57,7 +58,7 @@ export class RunscBinaries {
     return this.#current;
   }
 
-  /** Why the memory that a program wrote cannot be restored; undefined when it can. */
+  /** Why the memory images of a program cannot be restored; undefined when they can. */
   whyNot(digest: string): string | undefined {
     const binary = this.#kept.get(digest);
     if (binary === undefined) return 'the runsc that wrote it is no longer kept';
@@ -69,7 +70,7 @@ export class RunscBinaries {
     return this.whyNot(digest) === undefined ? this.#kept.get(digest) : undefined;
   }
 
-  /** New sandboxes use this program from here on. */
+  /** New sandboxes use this program from now on. */
   async adopt({
     program,
     version,
@@ -93,27 +94,27 @@ export class RunscBinaries {
 
   async #keep(digest: string, program: string, version: string): Promise<RunscBinary> {
     const place = join(this.#root, digest);
-    await writing(place, async () => {
+    await mapWriteErrors(place, async () => {
       await mkdir(place, { recursive: true, mode: 0o700 });
       const arriving = join(place, 'arriving');
       await rm(arriving, { force: true });
       await duplicate(program, arriving);
       await syncFile(arriving);
       await rename(arriving, join(place, 'runsc'));
-      // Last: a version beside the program says that the program is whole, also after a loss of power.
-      await writeWhole(join(place, 'version'), version);
+      // Written last: the version file proves that the program is complete, also after a power failure.
+      await writeFileDurably(join(place, 'version'), version);
     });
-    return this.#remember(digest, version);
+    return this.#add(digest, version);
   }
 
-  #remember(digest: string, version: string): RunscBinary {
+  #add(digest: string, version: string): RunscBinary {
     const binary = { digest, version, day: dayOf(version), program: join(this.#root, digest, 'runsc') };
     this.#kept.set(digest, binary);
     return binary;
   }
 }
 
-/** A file of ours is never written to again, so a second name is enough. Any other file may be overwritten in place. */
+/** Programs installed by Torpor are never written to again, so a hard link is enough. Others may be overwritten in place. */
 async function duplicate(program: string, to: string): Promise<void> {
   const copy = () => copyFile(program, to);
   if (program.startsWith(`${MACHINE_WIDE}/`)) await link(program, to).catch(copy);

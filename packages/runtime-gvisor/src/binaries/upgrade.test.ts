@@ -28,7 +28,7 @@ describe('a server on an old runsc', () => {
     expect(reported).toEqual(['a newer runsc is being built', 'a newer runsc is in use for new sandboxes']);
   });
 
-  it('goes on with what it has when the build fails', async () => {
+  it('keeps its runsc when the build fails', async () => {
     const { adopted, reported, upgrade } = upgradeWith(async () => {
       throw new Error('there is no network');
     });
@@ -38,7 +38,7 @@ describe('a server on an old runsc', () => {
     expect(reported).toContain('a newer runsc could not be built');
   });
 
-  it('does not use one that boots no sandbox', async () => {
+  it('does not use a runsc that boots no sandbox', async () => {
     const { adopted, reported, upgrade } = upgradeWith(async () => '/bin/false');
     await upgrade?.over;
 
@@ -46,7 +46,7 @@ describe('a server on an old runsc', () => {
     expect(reported).toContain('a newer runsc could not be built');
   });
 
-  it('gives a build up when the server stops, and says nothing of it', async () => {
+  it('aborts the build when the server stops, without a report', async () => {
     const { adopted, reported, upgrade } = upgradeWith(
       (options) =>
         new Promise((_, reject) => {

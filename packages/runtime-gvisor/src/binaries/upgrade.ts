@@ -1,6 +1,6 @@
 /**
- * Builds the pinned runsc while a server runs on an older one, and then lets new sandboxes use it. It happens once for
- * a machine, at the lowest priority. A failure changes nothing: the server goes on with the runsc it has.
+ * Builds the pinned runsc while a server runs on an older one, and then lets new sandboxes use it. The build happens once
+ * per host, at the lowest priority. After a failure the server goes on with the runsc it has.
  */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -10,7 +10,7 @@ import { buildRunsc, obstacleToBuilding } from './build.mjs';
 import { dayOf, isRecent, PINNED } from './releases.mjs';
 
 export interface UpgradeOptions {
-  /** The version that is in use. */
+  /** The version in use. */
   readonly version: string;
   adopt(runsc: { readonly program: string; readonly version: string }): Promise<void>;
   readonly report: (what: string, details: Readonly<Record<string, unknown>>) => void;
@@ -18,12 +18,12 @@ export interface UpgradeOptions {
 }
 
 export interface RunningUpgrade {
-  /** Resolves when it is over, however it went. */
+  /** Resolves when the upgrade has succeeded or failed. */
   readonly over: Promise<void>;
   stop(): Promise<void>;
 }
 
-/** Undefined when there is nothing to do, or Go is missing. */
+/** Undefined when the version is recent, or Go is missing. */
 export function beginRunscUpgrade(options: UpgradeOptions): RunningUpgrade | undefined {
   if (isRecent(dayOf(options.version))) return undefined;
   if (options.build === undefined && obstacleToBuilding() !== undefined) return undefined;
@@ -46,11 +46,11 @@ async function upgrade(
 ): Promise<void> {
   report('a newer runsc is being built', { version: PINNED.name });
   const program = await build({ waitForOthers: true, signal });
-  const place = await mkdtemp(join(tmpdir(), 'torpor-boot-'));
+  const directory = await mkdtemp(join(tmpdir(), 'torpor-boot-'));
   try {
-    await trialBoot(program, place, signal);
+    await trialBoot(program, directory, signal);
   } finally {
-    await rm(place, { recursive: true, force: true });
+    await rm(directory, { recursive: true, force: true });
   }
   await adopt({ program, version: PINNED.name });
   report('a newer runsc is in use for new sandboxes', { version: PINNED.name });

@@ -1,4 +1,4 @@
-/** Control groups of version 2, asked of a kernel that has only those: Linux as a program, over the files of this machine. */
+/** Tests control groups of version 2 on a kernel that has only those: User-Mode Linux, over the files of the host. */
 import { execFile } from 'node:child_process';
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -18,7 +18,7 @@ const isThere =
     () => false,
   ));
 
-/** The first process of that machine, which is over when it is. */
+/** The init process of that machine; the machine powers off at its end. */
 const INIT = `#!/bin/sh
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin
 mount -t proc proc /proc

@@ -6,9 +6,9 @@ import { findCgroups } from './cgroups.ts';
 const isRoot = process.getuid?.() === 0;
 const host = isRoot ? await findCgroups() : null;
 
-/** Of the version that this machine has; the campaign asks a kernel that has the other. */
-describe.skipIf(host?.controllers.length !== 3)('the control groups of this machine', () => {
-  it('limit memory and processes, tell of what they refused, and go when they are empty', {
+/** Tests the version that the host has. The campaign tests version 2 on a kernel of its own. */
+describe.skipIf(host?.controllers.length !== 3)('the control groups of the host', () => {
+  it('limit memory and processes, count what they refused, and are removed when they are empty', {
     timeout: 30_000,
   }, async () => {
     const parent = `torpor-test-${randomBytes(4).toString('hex')}`;

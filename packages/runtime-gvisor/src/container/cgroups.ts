@@ -1,8 +1,8 @@
 /**
- * The control groups of instances: what each may use, and every process that belongs to it.
+ * The control groups of instances: they limit what an instance uses, and list its processes.
  *
- * They are made here and not by runsc, so that a container that was made ahead can be given its limits when it
- * is known whose it will be, and so that an instance's processes are found whatever runsc has forgotten.
+ * The runtime makes them instead of runsc. So a pre-created container gets its limits when its sandbox is known, and the
+ * processes of an instance are found even when runsc has lost its state.
  */
 import { mkdir, readdir, readFile, rmdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -13,32 +13,33 @@ const ROOT = '/sys/fs/cgroup';
 const MIB = 1024 * 1024;
 const CPU_PERIOD_US = 100_000;
 /**
- * The agent keeps the number of processes where its programs hear of it. This is for a guest whose root has
- * undone that: the sentry needs a process or two for each that it runs, and ends when it gets none.
+ * The agent limits the number of processes inside the guest, where `fork` fails cleanly. The limit here is for a guest
+ * whose root has lifted that one: the sentry needs up to two host processes for each process of the guest, and dies when
+ * it cannot create one.
  */
-const HOST_PROCESSES_EACH = 2;
+const HOST_PROCESSES_PER_PROCESS = 2;
 const SENTRY_PROCESSES = 256;
-/** A guest that takes its whole allowance still has a sentry that needs some memory for itself. */
+/** Memory of the sentry itself, on top of the limit of the guest. */
 const SENTRY_MB = 64;
 
 type CgroupVersion = 'v1' | 'v2';
 
 export interface CgroupHost {
   readonly version: CgroupVersion;
-  /** The controllers there are of those that limits need. */
+  /** The controllers that the host has, of those that limits need. */
   readonly controllers: readonly Controller[];
 }
 
 type Controller = 'memory' | 'cpu' | 'pids';
 const CONTROLLERS: readonly Controller[] = ['memory', 'cpu', 'pids'];
 
-/** How often the kernel has killed for memory, and refused a process. */
+/** How often the kernel has killed a process for lack of memory, and refused to create one. */
 export interface Refused {
   readonly memory: number;
   readonly processes: number;
 }
 
-/** Null where this machine has none that we may use. */
+/** Null when the host has no controllers that can be used. */
 export async function findCgroups(root = ROOT): Promise<CgroupHost | null> {
   const unified = await readFile(join(root, 'cgroup.controllers'), 'utf8').catch(() => undefined);
   if (unified !== undefined) {
@@ -56,7 +57,7 @@ export class Cgroups {
   readonly #parent: string;
   readonly #root: string;
 
-  /** `parent` is the one group of this server, under which each instance has its own. */
+  /** `parent` is the group of this server; the groups of its instances lie below. */
   constructor(host: CgroupHost, parent: string, root = ROOT) {
     this.#host = host;
     this.#parent = parent;
@@ -80,20 +81,21 @@ export class Cgroups {
     for (const directory of this.#directories(name)) await mkdir(directory, { recursive: true });
   }
 
-  /** The command that runs `command` as a member. */
+  /** Wraps a command so that it runs as a member of the group. */
   entering(name: string, command: readonly string[]): readonly [string, ...string[]] {
     const files = this.#directories(name).map((directory) => join(directory, 'cgroup.procs'));
-    // What is said to the shell is fixed; names come as its arguments.
+    // The script is constant; names are passed as arguments.
     const enter = 'n=$1; shift; while [ "$n" -gt 0 ]; do echo $$ > "$1"; shift; n=$((n-1)); done; exec "$@"';
     return ['sh', '-c', enter, 'sh', String(files.length), ...files, ...command];
   }
 
-  /** Sets what is asked for and takes away every limit that is not. */
+  /** Sets the given limits and lifts the others. */
   async limit(name: string, { memoryMb, cpus, processes }: Resources): Promise<void> {
     const { version, controllers } = this.#host;
     const memory = memoryMb === undefined ? undefined : (memoryMb + SENTRY_MB) * MIB;
     const quota = cpus === undefined ? undefined : Math.max(1_000, Math.round(cpus * CPU_PERIOD_US));
-    const pids = processes === undefined ? 'max' : String(HOST_PROCESSES_EACH * processes + SENTRY_PROCESSES);
+    const pids =
+      processes === undefined ? 'max' : String(HOST_PROCESSES_PER_PROCESS * processes + SENTRY_PROCESSES);
     if (controllers.includes('pids')) await this.#write(name, 'pids', 'pids.max', pids);
     if (version === 'v2') {
       if (controllers.includes('memory')) {
@@ -111,7 +113,7 @@ export class Cgroups {
     }
   }
 
-  /** Nothing was, where there is no such group. */
+  /** Zero when there is no such group. */
   async refused(name: string): Promise<Refused> {
     const read = (controller: Controller, file: string) =>
       readFile(join(this.#directory(controller, name), file), 'utf8').catch(() => '');
@@ -125,7 +127,7 @@ export class Cgroups {
     };
   }
 
-  /** Every process of the instance that the kernel knows. */
+  /** The pids of the group's processes. */
   async members(name: string): Promise<number[]> {
     const [directory] = this.#directories(name);
     if (directory === undefined) return [];
@@ -143,18 +145,18 @@ export class Cgroups {
     return entries.filter((entry) => entry.isDirectory()).map(({ name }) => name);
   }
 
-  /** Absent is fine; one that has members stays, and false says so. */
+  /** Returns false when the group has members and stays. An absent group is fine. */
   async remove(name: string): Promise<boolean> {
     const removed = await Promise.all(this.#directories(name).map(removeEmpty));
     return removed.every(Boolean);
   }
 
-  /** Takes the server's own group away when nothing is left in it. */
+  /** Removes the group of the server when no group is left below it. */
   async close(): Promise<void> {
     for (const directory of this.#directories()) await removeEmpty(directory);
   }
 
-  /** With the limit on memory and swap together set second when it grows and first when it shrinks. */
+  /** The kernel wants memory+swap set before memory when the limit shrinks, and after it when the limit grows. */
   async #limitMemoryV1(name: string, memory: number | undefined): Promise<void> {
     const value = memory === undefined ? '-1' : String(memory);
     const swap = () => this.#writeIfThere(name, 'memory', 'memory.memsw.limit_in_bytes', value);
@@ -169,7 +171,7 @@ export class Cgroups {
 
   async #writeIfThere(name: string, controller: Controller, file: string, value: string): Promise<void> {
     await this.#write(name, controller, file, value).catch((thrown: unknown) => {
-      // A kernel file that is not there cannot be made either.
+      // Writing to a control file that the kernel does not have fails with one of these.
       if (!['ENOENT', 'EACCES', 'EPERM'].includes(errnoOf(thrown) ?? '')) throw thrown;
     });
   }

@@ -1,15 +1,15 @@
 /**
- * A berth: everything an instance needs around it before it can be brought to life. A root with an upper layer
- * of its own, a network namespace, a control group, a configuration; and, when it was made ahead, a container
- * that waits for its memory.
+ * Sets up everything around a container before a process runs in it: a root with an upper layer of its own, a network
+ * namespace, a control group, a bundle; and tears all of it down.
  */
 import { randomBytes } from 'node:crypto';
 import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { refuseMountsBelow, removeTree, writing } from '@torpor/host';
+import { refuseMountsBelow, removeTree } from '@torpor/host';
 import type { LayerId } from '@torpor/layers';
 import type { Attachment, Bytes } from '@torpor/network';
 import type { Network, Resources } from '@torpor/protocol';
+import { mapWriteErrors } from '@torpor/runtime-shared';
 import { givesRawSockets, mistakesNetworkNamespaces, readsUntouchedMemory } from '../binaries/releases.mjs';
 import type { RunscBinary } from '../binaries/runsc-binaries.ts';
 import type { RootKind, StackedLayer } from '../checkpoint-needs.ts';
@@ -17,39 +17,43 @@ import type { BaseSystem } from '../guest/base-system.ts';
 import type { GuestTools } from '../guest/guest-tools.ts';
 import { ociSpec } from '../guest/oci-spec.ts';
 import { type InstancePaths, makeDirectories } from '../instance/instance-files.ts';
-import type { Container, PreparedRestore } from '../runsc/runsc.ts';
+import type { PreparedRestore } from '../runsc/prepared-restore.ts';
+import type { Container, ContainerProgram } from '../runsc/runsc-container.ts';
 import type { RuntimeContext } from '../runtime-context.ts';
 
-/** The agent's own port, never anybody else's. */
+/** The port of the agent in every guest. */
 export const AGENT_PORT = 49_983;
 
-/** What a berth is made for. */
+/** What a container is made from. */
 export interface ContainerSource {
   readonly root: RootKind;
   /** Newest first. */
   readonly lower: readonly StackedLayer[];
   readonly tools: GuestTools;
-  /** For `base`. */
+  /** Null unless `root` is `base`. */
   readonly system: BaseSystem | null;
   readonly binary: RunscBinary;
 }
 
-/** What a sandbox was promised. */
-interface NetworkAndLimits {
+/** The part of the source that host resources depend on. */
+export type HostResourcesSource = Pick<ContainerSource, 'tools' | 'system' | 'binary'>;
+
+export interface NetworkAndLimits {
   readonly network: Network;
   readonly resources: Resources;
 }
 
-/** A berth without files: a network namespace, a control group and a configuration, under one name. */
+/** A network namespace, a control group and a bundle under one name; the root is not mounted yet. */
 export interface HostResources {
   readonly container: Container;
-  /** Where its files will be mounted. */
+  /** Where the root is going to be mounted. */
   readonly rootfs: string;
   readonly attachment: Attachment;
-  /** When it was made ahead. */
+  /** Only for resources from a pool: a restore that waits for its image. */
   readonly preparedRestore?: PreparedRestore;
 }
 
+/** Host resources with a mounted root. */
 export interface ContainerSetup extends HostResources {
   readonly upper: LayerId;
 }
@@ -58,42 +62,44 @@ interface HostResourcesOptions {
   /** Of the container, the network namespace and the control group. */
   readonly name: string;
   readonly paths: InstancePaths;
-  readonly source: Pick<ContainerSource, 'tools' | 'system' | 'binary'>;
+  readonly source: HostResourcesSource;
   readonly hostname: string;
 }
 
 export interface ContainerSetupOptions extends HostResourcesOptions {
   readonly source: ContainerSource;
   readonly upper: LayerId;
-  /** When it was made ahead. */
+  /** Resources from the pool; new ones are made when undefined. */
   readonly hostResources?: HostResources | undefined;
-  /** When it is known who comes. */
+  /** Undefined for a container whose sandbox is not known yet: it has no network and no limits. */
   readonly networkAndLimits?: NetworkAndLimits;
 }
 
-/** A name and a directory for what is nobody's yet; whatever is left under it, the next server clears away. */
+/**
+ * A name and a directory for resources that do not belong to an instance yet. The next server removes what is left
+ * under such a name. `berth` is part of a format: running containers, network namespaces and cgroups carry it.
+ */
 export function newPreparedPlace({ tag, preparedDir }: RuntimeContext) {
   const number = randomBytes(6).toString('hex');
   return { name: `${tag}-berth-${number}`, directory: join(preparedDir, number) };
 }
 
-/** Nothing is allowed in it, and nothing limited, until it is settled: here, when its networkAndLimits are known. */
 export async function setUpContainer(
   ctx: RuntimeContext,
-  order: ContainerSetupOptions,
+  options: ContainerSetupOptions,
   signal: AbortSignal,
 ): Promise<ContainerSetup> {
-  const { source, upper, networkAndLimits } = order;
-  const { rootfs } = order.hostResources ?? order.paths;
-  await writing(rootfs, () => mkdir(rootfs, { recursive: true, mode: 0o700 }));
-  const lower = source.lower.map(({ id }) => id);
+  const { source, upper, networkAndLimits } = options;
+  const { rootfs } = options.hostResources ?? options.paths;
+  await mapWriteErrors(rootfs, () => mkdir(rootfs, { recursive: true, mode: 0o700 }));
   const prepareHost = async () => {
-    const hostResources = order.hostResources ?? (await makeHostResources(ctx, order, signal));
+    const hostResources = options.hostResources ?? (await makeHostResources(ctx, options, signal));
     if (networkAndLimits !== undefined) await applyNetworkAndLimits(ctx, hostResources, networkAndLimits);
     return hostResources;
   };
+  const lower = source.lower.map(({ id }) => id);
   const tasks = [prepareHost(), ctx.layers.mount(rootfs, lower, upper)] as const;
-  // None of them outlives the failure of the other.
+  // When one task fails, wait for the other: nothing may be made after the caller has cleaned up.
   await Promise.allSettled(tasks);
   const [hostResources] = await Promise.all(tasks);
   return { ...hostResources, upper };
@@ -101,11 +107,11 @@ export async function setUpContainer(
 
 export async function makeHostResources(
   ctx: RuntimeContext,
-  order: HostResourcesOptions,
+  options: HostResourcesOptions,
   signal: AbortSignal,
 ): Promise<HostResources> {
   const { network, cgroups, view } = ctx;
-  const { name, paths, source, hostname } = order;
+  const { name, paths, source, hostname } = options;
   await makeDirectories(paths);
   const [attachment, toolsSource] = await Promise.all([
     network.attach(name, { mode: 'none' }),
@@ -121,14 +127,14 @@ export async function makeHostResources(
     binds: source.system?.binds ?? [],
     agentPort: AGENT_PORT,
     networkNamespace: netns,
-    // Ours, set from outside: what is made ahead does not know its limits yet.
+    // The runtime sets limits itself: those of a pre-created container are not known yet.
     cgroup: null,
     resources: {},
     sudo: true,
     filterRawSockets: givesRawSockets(source.binary.day),
   });
   const config = join(paths.bundle, 'config.json');
-  await writing(config, () => writeFile(config, JSON.stringify(spec)));
+  await mapWriteErrors(config, () => writeFile(config, JSON.stringify(spec)));
   const { bundle, logs, rootfs } = paths;
   const entering =
     cgroups === null ? {} : { entering: (command: readonly string[]) => cgroups.entering(name, command) };
@@ -136,7 +142,7 @@ export async function makeHostResources(
   return { container: { id: name, bundle, logs, netns, runsc, ...entering }, rootfs, attachment };
 }
 
-export function containerProgram({ program, day }: RunscBinary): NonNullable<Container['runsc']> {
+export function containerProgram({ program, day }: RunscBinary): ContainerProgram {
   return {
     program,
     hideNetworkSettings: mistakesNetworkNamespaces(day),
@@ -144,7 +150,6 @@ export function containerProgram({ program, day }: RunscBinary): NonNullable<Con
   };
 }
 
-/** Gives a berth what the sandbox in it was promised. */
 export async function applyNetworkAndLimits(
   { network, cgroups }: RuntimeContext,
   { container }: HostResources,
@@ -154,44 +159,47 @@ export async function applyNetworkAndLimits(
   await cgroups?.limit(container.id, networkAndLimits.resources);
 }
 
-/** What there is of a berth, however it came about. */
+/** Names a container and its resources, whether all of them exist or not. */
 export interface ContainerPlace {
   readonly name: string;
   readonly bundle: string;
   readonly rootfs: string;
-  /** The directory that it all lies in. */
+  /** The directory that contains the bundle and the root. */
   readonly directory: string;
 }
 
 /**
- * Ends whatever runs in it and takes everything away but its upper layer. When it resolves nothing writes to
- * that any more. Answers with the bytes that it exchanged with the outside and nobody took before.
+ * Kills the container and removes everything of it but its upper layer. When this resolves, no process writes to the
+ * layer any more. Returns the bytes that the container exchanged with the outside since they were last counted.
  */
 export async function tearDownContainer(
   ctx: RuntimeContext,
-  remains: ContainerPlace,
+  { name, bundle, rootfs, directory }: ContainerPlace,
   signal: AbortSignal,
 ): Promise<Bytes> {
   const { runsc, layers, network, cgroups, mounts } = ctx;
-  const { name, bundle, rootfs, directory } = remains;
   await runsc.end({ id: name, bundle }, signal);
   await layers.unmount(rootfs);
   const bytes = await network.detach(name);
   await runsc.forget(name);
-  if (cgroups !== null && !(await cgroups.remove(name))) await emptied(ctx, name, signal);
+  if (cgroups !== null && !(await cgroups.remove(name))) await removeBusyCgroup(ctx, name, signal);
   refuseMountsBelow(mounts, directory);
   await removeTree(directory);
   return bytes;
 }
 
-/** A process that was just killed is a member until somebody has collected it. */
-async function emptied({ cgroups, clock }: RuntimeContext, name: string, signal: AbortSignal): Promise<void> {
+/** A killed process stays a member of its control group until its parent has reaped it. */
+async function removeBusyCgroup(
+  { cgroups, clock }: RuntimeContext,
+  name: string,
+  signal: AbortSignal,
+): Promise<void> {
   for (let tries = 0; tries < 100; tries++) {
     for (const pid of (await cgroups?.members(name)) ?? []) {
       try {
         process.kill(pid, 'SIGKILL');
       } catch {
-        // It has ended meanwhile.
+        // The process has ended meanwhile.
       }
     }
     if ((await cgroups?.remove(name)) !== false) return;

@@ -8,7 +8,7 @@ import type { InstanceRecord } from '../instance/instance-files.ts';
 
 const why = await whyNoGvisor();
 
-describe.skipIf(why !== null)('moorings', { timeout: 120_000 }, () => {
+describe.skipIf(why !== null)('pooled host resources', { timeout: 120_000 }, () => {
   let world: GvisorWorld;
 
   beforeAll(async () => {
@@ -16,12 +16,12 @@ describe.skipIf(why !== null)('moorings', { timeout: 120_000 }, () => {
   }, 120_000);
   afterAll(() => world?.close(), 60_000);
 
-  const moored = () => readdir(join(world.dataDir, 'gvisor', 'berths'));
+  const preparedNumbers = () => readdir(join(world.dataDir, 'gvisor', 'berths'));
 
-  it('are taken by whoever wakes and has no container waiting, made again, and gone with the server', async () => {
+  it('are used by a start without a pre-created container, made again, and removed when the server closes', async () => {
     const instance = await world.started();
-    await vi.waitFor(async () => expect(await moored()).toHaveLength(2), { timeout: 10_000 });
-    const before = await moored();
+    await vi.waitFor(async () => expect(await preparedNumbers()).toHaveLength(2), { timeout: 10_000 });
+    const before = await preparedNumbers();
     await world.program.write(instance, '/home/user/a', 'a');
     const checkpoint = await paused(world, instance, 'memory');
     await world.runtime.destroy(instance, unhurried);
@@ -35,36 +35,36 @@ describe.skipIf(why !== null)('moorings', { timeout: 120_000 }, () => {
     const { container } = JSON.parse(await readFile(path, 'utf8')) as InstanceRecord;
     const [taken] = before.filter((number) => container.id.endsWith(number));
     expect(taken).toBeDefined();
-    await vi.waitFor(async () => expect(await moored()).toHaveLength(3), { timeout: 10_000 });
+    await vi.waitFor(async () => expect(await preparedNumbers()).toHaveLength(3), { timeout: 10_000 });
 
     await world.reopen();
-    expect(await moored()).toEqual([taken]);
+    expect(await preparedNumbers()).toEqual([taken]);
     expect(await world.runtime.observe(next, unhurried)).toEqual({ is: 'running' });
     await world.dispose();
-    expect(await moored()).toEqual([]);
+    expect(await preparedNumbers()).toEqual([]);
   });
 
   const instanceDirectory = ({ sandboxId, generation }: Instance) =>
     join(world.dataDir, 'gvisor', 'instances', sandboxId, String(generation));
   const layers = () => readdir(join(world.dataDir, 'gvisor', 'layers'));
 
-  /** Asleep, with two moorings waiting for the next generation. */
+  /** A paused sandbox, with two pooled resources ready for its next generation. */
   async function asleep() {
     const instance = await world.started();
     const checkpoint = await paused(world, instance, 'memory');
     await world.runtime.destroy(instance, unhurried);
-    await vi.waitFor(async () => expect(await moored()).toHaveLength(2), { timeout: 10_000 });
+    await vi.waitFor(async () => expect(await preparedNumbers()).toHaveLength(2), { timeout: 10_000 });
     return { next: nextOf(instance), checkpoint };
   }
 
-  it('are given back by a start that cannot be written down, with everything that was put into them', async () => {
+  it('are torn down when the record of the start cannot be written, and so is the new layer', async () => {
     const { next, checkpoint } = await asleep();
-    const [before, berths] = [await layers(), await moored()];
-    // Where the record would be prepared.
+    const [before, pooled] = [await layers(), await preparedNumbers()];
+    // Makes writing the record fail.
     await mkdir(join(instanceDirectory(next), 'instance.json.tmp'), { recursive: true });
     await expect(startFrom(world, next, checkpoint, 'memory')).rejects.toThrow();
     expect(await layers()).toEqual(before);
-    expect((await moored()).filter((one) => berths.includes(one))).toHaveLength(1);
+    expect((await preparedNumbers()).filter((number) => pooled.includes(number))).toHaveLength(1);
     await world.runtime.destroy(next, unhurried);
     const again = nextOf(next);
     await startFrom(world, again, checkpoint, 'memory');

@@ -1,22 +1,23 @@
 /**
- * A few moorings made ahead, for whoever starts next and has no container waiting. They are for `base` as it is now, belong
- * to no checkpoint and take next to no memory; making one is mostly waiting for the kernel.
+ * Makes host resources (network namespace, control group, bundle, a restore that waits) before they are needed, for
+ * starts without a pre-created container. They fit `base` as it is now, belong to no checkpoint and take hardly any
+ * memory; making them is mostly waiting for the kernel.
  */
-
 import { pathsIn } from '../instance/instance-files.ts';
-import type { PreparedRestore } from '../runsc/runsc.ts';
+import type { PreparedRestore } from '../runsc/prepared-restore.ts';
 import type { RuntimeContext } from '../runtime-context.ts';
 import {
   type ContainerSource,
   type HostResources,
+  type HostResourcesSource,
   makeHostResources,
   newPreparedPlace,
   tearDownContainer,
 } from './container-setup.ts';
 
-const MOST = 2;
+const DEFAULT_SIZE = 2;
 
-interface Ready extends HostResources {
+interface PooledResources extends HostResources {
   readonly preparedRestore: PreparedRestore;
   readonly directory: string;
   readonly tools: string;
@@ -24,79 +25,86 @@ interface Ready extends HostResources {
   readonly runsc: string;
 }
 
-type Fit = Pick<ContainerSource, 'tools' | 'system' | 'binary'>;
-
 export class HostResourcePool {
   readonly #ctx: RuntimeContext;
-  readonly #most: number;
-  #ready: Ready[] = [];
-  #making: Promise<void> | undefined;
+  readonly #size: number;
+  #ready: PooledResources[] = [];
+  #refilling: Promise<void> | undefined;
   readonly #closing = new AbortController();
 
-  constructor(ctx: RuntimeContext, most = MOST) {
+  constructor(ctx: RuntimeContext, size = DEFAULT_SIZE) {
     this.#ctx = ctx;
-    this.#most = most;
+    this.#size = size;
   }
 
-  /** One that fits, if there is one; from here on it is the caller's. */
+  /** Gives the caller resources that fit, if there are any. The caller owns them afterwards. */
   take(source: ContainerSource): HostResources | undefined {
-    const found = source.root === 'base' ? this.#ready.findIndex((one) => fits(one, source)) : -1;
+    const found = source.root === 'base' ? this.#ready.findIndex((pooled) => fits(pooled, source)) : -1;
     return found < 0 ? undefined : this.#ready.splice(found, 1)[0];
   }
 
-  /** When nobody waits for anything. Returns at once. */
+  /** To be called when no caller waits. Returns at once. */
   refill(): void {
     if (this.#closing.signal.aborted) return;
-    this.#making ??= this.#makeAll()
+    this.#refilling ??= this.#makeMissing()
       .catch((error: unknown) => {
         if (!this.#closing.signal.aborted)
-          this.#ctx.report('a hostResources could not be made ahead', { error });
+          this.#ctx.report('host resources could not be made in advance', { error });
       })
       .finally(() => {
-        this.#making = undefined;
+        this.#refilling = undefined;
       });
   }
 
   async close(): Promise<void> {
     this.#closing.abort();
-    await this.#making;
-    for (const one of this.#ready.splice(0)) await this.#clear(one);
+    await this.#refilling;
+    for (const pooled of this.#ready.splice(0)) await this.#tearDown(pooled);
   }
 
-  async #makeAll(): Promise<void> {
+  async #makeMissing(): Promise<void> {
     const { tools, base, binaries } = this.#ctx;
     const source = { tools, system: await base.current(), binary: binaries.current };
-    const useless = this.#ready.filter((one) => !fits(one, source));
-    this.#ready = this.#ready.filter((one) => !useless.includes(one));
-    for (const one of useless) await this.#clear(one);
-    while (this.#ready.length < this.#most) this.#ready.push(await this.#make(source));
+    const useless = this.#ready.filter((pooled) => !fits(pooled, source));
+    this.#ready = this.#ready.filter((pooled) => !useless.includes(pooled));
+    for (const pooled of useless) await this.#tearDown(pooled);
+    while (this.#ready.length < this.#size) this.#ready.push(await this.#make(source));
   }
 
-  async #make(source: Fit): Promise<Ready> {
+  async #make(source: HostResourcesSource): Promise<PooledResources> {
     const { signal } = this.#closing;
     signal.throwIfAborted();
     const { name, directory } = newPreparedPlace(this.#ctx);
     const paths = pathsIn(directory);
     try {
-      const order = { name, paths, source, hostname: 'sandbox' };
-      const hostResources = await makeHostResources(this.#ctx, order, signal);
+      const options = { name, paths, source, hostname: 'sandbox' };
+      const hostResources = await makeHostResources(this.#ctx, options, signal);
       const preparedRestore = await this.#ctx.runsc.prepareRestore(hostResources.container);
-      const { tools, system, binary } = source;
-      const made = { tools: tools.fingerprint, system: system?.fingerprint, runsc: binary.digest };
-      return { ...hostResources, preparedRestore, directory, ...made };
+      return {
+        ...hostResources,
+        preparedRestore,
+        directory,
+        tools: source.tools.fingerprint,
+        system: source.system?.fingerprint,
+        runsc: source.binary.digest,
+      };
     } catch (thrown) {
       await tearDownContainer(this.#ctx, { name, ...paths }, new AbortController().signal);
       throw thrown;
     }
   }
 
-  async #clear({ container, rootfs, directory }: Ready): Promise<void> {
+  async #tearDown({ container, rootfs, directory }: PooledResources): Promise<void> {
     const { id: name, bundle } = container;
     await tearDownContainer(this.#ctx, { name, bundle, rootfs, directory }, new AbortController().signal);
   }
 }
 
-function fits(one: Ready, { tools, system, binary }: Fit): boolean {
-  const isSame = one.tools === tools.fingerprint && one.system === system?.fingerprint;
-  return isSame && one.runsc === binary.digest && one.preparedRestore.isWaiting;
+function fits(pooled: PooledResources, { tools, system, binary }: HostResourcesSource): boolean {
+  return (
+    pooled.tools === tools.fingerprint &&
+    pooled.system === system?.fingerprint &&
+    pooled.runsc === binary.digest &&
+    pooled.preparedRestore.isWaiting
+  );
 }

@@ -1,6 +1,6 @@
 import { join } from 'node:path';
 
-/** Where the runtime keeps what lives as long as the machine runs: gone after a restart, as the sandboxes are. */
+/** The directory for state that lives until the host reboots, as sandboxes do. */
 export function runDirectory(tag: string): string {
   return join('/run/torpor', tag);
 }

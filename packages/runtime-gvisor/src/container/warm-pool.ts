@@ -1,6 +1,6 @@
 /**
- * Containers made ahead for checkpoints that are likely to be started next, so that a start only has to bring
- * the memory in. Few of them, for a while, and never on the way of a caller.
+ * Creates containers before they are needed, for checkpoints that are likely to be started next, so that a start only
+ * has to restore the memory. The pool is small, drops containers that are not used for a while, and never delays a caller.
  */
 import { totalmem } from 'node:os';
 import type { SealedCheckpoint } from '@torpor/engine';
@@ -8,7 +8,6 @@ import type { CheckpointId } from '@torpor/protocol';
 import { needsOf } from '../checkpoint-needs.ts';
 import { pathsIn } from '../instance/instance-files.ts';
 import type { RuntimeContext } from '../runtime-context.ts';
-import { containerSourceFor } from '../start.ts';
 import {
   type ContainerSetup,
   type ContainerSource,
@@ -16,159 +15,162 @@ import {
   setUpContainer,
   tearDownContainer,
 } from './container-setup.ts';
+import { containerSourceFor } from './container-source.ts';
 
-/** What each takes until it is used. */
-const BYTES_EACH = 25 * 1024 * 1024;
+/** The memory of a container that waits. */
+const BYTES_PER_CONTAINER = 25 * 1024 * 1024;
 const SHARE_OF_MEMORY = 1 / 64;
-const MOST_OF_ONE = 2;
+const MAX_PER_CHECKPOINT = 2;
 
-/** Of all checkpoints together. */
+/** The default number of pre-created containers, for all checkpoints together. */
 export function warmPoolSize(memory = totalmem()): number {
-  return Math.min(16, Math.max(2, Math.floor((memory * SHARE_OF_MEMORY) / BYTES_EACH)));
+  return Math.min(16, Math.max(2, Math.floor((memory * SHARE_OF_MEMORY) / BYTES_PER_CONTAINER)));
 }
 
-/** As much of a checkpoint as a setup for it takes. */
-export type Expected = Omit<SealedCheckpoint, 'path'>;
+/** As much of a checkpoint as a container needs that is created for it. */
+export type ExpectedCheckpoint = Omit<SealedCheckpoint, 'path'>;
 
-const TIDY_EVERY_MS = 30_000;
+const REMOVE_UNUSED_EVERY_MS = 30_000;
 
-interface Waiting extends ContainerSetup {
+interface PreCreatedContainer extends ContainerSetup {
   readonly checkpoint: CheckpointId;
   readonly directory: string;
   readonly tools: string;
   readonly system: string | null;
   readonly runsc: string;
-  readonly madeAt: number;
+  readonly createdAt: number;
 }
 
 export class WarmPool {
   readonly #ctx: RuntimeContext;
-  readonly #most: number;
-  readonly #ready: Waiting[] = [];
-  /** One at a time for each checkpoint; it resolves however it ends. */
-  readonly #making = new Map<CheckpointId, Promise<void>>();
+  readonly #size: number;
+  readonly #ready: PreCreatedContainer[] = [];
+  /** At most one container is being created for each checkpoint. The promise never rejects. */
+  readonly #creating = new Map<CheckpointId, Promise<void>>();
   readonly #closing = new AbortController();
-  readonly #tidying: Promise<void>;
+  readonly #removingUnused: Promise<void>;
 
-  constructor(ctx: RuntimeContext, most = warmPoolSize()) {
+  constructor(ctx: RuntimeContext, size = warmPoolSize()) {
     this.#ctx = ctx;
-    this.#most = most;
-    this.#tidying = this.#tidy();
+    this.#size = size;
+    this.#removingUnused = this.#removeUnused();
   }
 
-  /** The one that fits, if there is one or is about to be; from here on it is the caller's. */
+  /** Gives the caller a container that fits, if there is one or one is being created. The caller owns it afterwards. */
   async take(checkpoint: CheckpointId, source: ContainerSource): Promise<ContainerSetup | undefined> {
     const found = this.#takeReady(checkpoint, source);
-    if (found !== undefined || !this.#making.has(checkpoint)) return found;
-    await this.#making.get(checkpoint);
+    if (found !== undefined || !this.#creating.has(checkpoint)) return found;
+    await this.#creating.get(checkpoint);
     return this.#takeReady(checkpoint, source);
   }
 
   #takeReady(checkpoint: CheckpointId, source: ContainerSource): ContainerSetup | undefined {
     const system = source.system?.fingerprint ?? null;
     const found = this.#ready.findIndex(
-      (one) =>
-        one.checkpoint === checkpoint &&
-        one.tools === source.tools.fingerprint &&
-        one.system === system &&
-        one.runsc === source.binary.digest &&
-        one.preparedRestore?.isWaiting === true,
+      (container) =>
+        container.checkpoint === checkpoint &&
+        container.tools === source.tools.fingerprint &&
+        container.system === system &&
+        container.runsc === source.binary.digest &&
+        container.preparedRestore?.isWaiting === true,
     );
     return found < 0 ? undefined : this.#ready.splice(found, 1)[0];
   }
 
-  /** A start from this checkpoint is to be expected. Returns at once. */
-  expect(checkpoint: Expected, howMany = 1): void {
+  /** Creates up to `count` containers for a checkpoint that is likely to be started. Returns at once. */
+  prepare(checkpoint: ExpectedCheckpoint, count = 1): void {
     const { id, parts } = checkpoint;
-    if (!parts.memory || this.#closing.signal.aborted || this.#making.has(id)) return;
-    const there = this.#ready.filter((one) => one.checkpoint === id).length;
-    if (there >= Math.min(howMany, MOST_OF_ONE, this.#most)) return;
-    const making = this.#makeOne(checkpoint).then(
+    if (!parts.memory || this.#closing.signal.aborted || this.#creating.has(id)) return;
+    const ready = this.#ready.filter((container) => container.checkpoint === id).length;
+    if (ready >= Math.min(count, MAX_PER_CHECKPOINT, this.#size)) return;
+    const creating = this.#createOne(checkpoint).then(
       () => {
-        this.#making.delete(id);
-        if (there + 1 < howMany) this.expect(checkpoint, howMany);
+        this.#creating.delete(id);
+        if (ready + 1 < count) this.prepare(checkpoint, count);
       },
       (error: unknown) => {
-        // Not again by itself: whatever kept it from being made would do so at once.
-        this.#making.delete(id);
-        if (!this.#closing.signal.aborted) this.#ctx.report('a container could not be made ahead', { error });
+        // No retry: the cause would most likely fail it again at once.
+        this.#creating.delete(id);
+        if (!this.#closing.signal.aborted)
+          this.#ctx.report('a container could not be created in advance', { error });
       },
     );
-    this.#making.set(id, making);
+    this.#creating.set(id, creating);
   }
 
-  /** What was made for this checkpoint, or just is, is of no use any more. */
-  async forget(checkpoint: CheckpointId): Promise<void> {
-    while (this.#making.has(checkpoint)) await this.#making.get(checkpoint);
-    const useless = this.#ready.filter((one) => one.checkpoint === checkpoint);
-    for (const one of useless) await this.#drop(one);
+  /** Removes the containers of a checkpoint that cannot be started any more, also one that is being created. */
+  async discard(checkpoint: CheckpointId): Promise<void> {
+    while (this.#creating.has(checkpoint)) await this.#creating.get(checkpoint);
+    const useless = this.#ready.filter((container) => container.checkpoint === checkpoint);
+    for (const container of useless) await this.#remove(container);
   }
 
   async close(): Promise<void> {
     this.#closing.abort();
-    await Promise.all([this.#tidying, ...this.#making.values()]);
-    for (const one of [...this.#ready]) await this.#drop(one);
+    await Promise.all([this.#removingUnused, ...this.#creating.values()]);
+    for (const container of [...this.#ready]) await this.#remove(container);
   }
 
-  async #makeOne(checkpoint: Expected): Promise<void> {
-    const made = await this.#make(checkpoint, this.#closing.signal);
-    this.#ready.push(made);
-    for (const one of this.#ready.slice(0, Math.max(0, this.#ready.length - this.#most))) {
-      await this.#drop(one);
-    }
+  async #createOne(checkpoint: ExpectedCheckpoint): Promise<void> {
+    const created = await this.#create(checkpoint, this.#closing.signal);
+    this.#ready.push(created);
+    const oldest = this.#ready.slice(0, Math.max(0, this.#ready.length - this.#size));
+    for (const container of oldest) await this.#remove(container);
   }
 
-  /** Takes away those that nobody came for. */
-  async #tidy(): Promise<void> {
+  async #removeUnused(): Promise<void> {
     const { clock, settings } = this.#ctx;
     const { signal } = this.#closing;
     while (!signal.aborted) {
-      await clock.sleep(Math.min(TIDY_EVERY_MS, settings.aheadKeepMs), signal).catch(() => {});
+      await clock.sleep(Math.min(REMOVE_UNUSED_EVERY_MS, settings.aheadKeepMs), signal).catch(() => {});
       const oldest = clock.now() - settings.aheadKeepMs;
-      for (const one of this.#ready.filter(({ madeAt }) => madeAt < oldest)) await this.#drop(one);
+      for (const container of this.#ready.filter(({ createdAt }) => createdAt < oldest))
+        await this.#remove(container);
     }
   }
 
-  async #make(checkpoint: Expected, signal: AbortSignal): Promise<Waiting> {
+  async #create(checkpoint: ExpectedCheckpoint, signal: AbortSignal): Promise<PreCreatedContainer> {
     const { layers, runsc, clock } = this.#ctx;
     const { name, directory } = newPreparedPlace(this.#ctx);
     const source = await containerSourceFor(this.#ctx, needsOf(checkpoint), 'memory');
     const upper = await layers.create();
     const paths = pathsIn(directory);
     try {
-      const order = { name, paths, source, upper, hostname: 'sandbox' };
-      const setup = await setUpContainer(this.#ctx, order, signal);
+      const options = { name, paths, source, upper, hostname: 'sandbox' };
+      const setup = await setUpContainer(this.#ctx, options, signal);
       await runsc.create(setup.container, signal);
       const preparedRestore = await runsc.prepareRestore(setup.container);
-      const system = source.system?.fingerprint ?? null;
       return {
         ...setup,
         preparedRestore,
         checkpoint: checkpoint.id,
         directory,
         tools: source.tools.fingerprint,
-        system,
+        system: source.system?.fingerprint ?? null,
         runsc: source.binary.digest,
-        madeAt: clock.now(),
+        createdAt: clock.now(),
       };
     } catch (thrown) {
-      await this.#clear({ name, directory }, upper);
+      await this.#tearDown({ name, directory }, upper);
       throw thrown;
     }
   }
 
-  async #drop(one: Waiting): Promise<void> {
-    const at = this.#ready.indexOf(one);
-    // Somebody took it, or is dropping it.
+  async #remove(container: PreCreatedContainer): Promise<void> {
+    const at = this.#ready.indexOf(container);
+    // A start has taken the container, or another call removes it.
     if (at < 0) return;
     this.#ready.splice(at, 1);
-    await this.#clear({ name: one.container.id, directory: one.directory }, one.upper);
+    await this.#tearDown({ name: container.container.id, directory: container.directory }, container.upper);
   }
 
-  async #clear(setup: { readonly name: string; readonly directory: string }, upper: ContainerSetup['upper']) {
-    const { bundle, rootfs } = pathsIn(setup.directory);
+  async #tearDown(
+    { name, directory }: { readonly name: string; readonly directory: string },
+    upper: ContainerSetup['upper'],
+  ): Promise<void> {
+    const { bundle, rootfs } = pathsIn(directory);
     const unhurried = new AbortController().signal;
-    await tearDownContainer(this.#ctx, { ...setup, bundle, rootfs }, unhurried);
+    await tearDownContainer(this.#ctx, { name, directory, bundle, rootfs }, unhurried);
     await this.#ctx.layers.remove(upper);
   }
 }

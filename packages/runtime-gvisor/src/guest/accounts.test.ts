@@ -4,7 +4,7 @@ import { systemAccounts, withGuestUser } from './accounts.ts';
 const EMPTY = { passwd: '', group: '', shadow: '' };
 
 describe('the accounts of a guest', () => {
-  it('are root, user and the group sudo where there was nobody', () => {
+  it('are root, user and the group sudo in an empty root', () => {
     const { files, uid, gid, home } = withGuestUser(EMPTY, '/bin/sh');
     expect(files).toEqual({
       passwd: 'root:x:0:0:root:/root:/bin/sh\nuser:x:1000:1000::/home/user:/bin/sh\n',
@@ -14,12 +14,12 @@ describe('the accounts of a guest', () => {
     expect([uid, gid, home]).toEqual([1000, 1000, '/home/user']);
   });
 
-  it('stay as they are where everybody is there', () => {
+  it('stay unchanged where all of them exist', () => {
     const once = withGuestUser(systemAccounts(), '/bin/bash').files;
     expect(withGuestUser(once, '/bin/zsh').files).toEqual(once);
   });
 
-  it('have another number where an image gave the usual one to somebody else', () => {
+  it('get another id where an image gives the usual one to another account', () => {
     const image = {
       passwd: 'root:x:0:0::/root:/bin/sh\nnode:x:1000:1000::/home/node:/bin/sh\nnext:x:1001:5::/:/bin/sh',
       group: 'root:x:0:\nnode:x:1000:\n# a comment\nother:x:1002:',
@@ -33,7 +33,7 @@ describe('the accounts of a guest', () => {
     expect(files.shadow).toBeUndefined();
   });
 
-  it('have a user who was there already, with the home they had, in the group sudo', () => {
+  it('add an existing user to the group sudo, and keep the home of that user', () => {
     const image = {
       passwd: 'root:x:0:0::/root:/bin/sh\nuser:x:501:20::/Users/user:/bin/zsh\n',
       group: 'staff:x:20:\nsudo:x:99:ann\n',
@@ -45,7 +45,7 @@ describe('the accounts of a guest', () => {
     expect(made.files.shadow).toBe(image.shadow);
   });
 
-  it('have no password that fits, and nobody of this machine', () => {
+  it('have no valid password, and none is from the host', () => {
     const { files } = withGuestUser(systemAccounts(), '/bin/bash');
     for (const line of (files.shadow ?? '').trim().split('\n')) expect(line).toMatch(/^[\w-]+:\*:/);
     expect(files.passwd).toMatch(/^root:x:0:0:/);

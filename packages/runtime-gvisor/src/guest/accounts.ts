@@ -1,4 +1,4 @@
-/** The users and groups of a guest: those every Debian has, and `user`. None of this machine's. */
+/** The users and groups of a guest: those of every Debian, and `user`. None of the host's accounts. */
 import { GUEST_HOME, GUEST_UID, GUEST_USER } from './layout.ts';
 
 const SYSTEM_USERS: readonly (readonly [name: string, uid: number, gid: number, home: string])[] = [
@@ -36,7 +36,7 @@ const SYSTEM_GROUPS: readonly (readonly [name: string, gid: number])[] = [
   ['nogroup', 65534],
 ];
 
-/** The number that Debian gives to the one group that may read `shadow`. */
+/** Debian's id of the group that may read `shadow`. */
 export const SHADOW_GID = 42;
 const SUDO_GROUP = 'sudo';
 const SUDO_GID = 27;
@@ -44,7 +44,7 @@ const SUDO_GID = 27;
 export interface AccountFiles {
   readonly passwd: string;
   readonly group: string;
-  /** Undefined where there is none: nothing asks for a password here. */
+  /** Undefined when the root has no such file; guests need no passwords. */
   readonly shadow: string | undefined;
 }
 
@@ -67,7 +67,7 @@ export interface WithUser {
   readonly home: string;
 }
 
-/** Adds whoever is missing of root, `user` and the group `sudo` with `user` in it. What is there stays. */
+/** Adds root, `user`, and the group `sudo` with `user` in it, where they are missing. Existing accounts stay. */
 export function withGuestUser({ passwd, group, shadow }: AccountFiles, shell: string): WithUser {
   const users = rows(passwd);
   const groups = rows(group);
@@ -92,7 +92,7 @@ export function withGuestUser({ passwd, group, shadow }: AccountFiles, shell: st
   };
 }
 
-/** The usual number, or the next that neither a user nor a group has. */
+/** The usual id, or the next one that neither a user nor a group has. */
 function freeIds(users: readonly string[][], groups: readonly string[][]): { uid: number; gid: number } {
   const taken = new Set([...users, ...groups].map(([, , id]) => Number(id)));
   let id = GUEST_UID;
@@ -123,7 +123,7 @@ function rows(text: string): string[][] {
     .map((line) => line.split(':'));
 }
 
-/** No password fits. */
+/** An account without a valid password. */
 function lockedAccount(name: string): string {
   return `${name}:*:19000:0:99999:7:::\n`;
 }

@@ -30,7 +30,7 @@ describe.skipIf(process.getuid?.() !== 0)('the root of base', () => {
 
   afterAll(() => rm(directory, { recursive: true }));
 
-  it('has a user with a home and dotfiles, and places everybody may write to', async () => {
+  it('has a user with a home and dotfiles, and world-writable temporary directories', async () => {
     const home = await stat(join(root, 'home/user'));
     expect([home.uid, home.gid]).toEqual([1000, 1000]);
     for (const name of ['.bashrc', '.profile'])
@@ -40,19 +40,19 @@ describe.skipIf(process.getuid?.() !== 0)('the root of base', () => {
     expect((await stat(join(root, 'root'))).mode & 0o777).toBe(0o700);
   });
 
-  it('has shadow for those who may read it, without a hash', async () => {
+  it('has a protected shadow file without password hashes', async () => {
     const { mode, gid } = await stat(join(root, 'etc/shadow'));
     expect([mode & 0o777, gid]).toEqual([0o640, 42]);
     expect(await readFile(join(root, 'etc/shadow'), 'utf8')).not.toContain('$');
   });
 
-  it('has the top of a system as this machine has it', async () => {
+  it('has the top directories and links of the host', async () => {
     const { bound, links } = systemDirectories();
     for (const path of bound) expect((await lstat(join(root, path))).isDirectory(), path).toBe(true);
     for (const { path, target } of links) expect(await readlink(join(root, path))).toBe(target);
   });
 
-  it('has nothing of this machine that not everybody may read, and none of its names and keys', async () => {
+  it('has no protected files, names or keys of the host', async () => {
     const hidden = [
       'ssh',
       'ssl/private',
@@ -75,8 +75,8 @@ describe.skipIf(process.getuid?.() !== 0)('the root of base', () => {
   });
 });
 
-describe('the settings that are taken over from a machine', () => {
-  it('are those on the list, and of these only what everybody may read', async () => {
+describe('the settings that are copied from the host', () => {
+  it('are those on the list, and of these only world-readable files', async () => {
     const directory = await mkdtemp('/var/tmp/torpor-etc-');
     const [etc, to] = [join(directory, 'etc'), join(directory, 'to')];
     try {
@@ -101,7 +101,7 @@ describe('the settings that are taken over from a machine', () => {
         'ssl/certs/ca.pem',
         'ssl/certs/link.pem',
       ]);
-      // A link, not what it leads to here.
+      // A link, not a copy of its target on the host.
       expect(await readlink(join(to, 'ssl/certs/link.pem'))).toBe('/etc/shadow');
     } finally {
       await rm(directory, { recursive: true });
@@ -109,8 +109,8 @@ describe('the settings that are taken over from a machine', () => {
   });
 });
 
-describe('what is covered up', () => {
-  it('is everything below that others may not read, and settings of this machine’s people', async () => {
+describe('covered paths', () => {
+  it('are all files that are not world-readable, and settings of the host’s users', async () => {
     const directory = await mkdtemp('/var/tmp/torpor-covered-');
     try {
       await chmod(directory, 0o755);
@@ -124,7 +124,7 @@ describe('what is covered up', () => {
       await writeFile(odd, '', { mode: 0o600 });
       const { directories, files } = await coveredPaths({ bound: [directory], links: [] });
       const own = (paths: readonly string[]) => paths.filter((path) => path.startsWith(directory));
-      // One name is no text, so the directory it is in goes with it.
+      // One name is not valid UTF-8, so its directory is covered.
       expect(own(directories)).toEqual([join(directory, 'closed'), join(directory, 'open')].toSorted());
       expect(own(files)).toEqual([join(directory, 'open/secret')]);
       expect(directories.filter((path) => path.startsWith('/usr')).every((path) => path !== '/usr')).toBe(

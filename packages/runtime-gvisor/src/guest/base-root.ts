@@ -1,10 +1,10 @@
 /**
- * The bottom layer of `base`: everything of a root that is not this machine's system directories. Those are
- * bound over it at every start; what is here is made once, and is the guest's to change.
+ * Makes the bottom layer of `base`: everything of a root but the host's system directories. Those are bind-mounted at
+ * every start. This layer is made once, and guests may change their copies of its files.
  */
 import { chmod, chown, mkdir, readFile, symlink, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
-import { writing } from '@torpor/host';
+import { mapWriteErrors } from '@torpor/runtime-shared';
 import { SHADOW_GID, systemAccounts, withGuestUser } from './accounts.ts';
 import { BASE_SETTINGS, HOME_SETTINGS } from './base-settings.ts';
 import { furnish } from './furnish.ts';
@@ -12,7 +12,7 @@ import { copyNeededSettings } from './host-settings.ts';
 import { GUEST_HOME } from './layout.ts';
 import type { SystemDirectories } from './system-directories.ts';
 
-/** What programs expect to find and to write into. */
+/** Directories that programs expect and write to. */
 const DIRECTORIES = [
   '/boot',
   '/etc/apt/apt.conf.d',
@@ -48,12 +48,12 @@ const LINKS: Readonly<Record<string, string>> = {
   '/var/run': '/run',
 };
 
-/** Which packages the bound directories hold: tools ask before they use them. */
+/** The list of packages in the bound directories; programs read it before they use a package. */
 const PACKAGES = '/var/lib/dpkg/status';
 
 /** `into` is an empty directory. */
 export async function makeBaseRoot(into: string, system: SystemDirectories): Promise<void> {
-  await writing(into, async () => {
+  await mapWriteErrors(into, async () => {
     await chmod(into, 0o755);
     for (const path of DIRECTORIES) await mkdir(join(into, path), { recursive: true });
     for (const path of system.bound) await mkdir(join(into, path), { recursive: true });

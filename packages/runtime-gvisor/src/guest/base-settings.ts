@@ -1,7 +1,7 @@
-/** The files under /etc and in the user's home that `base` has from us, and none of this machine's. */
+/** The files that Torpor writes under /etc and in the user's home of `base`. None comes from the host. */
 import { GUEST_HOME, GUEST_PATH } from './layout.ts';
 
-/** By path in the guest. */
+/** By path in the guest. The comments inside are for the users of a guest. */
 export const BASE_SETTINGS: Readonly<Record<string, string>> = {
   '/etc/nsswitch.conf': `passwd: files
 group: files
@@ -31,7 +31,7 @@ shopt -s checkwinsize histappend
 PS1='\\u@\\h:\\w\\$ '
 if [ -r /usr/share/bash-completion/bash_completion ]; then . /usr/share/bash-completion/bash_completion; fi
 `,
-  // The system's own directories cannot be written, so a tool that installs for everybody does so for the user.
+  // System directories are read-only, so that pip installs for the user.
   '/etc/pip.conf': '[global]\nbreak-system-packages = true\n',
   '/etc/pam.d/su': pamFor('sufficient pam_rootok.so'),
   '/etc/pam.d/su-l': pamFor('sufficient pam_rootok.so'),

@@ -16,13 +16,13 @@ beforeEach(async () => {
 afterEach(() => rm(directory, { recursive: true }));
 
 describe('the credential for a boot', () => {
-  it('can be read by root alone', async () => {
+  it('can be read only by root', async () => {
     await leaveCredential(root, 'secret');
     expect(await readFile(join(root, '.torpor-credential'), 'utf8')).toBe('secret');
     expect((await lstat(join(root, '.torpor-credential'))).mode & 0o777).toBe(0o400);
   });
 
-  it('takes the place of what the guest before left there, and follows no link', async () => {
+  it('replaces what a guest has left at its path, and follows no link', async () => {
     const outside = join(directory, 'outside');
     await writeFile(outside, 'untouched');
     const place = join(root, '.torpor-credential');

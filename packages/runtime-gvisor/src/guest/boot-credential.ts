@@ -1,10 +1,10 @@
-/** Tells an agent that is about to be booted who the server is, over a root that the guest before it may have filled. */
+/** Leaves the server's credential for an agent that is about to boot, in a root that a guest may have written to. */
 import { constants } from 'node:fs';
 import { open, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { CREDENTIAL_FILE } from './layout.ts';
 
-/** `rootfs` is mounted and nothing runs in it. A link that lies in wait is removed, not followed. */
+/** `rootfs` is mounted and no process runs in it. A link at the path is removed and not followed. */
 export async function leaveCredential(rootfs: string, credential: string): Promise<void> {
   const path = join(rootfs, CREDENTIAL_FILE);
   await rm(path, { recursive: true, force: true });

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { DirectoryWatch } from './directory-watch.ts';
 
-describe('directories that are watched', () => {
+describe('watched directories', () => {
   const watch = new DirectoryWatch();
   let [top, below] = ['', ''];
 
@@ -19,7 +19,7 @@ describe('directories that are watched', () => {
     await rm(top, { recursive: true });
   });
 
-  it('are quiet until something comes, goes or changes in one of them', async () => {
+  it('are quiet until an entry of one of them is added, removed or changed', async () => {
     expect(await watch.isQuiet()).toBe(false);
     for (const change of [
       () => writeFile(join(below, 'new'), ''),
@@ -35,7 +35,7 @@ describe('directories that are watched', () => {
     }
   });
 
-  it('are never quiet where one cannot be watched', async () => {
+  it('are never quiet when one of them cannot be watched', async () => {
     watch.begin([top, join(top, 'none')]);
     expect(await watch.isQuiet()).toBe(false);
   });

@@ -1,18 +1,18 @@
-/** What every root needs before the agent runs in it, added where it is missing: places, accounts, a PATH. */
+/** Adds what every root needs before the agent runs in it, where it is missing: mount points, accounts, a PATH. */
 import { chmod, chown, lstat, mkdir, readdir, symlink } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import { withGuestUser } from './accounts.ts';
 import { directoryInside, insideRoot, readInside, writeInside } from './inside-root.ts';
 import { TOOLS, TOOLS_BIN } from './layout.ts';
 
-/** Where a guest mounts something over the root. */
+/** Where a guest mounts something over its root. */
 const MOUNT_POINTS = ['/proc', '/sys', '/dev', TOOLS];
 
 const HOSTS = `127.0.0.1 localhost
 ::1 localhost ip6-localhost ip6-loopback
 `;
 
-/** Login shells begin with the PATH of whoever wrote the root, which does not know our programs. */
+/** Login shells start with the PATH of the template, which does not include Torpor's programs. */
 const PROFILE_SCRIPT = `case ":$PATH:" in
   *:${TOOLS_BIN}:*) ;;
   *) PATH="${TOOLS_BIN}:$PATH" ;;
@@ -20,7 +20,7 @@ esac
 export PATH
 `;
 
-/** `root` may come from strangers; nothing in it can lead us out of it. */
+/** `root` may be untrusted: no link in it leads out of it. */
 export async function furnish(root: string): Promise<void> {
   for (const path of MOUNT_POINTS) await directoryInside(root, path);
   await directoryInside(root, '/etc');
@@ -47,11 +47,13 @@ async function addAccounts(root: string): Promise<void> {
   await writeInside(root, '/etc/group', files.group);
   if (files.shadow !== undefined) await writeInside(root, '/etc/shadow', files.shadow, 0o640);
   if (await isThere(root, home)) return;
-  const place = await directoryInside(root, home);
-  await chown(place, uid, gid);
+  await chown(await directoryInside(root, home), uid, gid);
 }
 
-/** Anybody may write there. An empty one would be covered with memory, and be lost without it. */
+/**
+ * Makes /tmp world-writable, and not empty: gVisor mounts a tmpfs over an empty /tmp, and its files would be lost when
+ * the sandbox starts from its files.
+ */
 async function furnishTmp(root: string): Promise<void> {
   for (const path of ['/tmp', '/var/tmp']) await chmod(await directoryInside(root, path), 0o1777);
   const tmp = await insideRoot(root, '/tmp');
@@ -63,7 +65,7 @@ async function furnishTmp(root: string): Promise<void> {
 async function addPrograms(root: string): Promise<void> {
   await directoryInside(root, '/etc/profile.d');
   await writeInside(root, '/etc/profile.d/torpor.sh', PROFILE_SCRIPT);
-  // Scripts that name it by its full path find ours, unless the root has one of its own.
+  // Scripts that call sudo by its full path get Torpor's, unless the root has a sudo of its own.
   const programs = await insideRoot(root, '/usr/bin');
   const isDirectory = await lstat(programs).then(
     (found) => found.isDirectory(),
@@ -73,7 +75,7 @@ async function addPrograms(root: string): Promise<void> {
   await symlink(`${TOOLS_BIN}/sudo`, join(programs, 'sudo'));
 }
 
-/** A link is there, wherever it leads. */
+/** A link exists even when its target does not. */
 async function isThere(root: string, path: string): Promise<boolean> {
   return lstat(join(await insideRoot(root, dirname(path)), basename(path))).then(
     () => true,

@@ -15,7 +15,7 @@ import {
 const why = await whyNoGuests();
 const SLOW = 120_000;
 
-/** Counts for whoever connects: on the loopback, on a socket in /tmp, and keeps a file open. */
+/** Counts connections on the loopback and on a socket in /tmp, and keeps a file open. */
 const PROGRAM = `
 const { createServer } = require('node:http');
 const { appendFileSync, openSync, writeSync } = require('node:fs');
@@ -27,7 +27,7 @@ createServer(answer).listen('/tmp/counter.sock');
 `;
 
 describe.skipIf(why !== undefined)(
-  `a guest that sleeps${why === undefined ? '' : ` (${why})`}`,
+  `a guest that is restored${why === undefined ? '' : ` (${why})`}`,
   { timeout: SLOW },
   () => {
     let world: GuestWorld;
@@ -36,7 +36,7 @@ describe.skipIf(why !== undefined)(
     let relay: number;
     const awake: Guest[] = [];
 
-    /** Leaves no connection behind: a guest with one cannot be put to sleep. */
+    /** Closes its connection: a guest with an open one cannot be captured. */
     const count = async (guest: Guest, port: number) => {
       const socket = connect({ host: guest.address, port });
       socket.write('GET / HTTP/1.0\r\n\r\n');
@@ -60,7 +60,7 @@ describe.skipIf(why !== undefined)(
       relay = (await before.client.forward(3000)) ?? 0;
       expect(await count(before, relay)).toBe('1');
       image = await before.sleep();
-      // Two from one image, one after the other, both alive.
+      // Two guests from one image, which run at the same time.
       for (const hostname of ['left', 'right']) awake.push(await world.wake(image, { hostname }));
     }, SLOW);
 
@@ -68,7 +68,7 @@ describe.skipIf(why !== undefined)(
 
     const both = <T>(work: (guest: Guest) => Promise<T>) => Promise.all(awake.map(work));
 
-    it('answers again, with its programs, their memory, their sockets and their open files', async () => {
+    it('answers again, with its programs, their memory, sockets and open files', async () => {
       for (const guest of awake) {
         const { processes } = await guest.client.process.list({});
         expect(processes.map(({ tag }) => tag)).toEqual(['counter']);
@@ -81,7 +81,7 @@ s.send(b'GET / HTTP/1.0\\r\\n\\r\\n'); print(s.makefile().read()[-1])`;
       }
     });
 
-    it('has a way to the same port as before, over the same relay', async () => {
+    it('forwards the same port as before, over the same relay', async () => {
       expect(await both((guest) => guest.client.forward(3000))).toEqual([relay, relay]);
       expect(await both(async (guest) => (await guest.client.ports()).map(({ port }) => port))).toEqual([
         [3000],
@@ -89,7 +89,7 @@ s.send(b'GET / HTTP/1.0\\r\\n\\r\\n'); print(s.makefile().read()[-1])`;
       ]);
     });
 
-    it('obeys the new credential and token, and no earlier one', async () => {
+    it('accepts the new credential and token, and no earlier ones', async () => {
       const [left, right] = awake as [Guest, Guest];
       const refused = { code: 'unauthenticated' };
       for (const old of [image.credential, right.credential, '']) {
@@ -108,7 +108,7 @@ s.send(b'GET / HTTP/1.0\\r\\n\\r\\n'); print(s.makefile().read()[-1])`;
       expect((await left.sh('echo $FRESH')).output).toBe('1\n');
     });
 
-    it('has the name, the address and the time of where it woke', async () => {
+    it('has the host name, the address and the time of its new start', async () => {
       const names = await both(
         async (guest) => (await guest.sh('hostname; getent ahostsv4 $(hostname) | head -1')).output,
       );
@@ -123,7 +123,7 @@ s.send(b'GET / HTTP/1.0\\r\\n\\r\\n'); print(s.makefile().read()[-1])`;
       expect(Math.abs(ts - Date.now() / 1000)).toBeLessThan(20);
     });
 
-    it('gives other ids than its twin: what must differ does not come from memory', async () => {
+    it('generates other ids than a guest from the same image', async () => {
       const ids = await both(async (guest) => {
         const watches = [1, 2].map(() => guest.client.filesystem.createWatcher({ path: '/home/user' }));
         return (await Promise.all(watches)).map(({ watcherId }) => watcherId);
@@ -135,7 +135,7 @@ s.send(b'GET / HTTP/1.0\\r\\n\\r\\n'); print(s.makefile().read()[-1])`;
       expect(kernel[0]).not.toBe(kernel[1]);
     });
 
-    it('has sudo, terminals and files as before', async () => {
+    it('has working sudo, terminals and files', async () => {
       for (const guest of awake) {
         expect((await guest.sh('sudo id -u')).output).toBe('0\n');
         await guest.client.files.write('/home/user/mine', guest.address);
@@ -151,14 +151,14 @@ s.send(b'GET / HTTP/1.0\\r\\n\\r\\n'); print(s.makefile().read()[-1])`;
       }
     });
 
-    it('writes to its own layer, and neither to its twin’s nor to the one it slept in', async () => {
+    it('writes to its own layer, and neither to that of the other guest nor to that of the captured one', async () => {
       const [left, right] = awake as [Guest, Guest];
       await left.client.files.write('/home/user/only-left', 'x');
       expect((await right.sh('ls only-left')).exitCode).not.toBe(0);
       expect(await readFile(`${image.layers[0]}/home/user/log`, 'utf8')).toBe('1\n');
     });
 
-    it('does not carry what /proc said of ended programs into its memory image', async () => {
+    it('does not keep /proc entries of ended programs in its memory image', async () => {
       const busy = await world.boot();
       await busy.sh('for i in $(seq 100); do cat /proc/self/stat; done; ps');
       const { path } = await busy.sleep();
@@ -166,7 +166,7 @@ s.send(b'GET / HTTP/1.0\\r\\n\\r\\n'); print(s.makefile().read()[-1])`;
       expect(size).toBeLessThan(3 * 1024 * 1024);
     });
 
-    it('sleeps again and wakes again', async () => {
+    it('can be captured and restored again', async () => {
       const guest = awake.pop() as Guest;
       const again = await world.wake(await guest.sleep(), { hostname: 'third' });
       expect(await count(again, relay)).toBe('4');

@@ -13,7 +13,7 @@ const run = promisify(execFile);
 let directory = '';
 let toolsDir = '';
 let agentDir = '';
-/** Any program will do to see what becomes of it. */
+/** Any program can stand in for tini here. */
 const tini = '/bin/true';
 
 beforeAll(async () => {
@@ -25,7 +25,7 @@ beforeAll(async () => {
 afterAll(() => rm(directory, { recursive: true }));
 
 describe('the tools of guests', () => {
-  it('are what a root with nothing in it needs, readable by everybody and writable by nobody', async () => {
+  it('are all that an empty root needs, world-readable and not writable', async () => {
     const tools = await guestTools({ toolsDir, node: process.execPath, agentDir, tini });
     expect((await readdir(tools.directory)).toSorted()).toEqual([
       'agent',
@@ -58,7 +58,7 @@ describe('the tools of guests', () => {
     expect((await stat(join(tools.directory, 'node'))).ino).not.toBe((await stat(process.execPath)).ino);
   });
 
-  it('are the same for the same contents, times included, and are not made again', async () => {
+  it('are the same for the same contents, timestamps included, and are not made again', async () => {
     const first = await guestTools({ toolsDir, node: process.execPath, agentDir, tini });
     const { ino } = await stat(first.directory);
     expect(await guestTools({ toolsDir, node: process.execPath, agentDir, tini })).toEqual(first);
@@ -76,7 +76,7 @@ describe('the tools of guests', () => {
     }
   });
 
-  it('are others for another agent, and both are kept until one is removed', async () => {
+  it('differ for another agent, and both versions are kept until one is removed', async () => {
     const changed = join(directory, 'changed');
     await cp(agentDir, changed, { recursive: true });
     await writeFile(
@@ -94,7 +94,7 @@ describe('the tools of guests', () => {
     expect((await failureOf(openGuestTools(toolsDir, old.fingerprint))).code).toBe('checkpoint_incompatible');
   });
 
-  it('leave nothing behind when they cannot be made', async () => {
+  it('leave no directory when they cannot be made', async () => {
     const broken = join(directory, 'broken');
     await expect(guestTools({ toolsDir: broken, node: '/etc/passwd', agentDir, tini })).rejects.toThrow(
       /loader/,
@@ -102,7 +102,7 @@ describe('the tools of guests', () => {
     expect(await listGuestTools(broken)).toEqual([]);
   });
 
-  it('need a first process, and say how to get one', async () => {
+  it('need tini, and say how to install it', async () => {
     const failure = await failureOf(findTini(['/nowhere/tini']));
     expect([failure.code, failure.message]).toEqual([
       'capability_unsupported',
@@ -111,7 +111,7 @@ describe('the tools of guests', () => {
     expect(await findTini(['/nowhere', '/bin/true'])).toBe('/bin/true');
   });
 
-  it('start a first process that is linked to libraries with those that were brought along', async () => {
+  it('start a dynamically linked tini with the libraries of the tools', async () => {
     const { init, loader } = await guestTools({ toolsDir, node: process.execPath, agentDir, tini });
     expect(init).toEqual([...loader, '/.torpor/tini', '--']);
   });

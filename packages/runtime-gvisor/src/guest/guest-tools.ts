@@ -1,49 +1,49 @@
 /**
- * What every guest has from us: a Node with its loader and libraries, the agent, a first process, `sudo`.
- * One directory for each set of contents, named for them, so that a template needs nothing of its own.
+ * The programs that every guest gets from Torpor, so that a template needs none of them: Node with its loader and
+ * libraries, the agent, an init process, `sudo`. Each version of them is a directory named by the digest of its contents.
  *
- * Memory images map these files. So a directory that was once used is never changed, an earlier one stays
- * as long as a checkpoint names it, and the same contents made again have the same name and the same times.
+ * Memory images map these files. So a directory is never changed once it exists, it stays as long as a checkpoint names
+ * it, and the same contents always get the same name and the same timestamps.
  */
 import { createHash, randomUUID } from 'node:crypto';
 import { constants, createReadStream, readFileSync } from 'node:fs';
 import { chmod, copyFile, mkdir, open, readdir, rename, utimes, writeFile } from 'node:fs/promises';
 import { basename, dirname, join, relative } from 'node:path';
-import { errnoOf, isMissing, removeTree, writing } from '@torpor/host';
+import { errnoOf, isMissing, removeTree } from '@torpor/host';
 import { TorporError } from '@torpor/protocol';
+import { mapWriteErrors } from '@torpor/runtime-shared';
+import { z } from 'zod';
 import { EMPTY_DIRECTORY, EMPTY_FILE, SUDO_DIR, SUDO_SCRIPT, TOOLS } from './layout.ts';
 import { type Libraries, librariesOf } from './shared-libraries.ts';
 
 export interface GuestToolsOptions {
-  /** Where the directories are kept, one for each set of contents. */
+  /** The parent of the directories. */
   readonly toolsDir: string;
-  /** The Node to bring along, `process.execPath` of the server. */
+  /** The Node program to copy, `process.execPath` of the server. */
   readonly node: string;
-  /** The agent's bundle. */
+  /** The directory of the agent's bundle. */
   readonly agentDir: string;
-  /** The first process: `findTini()`. */
+  /** The init process: `findTini()`. */
   readonly tini: string;
 }
 
 export interface GuestTools {
   readonly fingerprint: string;
-  /** On this machine; a guest has it at `/.torpor`. */
+  /** On the host; a guest sees it at `/.torpor`. */
   readonly directory: string;
-  /** The words before a program's own name when it is started with what was brought along. */
+  /** The command that loads a program with the libraries of the tools; the program follows. */
   readonly loader: readonly string[];
-  /** The first process, with the words it needs. */
+  /** The command of the init process; its program follows. */
   readonly init: readonly string[];
 }
 
-/** Written last, and so the mark of a whole directory. */
-interface Manifest {
-  readonly loader: string;
-  readonly isInitStatic: boolean;
-}
+/** The manifest is written last, so that its presence proves that the directory is complete. */
+const manifestSchema = z.object({ loader: z.string(), isInitStatic: z.boolean() });
+type Manifest = z.infer<typeof manifestSchema>;
 
 const MANIFEST = 'manifest.json';
 const CHUNK = 1024 * 1024;
-/** The times of all files: those of the copy would make equal contents look different to a memory image. */
+/** The timestamp of all files: with the times of the copy, equal contents would look different to a memory image. */
 const SAME_TIME = new Date('2020-01-01T00:00:00Z');
 
 const TINI_PLACES = ['/usr/bin/tini-static', '/usr/bin/tini', '/sbin/tini', '/usr/local/bin/tini'];
@@ -55,25 +55,25 @@ export async function findTini(places: readonly string[] = TINI_PLACES): Promise
     await handle.close();
     return place;
   }
-  throw new TorporError('capability_unsupported', 'There is no tini on this machine: apt-get install tini.');
+  throw new TorporError('capability_unsupported', 'tini is not installed: apt-get install tini.');
 }
 
-/** Makes the directory when there is none of these contents yet. */
+/** Makes the directory when there is none with these contents yet. */
 export async function guestTools(options: GuestToolsOptions): Promise<GuestTools> {
   const { toolsDir } = options;
   const parts = await partsOf(options);
   const fingerprint = await fingerprintOf(parts);
   const isThere = (await listGuestTools(toolsDir)).includes(fingerprint);
-  if (!isThere) await writing(toolsDir, () => make(toolsDir, fingerprint, parts));
+  if (!isThere) await mapWriteErrors(toolsDir, () => make(toolsDir, fingerprint, parts));
   return openGuestTools(toolsDir, fingerprint);
 }
 
-/** Those that a checkpoint names. Throws `checkpoint_incompatible` when they are no longer kept. */
+/** The tools that a checkpoint names. Throws `checkpoint_incompatible` when they are no longer kept. */
 export async function openGuestTools(toolsDir: string, fingerprint: string): Promise<GuestTools> {
   const directory = join(toolsDir, fingerprint);
   try {
-    // In place: every start asks for it twice.
-    const manifest = JSON.parse(readFileSync(join(directory, MANIFEST), 'utf8')) as Manifest;
+    // Synchronous: every start reads it twice, and the thread pool would be slower.
+    const manifest = manifestSchema.parse(JSON.parse(readFileSync(join(directory, MANIFEST), 'utf8')));
     const loader = [`${TOOLS}/lib/${manifest.loader}`, '--library-path', `${TOOLS}/lib`];
     const init = [...(manifest.isInitStatic ? [] : loader), `${TOOLS}/tini`, '--'];
     return { fingerprint, directory, loader, init };
@@ -90,7 +90,7 @@ export async function openGuestTools(toolsDir: string, fingerprint: string): Pro
   }
 }
 
-/** The fingerprints of all that are kept. */
+/** The fingerprints of all tools that are kept. */
 export async function listGuestTools(toolsDir: string): Promise<string[]> {
   const names = await readdir(toolsDir).catch((thrown: unknown) => {
     if (isMissing(thrown)) return [];
@@ -99,7 +99,7 @@ export async function listGuestTools(toolsDir: string): Promise<string[]> {
   return names.filter((name) => /^[0-9a-f]{64}$/.test(name)).sort();
 }
 
-/** Only when neither a checkpoint nor a running guest names it, and no view shows it. Absent is fine. */
+/** Only for tools that no checkpoint and no running guest uses and no view shows. Absent tools are fine. */
 export async function removeGuestTools(toolsDir: string, fingerprint: string): Promise<void> {
   await removeTree(join(toolsDir, fingerprint));
 }
@@ -107,7 +107,7 @@ export async function removeGuestTools(toolsDir: string, fingerprint: string): P
 /** A file to copy, or the text of one. */
 type Part = { readonly from: string } | { readonly text: string };
 
-/** Everything that goes in, by its path in there. */
+/** All files of the tools, by their path in the directory. */
 async function partsOf({ node, agentDir, tini }: GuestToolsOptions): Promise<[string, Part][]> {
   const [own, ownInit] = await Promise.all([librariesOf(node), librariesOf(tini)]);
   if (own?.loader === undefined) throw new TorporError('internal', `${node} has no dynamic loader.`);
@@ -122,13 +122,13 @@ async function partsOf({ node, agentDir, tini }: GuestToolsOptions): Promise<[st
     ...Array.from(libraries, (file): [string, Part] => [`lib/${basename(file)}`, { from: file }]),
     ...agentFiles.map((file): [string, Part] => [`agent/${file}`, { from: join(agentDir, file) }]),
     ['bin/sudo', { text: sudoScript(loader) }],
-    // Stands for a file of the host that a guest must not see.
+    // Covers a file of the host that a guest must not see.
     [EMPTY_FILE, { text: '' }],
     [MANIFEST, { text: JSON.stringify(manifest) }],
   ];
 }
 
-/** Where a guest mounts something of its own, and what stands for a directory that it must not see. */
+/** A mount point of guests, and a directory that covers directories which a guest must not see. */
 const DIRECTORIES = ['run', EMPTY_DIRECTORY];
 
 async function make(toolsDir: string, fingerprint: string, parts: readonly [string, Part][]): Promise<void> {
@@ -138,13 +138,13 @@ async function make(toolsDir: string, fingerprint: string, parts: readonly [stri
     for (const [path, part] of parts) {
       const to = join(work, path);
       await mkdir(dirname(to), { recursive: true, mode: 0o755 });
-      // Never a link to the server's own file: what runs in a guest shares nothing with what runs here.
+      // Never a hard link to the server's own file: a guest shares no file with the server.
       if ('from' in part) await copyFile(part.from, to, constants.COPYFILE_FICLONE);
       else await writeFile(to, part.text);
     }
-    await applyNetworkAndLimits(work);
-    const made = (await filesIn(work)).map((file): [string, Part] => [file, { from: join(work, file) }]);
-    if ((await fingerprintOf(made)) !== fingerprint) {
+    await finalize(work);
+    const copied = (await filesIn(work)).map((file): [string, Part] => [file, { from: join(work, file) }]);
+    if ((await fingerprintOf(copied)) !== fingerprint) {
       throw new TorporError('conflict', 'The tools of guests changed while they were copied.');
     }
     await publish(work, join(toolsDir, fingerprint));
@@ -159,8 +159,8 @@ function nativeLibraries(agentDir: string, files: readonly string[]): Promise<(L
 }
 
 /**
- * A shell finds the loader, which no first line of a script can do with the words it needs. What a caller
- * wishes of Node and of loaded libraries is for the command, and would harm this program.
+ * A shell script, because a `#!` line cannot pass the arguments that the loader needs. The caller's NODE_OPTIONS and
+ * LD_PRELOAD are meant for the command, and would break sudo itself.
  */
 function sudoScript(loader: string): string {
   const node = `${TOOLS}/lib/${loader} --library-path ${TOOLS}/lib ${TOOLS}/node --v8-pool-size=0`;
@@ -173,8 +173,8 @@ exec ${node} ${SUDO_SCRIPT} ${SUDO_DIR} "$@"
 
 const PROGRAMS = /^(node|tini|bin\/.*|lib\/.*)$/;
 
-/** Makes the directory what it will be for ever, and durable. */
-async function applyNetworkAndLimits(work: string): Promise<void> {
+/** Sets modes and timestamps, and syncs everything to disk. */
+async function finalize(work: string): Promise<void> {
   for (const file of await filesIn(work)) {
     const path = join(work, file);
     await chmod(path, PROGRAMS.test(file) ? 0o555 : 0o444);
@@ -192,7 +192,7 @@ async function publish(work: string, directory: string): Promise<void> {
   try {
     await rename(work, directory);
   } catch (thrown) {
-    // The same contents are there already.
+    // Another server has published the same contents meanwhile.
     if (!['ENOTEMPTY', 'EEXIST'].includes(errnoOf(thrown) ?? '')) throw thrown;
   }
   await sync(join(directory, '..'));
@@ -226,7 +226,7 @@ async function filesIn(directory: string): Promise<string[]> {
     .sort();
 }
 
-/** The deepest first, so that a directory's time is set after everything in it. */
+/** Deepest first, so that the timestamp of a directory is set after its entries are complete. */
 async function directoriesIn(directory: string): Promise<string[]> {
   const entries = await readdir(directory, { recursive: true, withFileTypes: true });
   const below = entries

@@ -36,7 +36,7 @@ describe.skipIf(why !== undefined)(
     const asRoot = (line: string) => output(line, 'root');
 
     describe('of base', () => {
-      it('runs commands as user, at home, with the programs of this machine', async () => {
+      it('runs commands as user, in the home directory, with the programs of the host', async () => {
         expect(await output('id -un; id -u; pwd; echo $HOME; echo $USER')).toBe(
           'user\n1000\n/home/user\n/home/user\nuser',
         );
@@ -49,26 +49,26 @@ describe.skipIf(why !== undefined)(
         }
       });
 
-      it('has a login shell that finds what any shell finds', async () => {
+      it('has a login shell with the same PATH as any shell', async () => {
         expect(await output(`bash -lc 'command -v sudo; echo $PATH'`)).toMatch(
           /^\/\.torpor\/bin\/sudo\n\/home\/user\/bin:\/home\/user\/\.local\/bin:\/\.torpor\/bin:\/usr\/local\/sbin:/,
         );
         expect((await guest.sh('bash -lc true')).errors).toBe('');
       });
 
-      it('knows its name and who resolves names', async () => {
+      it('knows its host name and its resolver', async () => {
         expect(guest.init).toMatchObject({ hostnameSet: true, namesSet: true });
         expect(await output('hostname; cat /etc/resolv.conf; getent ahostsv4 sandbox | head -1')).toMatch(
           new RegExp(`^sandbox\nnameserver 192\\.0\\.2\\.1\n${guest.address}\\s+STREAM sandbox$`),
         );
       });
 
-      it('verifies certificates, compiles locales and knows its zone', async () => {
+      it('has certificates, locales and a time zone', async () => {
         expect(await output('ls /etc/ssl/certs | wc -l').then(Number)).toBeGreaterThan(0);
         expect(await output('date +%Z; LC_ALL=C.UTF-8 locale charmap')).toBe('UTC\nUTF-8');
       });
 
-      it('writes and reads files everywhere, and gives what it makes to who asks', async () => {
+      it('writes and reads files everywhere, and gives new files to the user of the request', async () => {
         await guest.client.files.write('/home/user/a/b', 'text');
         expect(await output('stat -c "%U %a" a a/b; cat a/b')).toBe('user 755\nuser 644\ntext');
         await guest.client.files.write('/app/src/main', 'x');
@@ -84,7 +84,7 @@ describe.skipIf(why !== undefined)(
         expect(entries).toBeInstanceOf(Array);
       });
 
-      it('has a terminal of the size that was asked for', async () => {
+      it('has a terminal of the requested size', async () => {
         const pty = { size: { cols: 101, rows: 33 } };
         let said = '';
         const command = {
@@ -98,19 +98,19 @@ describe.skipIf(why !== undefined)(
         expect(said).toMatch(/^33 101\r\n\/dev\/pts\/(\d+)\r\n33 101\r\n\/dev\/pts\/\d+\r\n0\r\n$/);
       });
 
-      it('has a /proc that keeps few of its entries, because all of them go into memory images', async () => {
+      it('has a /proc that caches few entries, because all of them go into memory images', async () => {
         expect(await output('grep " /proc proc " /proc/mounts')).toMatch(/\bdentry_cache_limit=4\b/);
         expect(await asRoot('ps -o comm= -p 1')).toBe('tini');
       });
 
-      it('keeps /tmp on the disk, where it costs no memory', async () => {
+      it('keeps /tmp on the disk, where it takes no memory', async () => {
         await output('echo kept > /tmp/on-disk');
         expect((await lstat(join(guest.upper, 'tmp/on-disk'))).uid).toBe(1000);
       });
     });
 
     describe('answers', () => {
-      it('anybody who asks for its health, and nobody else without the token', async () => {
+      it('a health check of any client, and nothing else without the token', async () => {
         await guest.stranger.health();
         const refused = { code: 'unauthenticated' };
         await expect(guest.stranger.envs()).rejects.toMatchObject(refused);
@@ -123,7 +123,7 @@ describe.skipIf(why !== undefined)(
         await expect(guest.stranger.init({ accessToken: '' })).rejects.toMatchObject(refused);
       });
 
-      it('on one port, and from inside no differently', async () => {
+      it('on one port, with the same rules for clients inside', async () => {
         const listening = await asRoot(`cat /proc/net/tcp /proc/net/tcp6 | awk '$4 == "0A" { print $2 }'`);
         expect(listening).toBe(`00000000:${AGENT_PORT.toString(16).toUpperCase()}`);
         const inside = `
@@ -133,7 +133,7 @@ except urllib.error.HTTPError as e: print(e.code)`;
         expect(await output(`python3 -c "${inside}"`)).toBe('401');
       });
 
-      it('with no secret that its users can find', async () => {
+      it('without a secret that its users can find', async () => {
         const places = 'cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline 2>/dev/null | tr "\\0" "\\n"; ls -a /';
         const found = await output(places);
         expect(found).not.toContain(guest.credential);
@@ -143,7 +143,7 @@ except urllib.error.HTTPError as e: print(e.code)`;
     });
 
     describe('with sudo', () => {
-      it('makes user root, or anybody, without asking', async () => {
+      it('runs commands as root or another user without a password', async () => {
         expect(await output('sudo id -u; sudo -u nobody id -un; sudo -n whoami')).toBe('0\nnobody\nroot');
         expect(await output('sudo sh -c "echo $HOME; pwd" | tail -1; sudo -i pwd')).toBe('/home/user\n/root');
         expect((await guest.sh('sudo sh -c "exit 7"')).exitCode).toBe(7);
@@ -152,7 +152,7 @@ except urllib.error.HTTPError as e: print(e.code)`;
         expect(await output('sudo -l')).toContain('NOPASSWD: ALL');
       });
 
-      it('is refused to everybody else, by the kernel', async () => {
+      it('is refused to other users by the kernel', async () => {
         for (const user of ['nobody', 'www-data']) {
           const refusal = await guest.sh('sudo id', { user });
           expect(refusal).toMatchObject({
@@ -169,7 +169,7 @@ for uid in (0, 1000):
         }
       });
 
-      it('follows the group as it changes', async () => {
+      it('follows changes of the group', async () => {
         await asRoot('echo "ann:x:1500:1500::/tmp:/bin/sh" >> /etc/passwd');
         expect((await guest.sh('sudo id -u', { user: 'ann' })).exitCode).toBe(1);
         await asRoot(`sed -i 's/^sudo:.*/sudo:x:27:user,ann/' /etc/group`);
@@ -179,7 +179,7 @@ for uid in (0, 1000):
         await expect.poll(code, { timeout: 20_000 }).toBe(1);
       });
 
-      it('lets root do what packages do: own files, low ports, users', async () => {
+      it('lets root do what package scripts do: change owners, bind low ports, add users', async () => {
         const line = `touch f && sudo chown www-data:adm f && stat -c %U:%G f && sudo chmod 600 f
         sudo python3 -c "import socket; socket.socket().bind(('0.0.0.0', 80)); print('bound')"
         sudo useradd -m eve && id -u eve`;
@@ -187,7 +187,7 @@ for uid in (0, 1000):
       });
     });
 
-    describe('of which one port', () => {
+    describe('with a port that', () => {
       const serve = (host: string, port: number) =>
         `cd /tmp && (python3 -m http.server --bind ${host} ${port} >/dev/null 2>&1 &)`;
       const get = (port: number) =>
@@ -195,7 +195,7 @@ for uid in (0, 1000):
           (answer) => answer.status,
         );
 
-      it('is on the loopback only is reached from outside all the same, by a relay that is not among the ports', async () => {
+      it('listens only on the loopback is reached through a relay, which is not listed among the ports', async () => {
         await guest.sh(serve('127.0.0.1', 8000));
         await expect.poll(() => guest.client.forward(8000), { timeout: 20_000 }).not.toBeNull();
         const reached = (await guest.client.forward(8000)) ?? 0;
@@ -208,7 +208,7 @@ for uid in (0, 1000):
         await expect.poll(() => guest.client.forward(8000), { timeout: 20_000 }).toBeNull();
       });
 
-      it('is on every address is reached as it is', async () => {
+      it('listens on every address is reached directly', async () => {
         await guest.sh(serve('0.0.0.0', 8001));
         await expect.poll(() => guest.client.forward(8001), { timeout: 20_000 }).toBe(8001);
         expect(await get(8001)).toBe(200);
@@ -216,7 +216,7 @@ for uid in (0, 1000):
       });
     });
 
-    describe('sees nothing of this machine that is not for it', () => {
+    describe('sees of the host', () => {
       const marks: string[] = [];
 
       beforeAll(async () => {
@@ -238,13 +238,13 @@ for uid in (0, 1000):
         expect(await asRoot('ls -A /root /home /opt /srv /mnt /media')).not.toContain(secret);
       });
 
-      it('no passwords, keys or names of its people', async () => {
+      it('no passwords, keys or user names', async () => {
         expect(await asRoot('cat /etc/shadow')).not.toContain('$');
         expect(await asRoot('ls /etc/ssh /etc/ssl/private 2>&1 | grep -v "No such"')).toBe('');
         expect(await asRoot('cut -d: -f1 /etc/passwd | sort | head -3')).toBe('_apt\nann\nbackup');
       });
 
-      it('nothing in its system directories that others may not read, and no settings of its people', async () => {
+      it('no protected files in system directories, and no settings of its users', async () => {
         const [hidden] = world.system.binds.filter(({ destination }) => destination === '/usr/local/etc');
         expect(hidden).toBeDefined();
         for (const { source, destination } of world.system.binds) {
@@ -256,14 +256,14 @@ for uid in (0, 1000):
         expect(await asRoot(left)).toBe('');
       });
 
-      it('not its environment and not its processes', async () => {
+      it('neither environment nor processes', async () => {
         const all = await asRoot('cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline | tr "\\0" "\\n"');
         expect(all).not.toContain(secret);
         expect(all).not.toContain('runsc');
         expect(await asRoot('cat /proc/1/cmdline | tr "\\0" " "')).toMatch(/^\/\.torpor\/tini /);
       });
 
-      it('not its devices', async () => {
+      it('no devices', async () => {
         expect(await asRoot('find /dev -type b')).toBe('');
         const names = (await asRoot('ls /dev')).split('\n');
         expect(
@@ -275,7 +275,7 @@ for uid in (0, 1000):
       });
     });
 
-    describe('cannot change this machine, even where it undoes its own mounts', () => {
+    describe('cannot change the host, even when it remounts its own mounts', () => {
       const writes =
         'touch /usr/torpor-was-here /.torpor/torpor-was-here /etc/alternatives/torpor-was-here 2>/dev/null';
       const remount = 'for m in /usr /.torpor /etc/alternatives; do mount -o remount,rw $m; done 2>/dev/null';
@@ -295,7 +295,7 @@ for uid in (0, 1000):
         }
       });
 
-      it('and sees nothing below what was covered up', async () => {
+      it('and sees nothing below covered paths', async () => {
         const [covered] = world.system.binds.filter(({ source }) => source.endsWith('/empty'));
         const place = covered?.destination ?? '';
         expect(
@@ -304,8 +304,8 @@ for uid in (0, 1000):
       });
     });
 
-    describe('of a root with nothing in it', () => {
-      it('has an agent all the same, with files and without a shell', async () => {
+    describe('of an empty root', () => {
+      it('has an agent that serves files, without a shell', async () => {
         const [archive, root] = [join(world.directory, 'empty.tar'), join(world.directory, 'empty')];
         await writeFile(archive, tar());
         await mkdir(root);
@@ -332,7 +332,7 @@ for uid in (0, 1000):
     });
 
     describe('whose policy has no sudo', () => {
-      it('has no way to root', async () => {
+      it('cannot become root', async () => {
         const locked = await world.boot({ sudo: false });
         expect(await locked.sh('sudo id')).toMatchObject({ output: '', exitCode: 1 });
         await locked.stop();

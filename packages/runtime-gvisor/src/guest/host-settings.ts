@@ -1,13 +1,12 @@
 /**
- * The settings under this machine's /etc that programs under its /usr cannot do without: certificates, where
- * libraries are, what languages and file types are called. Only what is named here, and of that only what
- * everybody on this machine may read anyway.
+ * Copies the files under the host's /etc that programs under its /usr need: certificates, library paths, locales, file
+ * types. Only files that are named here, and of those only the world-readable ones.
  */
 import { constants } from 'node:fs';
 import { copyFile, lstat, mkdir, readdir, readlink, symlink } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 
-/** A star stands for the rest of one name. */
+/** A star at the end matches the rest of a name. */
 const NEEDED = [
   'adduser.conf',
   'bash_completion.d',
@@ -53,7 +52,7 @@ const NEEDED = [
 const OTHERS_READ = 0o004;
 const OTHERS_ENTER = 0o001;
 
-/** Into `to`, a directory of ours. Links stay links: they lead to what a guest has in the same place. */
+/** `to` is a trusted directory. Links are copied as links: a guest resolves them in its own root. */
 export async function copyNeededSettings(to: string, etc = '/etc'): Promise<void> {
   for (const pattern of NEEDED) {
     for (const path of await matching(etc, pattern)) {

@@ -1,7 +1,6 @@
 /**
- * Paths inside a root that strangers filled. A link in there means what it means to a guest: an absolute one
- * leads to the top of that root, never to the host's. Nobody else writes while we do, so what was looked at
- * stays as it was.
+ * Resolves paths inside an untrusted root. Links are resolved as a guest would: an absolute link starts at the top of
+ * that root, never at the host's. No other process writes to the root meanwhile, so that a checked path stays valid.
  */
 import { lstat, mkdir, readFile, readlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -10,7 +9,7 @@ import { TorporError } from '@torpor/protocol';
 
 const MAX_LINKS = 40;
 
-/** The place on this machine that a path of a guest leads to, whether it is there or not. */
+/** The host path of a path in the guest, whether the file exists or not. */
 export async function insideRoot(root: string, path: string): Promise<string> {
   let rest = path.split('/').filter(isName);
   let at: string[] = [];
@@ -37,31 +36,31 @@ function isName(name: string): boolean {
   return name !== '' && name !== '.';
 }
 
-/** Makes the directories that are missing. What is there stays; what is there and none is refused. */
+/** Makes missing directories. Existing ones stay; a path that is not a directory is refused. */
 export async function directoryInside(root: string, path: string, mode = 0o755): Promise<string> {
-  const place = await insideRoot(root, path);
-  const found = await lstat(place).catch((thrown: unknown) => ignoreMissing(thrown, path));
-  if (found?.isDirectory() === true) return place;
+  const hostPath = await insideRoot(root, path);
+  const found = await lstat(hostPath).catch((thrown: unknown) => ignoreMissing(thrown, path));
+  if (found?.isDirectory() === true) return hostPath;
   if (found !== undefined) throw refused(path, 'is not a directory');
-  // There is no link left in it that could lead away.
-  await mkdir(place, { recursive: true, mode });
-  return place;
+  // The resolved path contains no link that could lead out of the root.
+  await mkdir(hostPath, { recursive: true, mode });
+  return hostPath;
 }
 
-/** Undefined when there is none; anything but a regular file is refused. */
+/** Undefined when the file is missing; anything but a regular file is refused. */
 export async function readInside(root: string, path: string): Promise<string | undefined> {
-  const place = await insideRoot(root, path);
-  const found = await lstat(place).catch((thrown: unknown) => ignoreMissing(thrown, path));
+  const hostPath = await insideRoot(root, path);
+  const found = await lstat(hostPath).catch((thrown: unknown) => ignoreMissing(thrown, path));
   if (found === undefined) return undefined;
   if (!found.isFile()) throw refused(path, 'is not a file');
-  return readFile(place, 'utf8');
+  return readFile(hostPath, 'utf8');
 }
 
-/** A file that is there keeps its mode. A link that leads to a directory that is not there is refused. */
+/** An existing file keeps its mode. A link into a missing directory is refused. */
 export async function writeInside(root: string, path: string, text: string, mode = 0o644): Promise<void> {
   await readInside(root, path);
   await writeFile(await insideRoot(root, path), text, { mode }).catch((thrown: unknown) => {
-    throw isMissing(thrown) ? refused(path, 'leads to a directory that is not there') : thrown;
+    throw isMissing(thrown) ? refused(path, 'leads to a directory that does not exist') : thrown;
   });
 }
 
@@ -73,5 +72,5 @@ function ignoreMissing(thrown: unknown, path: string): undefined {
 }
 
 function refused(path: string, why: string): TorporError {
-  return new TorporError('invalid_request', `The root is no good: ${path} ${why}.`);
+  return new TorporError('invalid_request', `The root cannot be used: ${path} ${why}.`);
 }

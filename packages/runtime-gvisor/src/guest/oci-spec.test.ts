@@ -27,7 +27,7 @@ const guest: GuestSpec = {
 };
 
 describe('the configuration of a guest', () => {
-  it('starts a first process that starts the agent, with what was brought along', () => {
+  it('starts tini, which starts the agent, with the libraries of the tools', () => {
     const { process } = ociSpec(guest);
     const line = process.args.join(' ');
     expect(line).toMatch(
@@ -43,16 +43,16 @@ describe('the configuration of a guest', () => {
     });
   });
 
-  it('has no way to root where the policy gives none', () => {
+  it('has no sudo socket without the sudo policy', () => {
     expect(ociSpec({ ...guest, sudo: false }).process.args).not.toContain('--sudo-dir');
   });
 
-  it('hands on nothing of the server', () => {
+  it('passes nothing of the server’s environment', () => {
     expect(ociSpec(guest).process.env.map((each) => each.split('=')[0])).toEqual(['PATH', 'HOME', 'LANG']);
     expect(ociSpec(guest).process.env[0]).toMatch(/^PATH=\/\.torpor\/bin:/);
   });
 
-  it('lets root of the guest do what packages need, and nothing to networks or devices', () => {
+  it('gives root of the guest the capabilities that packages need, and none for networks or devices', () => {
     const { capabilities } = ociSpec(guest).process;
     for (const each of ['CAP_CHOWN', 'CAP_DAC_OVERRIDE', 'CAP_SETUID', 'CAP_NET_BIND_SERVICE', 'CAP_KILL']) {
       expect(capabilities.effective).toContain(each);
@@ -71,7 +71,7 @@ describe('the configuration of a guest', () => {
     expect([capabilities.inheritable, capabilities.ambient]).toEqual([[], []]);
   });
 
-  it('shows of this machine only what it was told to, and only to read', () => {
+  it('binds only the given host directories, read-only', () => {
     const binds = ociSpec(guest).mounts.filter(({ type }) => type === 'bind');
     expect(binds.map(({ source, destination }) => [source, destination])).toEqual([
       ['/data/view/usr', '/usr'],
@@ -82,7 +82,7 @@ describe('the configuration of a guest', () => {
       expect(options).toEqual(expect.arrayContaining(['bind', 'ro', 'nosuid', 'nodev']));
   });
 
-  it('mounts what a system has, each after what it lies in', () => {
+  it('mounts the usual file systems, parents first', () => {
     const places = ociSpec(guest).mounts.map(({ destination }) => destination);
     expect(places).toEqual(
       expect.arrayContaining(['/proc', '/dev', '/dev/pts', '/dev/shm', '/sys', '/.torpor/run']),
@@ -92,11 +92,11 @@ describe('the configuration of a guest', () => {
       expect(below, place).toEqual([]);
     }
     expect(ociSpec(guest).mounts.find(({ destination }) => destination === '/sys')?.options).toContain('ro');
-    // On the disk like everything else: memory is what a sleep costs.
+    // /tmp is on the disk: memory makes a pause slower.
     expect(places).not.toContain('/tmp');
   });
 
-  it('has namespaces of its own, and the network it was given', () => {
+  it('has namespaces of its own, and the given network namespace', () => {
     const { namespaces } = ociSpec(guest).linux;
     expect(namespaces).toContainEqual({ type: 'network', path: '/run/netns/box' });
     expect(namespaces.map(({ type }) => type).toSorted()).toEqual([
@@ -112,7 +112,7 @@ describe('the configuration of a guest', () => {
     });
   });
 
-  it('has its limits in a control group, where there are any', () => {
+  it('has its limits in a control group, where the host has one', () => {
     expect(ociSpec(guest).linux).toMatchObject({
       cgroupsPath: '/torpor/box',
       resources: {
@@ -127,7 +127,7 @@ describe('the configuration of a guest', () => {
     expect(without).not.toHaveProperty('resources');
   });
 
-  it('limits only what was asked for, and swap only where it is counted', () => {
+  it('limits only the given resources, and swap only where the kernel can limit it', () => {
     const { linux } = ociSpec({ ...guest, resources: {} });
     expect(linux.resources).toEqual({});
     const unswapped = ociSpec({

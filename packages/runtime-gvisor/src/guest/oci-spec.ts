@@ -1,4 +1,4 @@
-/** The configuration of a guest's container, as runsc reads it. A pure function of what is known at a start. */
+/** The OCI configuration of a guest's container, for runsc. A pure function. */
 import type { Resources } from '@torpor/protocol';
 import type { GuestTools } from './guest-tools.ts';
 import {
@@ -12,28 +12,28 @@ import {
 } from './layout.ts';
 
 export interface GuestSpec {
-  /** The mounted root, an absolute path. */
+  /** The absolute path of the mounted root. */
   readonly rootfs: string;
   readonly hostname: string;
   readonly tools: GuestTools;
-  /** Where this machine has them for guests to see, and for nobody to write (`ReadOnlyView`). */
+  /** The read-only mount of the tools on the host (`ReadOnlyView`). */
   readonly toolsSource: string;
-  /** What the template shows of this machine, in the order in which it is mounted. */
+  /** What the template shows of the host, in mount order. */
   readonly binds: readonly GuestBind[];
-  /** Where the agent listens: a port of every address the guest has. */
+  /** The agent listens on this port of every address of the guest. */
   readonly agentPort: number;
   /** A path to the network namespace; null for no network but the loopback. */
   readonly networkNamespace: string | null;
-  /** Null where this machine has no control groups to put a guest into. */
+  /** Null when runsc is not to use control groups. */
   readonly cgroup: {
     readonly path: string;
-    /** Whether this machine counts swap, so that memory cannot grow into it. */
+    /** Whether the host's kernel can limit swap, so that memory cannot grow into it. */
     readonly countsSwap: boolean;
   } | null;
   readonly resources: Resources;
-  /** Whether the members of the group sudo may act as root. */
+  /** Whether members of the group sudo may act as root. */
   readonly sudo: boolean;
-  /** Refuses raw and packet sockets by a filter, where the kernel of the guest would give them to user namespaces. */
+  /** Refuses raw and packet sockets by a seccomp filter, for a runsc that allows them in user namespaces. */
   readonly filterRawSockets: boolean;
   readonly annotations?: Readonly<Record<string, string>>;
 }
@@ -41,13 +41,13 @@ export interface GuestSpec {
 const MIB = 1024 * 1024;
 const CPU_PERIOD_US = 100_000;
 const OPEN_FILES = 65_536;
-/** A guest goes before the server and before others that have less. */
+/** When the host runs out of memory, guests are killed before the server. */
 const OOM_SCORE = 500;
 
-/** Each process of a guest is two of this machine's, and its kernel has some of its own. */
+/** The sentry has host processes of its own, beside the two for each process of the guest. */
 const SENTRY_PROCESSES = 256;
 
-/** An agent does little and sleeps much: few threads and a small heap make a small image. Nor has it a debugger. */
+/** Few threads and a small heap make a small memory image. SIGUSR1 must not start a debugger. */
 const NODE_FLAGS = [
   '--single-threaded',
   '--v8-pool-size=0',
@@ -57,8 +57,8 @@ const NODE_FLAGS = [
 ];
 
 /**
- * What root of a guest may do there. Raw sockets, devices and the network's settings are not among it. The
- * right to administer is: the agent needs it to change the host name. It is over the guest's kernel only.
+ * The capabilities of root in a guest. They do not include raw sockets, devices and network settings. CAP_SYS_ADMIN is
+ * included because the agent needs it to change the host name; it applies to the guest's own kernel only.
  */
 const CAPABILITIES = [
   'CAP_AUDIT_WRITE',
@@ -79,10 +79,10 @@ const CAPABILITIES = [
 
 const [AF_INET, AF_INET6, AF_PACKET] = [2, 10, 17];
 const SOCK_RAW = 3;
-/** The rest of a socket's type are flags. */
+/** The other bits of a socket's type are flags. */
 const SOCKET_TYPE_MASK = 0xf;
 
-/** Whoever could read packets of the guest would read what the server and the agent say to each other. */
+/** A program that reads the guest's packets would read the credentials that server and agent exchange. */
 const WITHOUT_RAW_SOCKETS = {
   defaultAction: 'SCMP_ACT_ALLOW',
   syscalls: [
@@ -142,7 +142,7 @@ function processOf({ tools, agentPort, sudo, resources }: GuestSpec) {
       CREDENTIAL_FILE,
       ...(sudo ? ['--sudo-dir', SUDO_DIR] : []),
     ],
-    // Nothing of the server's: every process of a guest can read it.
+    // Nothing of the server's environment: every process of a guest can read this.
     env: [`PATH=${GUEST_PATH}`, 'HOME=/root', 'LANG=C.UTF-8'],
     cwd: '/',
     noNewPrivileges: true,
@@ -189,7 +189,7 @@ function namespacesOf({ networkNamespace }: GuestSpec) {
   return [...own, { type: 'network', ...path }];
 }
 
-/** The same for both versions of control groups: runsc writes them in the words of the one it finds. */
+/** The same for both versions of control groups: runsc translates them. */
 function limitsOf({ resources, cgroup }: GuestSpec) {
   const { memoryMb, cpus, processes } = resources;
   const limit = memoryMb === undefined ? undefined : memoryMb * MIB;

@@ -8,7 +8,7 @@ import { ReadOnlyView } from './read-only-view.ts';
 
 const run = promisify(execFile);
 
-describe.skipIf(process.getuid?.() !== 0)('a view of directories that nobody can write', () => {
+describe.skipIf(process.getuid?.() !== 0)('a read-only view', () => {
   let directory = '';
   let source = '';
   let view: ReadOnlyView;
@@ -29,7 +29,7 @@ describe.skipIf(process.getuid?.() !== 0)('a view of directories that nobody can
   const mounts = async () =>
     (await readFile('/proc/self/mountinfo', 'utf8')).split('\n').filter((line) => line.includes(directory));
 
-  it('shows what is there, also later, and takes nothing', async () => {
+  it('shows the current contents, and refuses writes', async () => {
     const place = await view.show(source, unhurried);
     expect(await readFile(join(place, 'file'), 'utf8')).toBe('content');
     await writeFile(join(source, 'later'), 'x');
@@ -45,7 +45,7 @@ describe.skipIf(process.getuid?.() !== 0)('a view of directories that nobody can
     expect(await readFile(join(source, 'file'), 'utf8')).toBe('content');
   });
 
-  it('cannot be written through a second mount of it either', async () => {
+  it('cannot be written through a second mount of it', async () => {
     const place = await view.show(source, unhurried);
     const again = join(directory, 'again');
     await mkdir(again);
@@ -57,14 +57,14 @@ describe.skipIf(process.getuid?.() !== 0)('a view of directories that nobody can
     }
   });
 
-  it('is mounted once however often it is asked for, by this server or the next', async () => {
+  it('is mounted once, whether this server or the next asks again', async () => {
     const place = await view.show(source, unhurried);
     expect(await view.show(source, unhurried)).toBe(place);
     expect(await new ReadOnlyView(join(directory, 'view')).show(source, unhurried)).toBe(place);
     expect(await mounts()).toHaveLength(1);
   });
 
-  it('is mended when somebody made it writable, or removed what it showed', async () => {
+  it('is mounted again when it was made writable, or its source was replaced', async () => {
     const place = await view.show(source, unhurried);
     await run('mount', ['-o', 'remount,bind,rw', place]);
     await view.show(source, unhurried);
@@ -77,7 +77,7 @@ describe.skipIf(process.getuid?.() !== 0)('a view of directories that nobody can
     expect(await mounts()).toHaveLength(1);
   });
 
-  it('is gone when it is hidden, and the source is not', async () => {
+  it('is unmounted when it is hidden, and its source stays', async () => {
     await view.show(source, unhurried);
     await view.hide(source, unhurried);
     await view.hide(source, unhurried);
@@ -86,7 +86,7 @@ describe.skipIf(process.getuid?.() !== 0)('a view of directories that nobody can
     expect(await readFile(join(source, 'file'), 'utf8')).toBe('content');
   });
 
-  it('of what is not there is an error', async () => {
+  it('of a missing directory is an error', async () => {
     await expect(view.show(join(directory, 'nothing'), unhurried)).rejects.toMatchObject({
       code: 'internal',
     });

@@ -1,79 +1,76 @@
 /**
- * Directories of this machine in a second place, where they can be read and never written, not even by root.
- * Only from there are they shown to guests.
+ * Read-only bind mounts of host directories. Guests get host directories only from these mounts.
  *
- * The `ro` of a mount in a guest's configuration is kept by the guest's own kernel alone, and root in a guest
- * can undo it: in a user namespace of its own it may remount what it likes, and would then write into this
- * machine's files. What is bound from a read-only mount is read-only to this machine's kernel.
+ * The `ro` of a mount in a guest's configuration is enforced by the guest's own kernel only, and root in a guest can undo
+ * it: root may remount in a user namespace, and would then write to files of the host. A bind mount of a read-only mount
+ * is read-only for the host's kernel too.
  */
 import { createHash } from 'node:crypto';
 import { mkdirSync, realpathSync } from 'node:fs';
 import { mkdir, readdir, rmdir } from 'node:fs/promises';
 import { basename, join } from 'node:path';
-import { hostMountPlace, isMissing, type MountPlace, runCommand } from '@torpor/host';
+import { hostMountNamespace, isMissing, type MountNamespace, parseMounts, programOutput } from '@torpor/host';
 import { TorporError } from '@torpor/protocol';
 
 const BOUND_MS = 10_000;
 
 export class ReadOnlyView {
-  private readonly directory: string;
-  private readonly mounts: MountPlace;
+  readonly #directory: string;
+  readonly #mounts: MountNamespace;
 
-  /** `directory` is for nothing else. */
-  constructor(directory: string, mounts: MountPlace = hostMountPlace) {
-    this.directory = directory;
-    this.mounts = mounts;
+  /** `directory` is used for nothing else. */
+  constructor(directory: string, mounts: MountNamespace = hostMountNamespace) {
+    this.#directory = directory;
+    this.#mounts = mounts;
   }
 
-  /** Where to find `source`. May be asked again and again; what was mounted by an earlier server is used. */
+  /** Returns the read-only mount of `source`. May be repeated; a mount of an earlier server is reused. */
   async show(source: string, signal: AbortSignal): Promise<string> {
-    const place = join(this.place(), nameOf(source));
-    if (stateOf(this.mounts.table(), place) === 'read-only') return place;
-    await this.unmount(place, signal);
+    const place = join(this.#place(), nameOf(source));
+    if (stateOf(this.#mounts.mountinfo(), place) === 'read-only') return place;
+    await this.#unmount(place, signal);
     await mkdir(place, { recursive: true, mode: 0o755 });
-    await this.program('mount', ['-o', 'bind,ro,nosuid,nodev', '--', source, place], signal);
-    // A mount that could be written would show nobody that it can.
-    if (stateOf(this.mounts.table(), place) === 'read-only') return place;
-    await this.unmount(place, signal);
+    await this.#program('mount', ['-o', 'bind,ro,nosuid,nodev', '--', source, place], signal);
+    // Checked, because a writable mount would not be noticed otherwise.
+    if (stateOf(this.#mounts.mountinfo(), place) === 'read-only') return place;
+    await this.#unmount(place, signal);
     throw new TorporError('internal', `${source} cannot be mounted read-only.`, { details: { source } });
   }
 
-  /** Guests that have it already keep it. Absent is fine. */
+  /** Running guests keep their mounts of the directory. An absent view is fine. */
   async hide(source: string, signal: AbortSignal): Promise<void> {
-    await this.remove(nameOf(source), signal);
+    await this.#remove(nameOf(source), signal);
   }
 
   async hideAll(signal: AbortSignal): Promise<void> {
-    const names = (await readdir(this.directory).catch(ignoreMissing)) ?? [];
-    for (const name of names) await this.remove(name, signal);
+    const names = (await readdir(this.#directory).catch(ignoreMissing)) ?? [];
+    for (const name of names) await this.#remove(name, signal);
   }
 
-  private async remove(name: string, signal: AbortSignal): Promise<void> {
-    const place = join(this.place(), name);
-    await this.unmount(place, signal);
+  async #remove(name: string, signal: AbortSignal): Promise<void> {
+    const place = join(this.#place(), name);
+    await this.#unmount(place, signal);
     await rmdir(place).catch(ignoreMissing);
   }
 
-  /** As the table of mounts names it. In place, as the table is read. */
-  private place(): string {
-    mkdirSync(this.directory, { recursive: true, mode: 0o700 });
-    return realpathSync.native(this.directory);
+  /** The directory as the table of mounts names it. Synchronous, like the reading of the table. */
+  #place(): string {
+    mkdirSync(this.#directory, { recursive: true, mode: 0o700 });
+    return realpathSync.native(this.#directory);
   }
 
-  private async unmount(place: string, signal: AbortSignal): Promise<void> {
-    while (stateOf(this.mounts.table(), place) !== 'none')
-      await this.program('umount', ['-l', '--', place], signal);
+  async #unmount(place: string, signal: AbortSignal): Promise<void> {
+    while (stateOf(this.#mounts.mountinfo(), place) !== 'none')
+      await this.#program('umount', ['-l', '--', place], signal);
   }
 
-  private async program(name: string, args: readonly string[], signal: AbortSignal): Promise<void> {
-    const { launcher } = this.mounts;
-    const { status, stderr } = await runCommand(name, args, { signal, boundMs: BOUND_MS, launcher });
-    if (status === 0) return;
-    throw new TorporError('internal', `${name} failed: ${stderr.trim()}`, { details: { args } });
+  async #program(name: string, args: readonly string[], signal: AbortSignal): Promise<void> {
+    const { launcher } = this.#mounts;
+    await programOutput(name, args, { signal, timeoutMs: BOUND_MS, launcher });
   }
 }
 
-/** One name for each source, short enough for every file system, and not unknown to who looks at the table. */
+/** One name for each source: short enough for every file system, and recognisable in the table of mounts. */
 function nameOf(source: string): string {
   const digest = createHash('sha256').update(source).digest('hex').slice(0, 16);
   return `${basename(source).slice(0, 32)}-${digest}`;
@@ -81,19 +78,11 @@ function nameOf(source: string): string {
 
 type MountState = 'none' | 'read-only' | 'other';
 
-/** Later mounts cover earlier ones. One whose source was deleted shows nothing any more. */
-function stateOf(table: string, place: string): MountState {
-  const lines = table.split('\n').map((line) => line.split(' '));
-  const [, , , root = '', , options = ''] =
-    lines.findLast((fields) => unescaped(fields[4] ?? '') === place) ?? [];
-  if (options === '') return 'none';
-  return options.split(',').includes('ro') && !root.endsWith('//deleted') ? 'read-only' : 'other';
-}
-
-function unescaped(path: string): string {
-  return path.replaceAll(/\\([0-7]{3})/g, (_, octal: string) =>
-    String.fromCharCode(Number.parseInt(octal, 8)),
-  );
+/** Later mounts cover earlier ones. A mount whose source was deleted is empty, and counts as `other`. */
+function stateOf(mountinfo: string, place: string): MountState {
+  const mount = parseMounts(mountinfo).findLast(({ at }) => at === place);
+  if (mount === undefined) return 'none';
+  return mount.flags.has('ro') && !mount.root.endsWith('//deleted') ? 'read-only' : 'other';
 }
 
 function ignoreMissing(thrown: unknown): undefined {

@@ -1,14 +1,11 @@
-/** A root from a directory of this machine or from an archive, as the bottom layer of a template. */
-import { spawn } from 'node:child_process';
-import { once } from 'node:events';
+/** Makes the bottom layer of a template from a directory of the host or from an archive. */
 import { createReadStream } from 'node:fs';
 import { chmod, open, stat } from 'node:fs/promises';
 import { pipeline, type Readable } from 'node:stream';
-import { text } from 'node:stream/consumers';
 import { createGunzip, createZstdDecompress } from 'node:zlib';
-import { errnoOf, isMissing, writing } from '@torpor/host';
-import { ByteReader } from '@torpor/layers';
+import { ByteReader, errnoOf, isMissing, ProgramFailure, streamProgram } from '@torpor/host';
 import { TorporError } from '@torpor/protocol';
+import { mapWriteErrors } from '@torpor/runtime-shared';
 import { furnish } from './furnish.ts';
 import { type UnpackLimits, unpackRoot } from './unpack-root.ts';
 
@@ -16,14 +13,14 @@ export type RootSource = { readonly directory: string } | { readonly archive: st
 
 const ROOT_LIMITS: UnpackLimits = { bytes: 32 * 1024 ** 3, entries: 2_000_000 };
 
-/** `into` is an empty directory; after a failure what is in it is of no use. */
+/** `into` is an empty directory. After a failure its contents are incomplete. */
 export async function makeRoot(
   source: RootSource,
   into: string,
   signal: AbortSignal,
   limits: UnpackLimits = ROOT_LIMITS,
 ): Promise<void> {
-  await writing(into, async () => {
+  await mapWriteErrors(into, async () => {
     await chmod(into, 0o755);
     if ('archive' in source) await unpackArchive(source.archive, into, limits, signal);
     else await copyDirectory(source.directory, into, limits, signal);
@@ -42,20 +39,20 @@ async function unpackArchive(
     await unpackRoot(new ByteReader(stream), into, limits, signal);
   } catch (thrown) {
     throw errnoOf(thrown) === undefined && isPackingError(thrown)
-      ? noGood(path, 'it is damaged', thrown)
+      ? unusable(path, 'it is damaged', thrown)
       : thrown;
   } finally {
     stream.destroy();
   }
 }
 
-/** Node gives the failures of its unpackers codes that are no numbers of errors. */
+/** Errors of Node's decompressors have codes of their own and no errno. */
 function isPackingError(thrown: unknown): boolean {
   const { code } = thrown as NodeJS.ErrnoException;
   return typeof code === 'string' && /^(Z_|ZSTD_|ERR_)/.test(code);
 }
 
-/** Through an archive as well, so that there is one way in, with one set of rules. */
+/** Copies through a tar stream, so that directories and archives pass the same checks. */
 async function copyDirectory(
   directory: string,
   into: string,
@@ -63,24 +60,25 @@ async function copyDirectory(
   signal: AbortSignal,
 ): Promise<void> {
   const found = await stat(directory).catch(unreadable(directory));
-  if (!found.isDirectory()) throw noGood(directory, 'it is not a directory');
-  const args = ['--create', '--format=pax', '--one-file-system', '--numeric-owner'];
-  const tar = spawn('tar', [...args, '--directory', directory, '.'], {
-    stdio: ['ignore', 'pipe', 'pipe'],
-    env: { PATH: process.env['PATH'], LC_ALL: 'C' },
-  });
-  const ended = once(tar, 'close') as Promise<[number | null]>;
-  const said = text(tar.stderr);
+  if (!found.isDirectory()) throw unusable(directory, 'it is not a directory');
+  const args = [
+    '--create',
+    '--format=pax',
+    '--one-file-system',
+    '--numeric-owner',
+    '--directory',
+    directory,
+    '.',
+  ];
+  const archive = new ByteReader(streamProgram('tar', args, { signal }));
   try {
-    const archive = new ByteReader(tar.stdout);
     await unpackRoot(archive, into, limits, signal);
-    // To its very end: one that is left early ends by a signal, and would not say what was wrong.
+    // Reads to the end of the stream, where a failure of `tar` is reported.
     await archive.finish();
-    const [status] = await ended;
-    if (status !== 0) throw noGood(directory, (await said).trim().slice(0, 500));
+  } catch (thrown) {
+    throw thrown instanceof ProgramFailure ? unusable(directory, thrown.stderr, thrown) : thrown;
   } finally {
-    tar.kill('SIGKILL');
-    await ended;
+    await archive.close();
   }
 }
 
@@ -95,17 +93,13 @@ async function readArchive(path: string): Promise<Readable> {
   const head = await headOf(path);
   const kind = MAGIC.find(([hex]) => head.startsWith(hex))?.[1];
   if (kind === 'xz' || kind === 'bzip2') {
-    throw new TorporError(
-      'invalid_request',
-      `${path} is packed with ${kind}, which is not understood here.`,
-      {
-        hint: `Unpack it first: ${kind === 'xz' ? 'unxz' : 'bunzip2'} ${path}`,
-      },
-    );
+    throw new TorporError('invalid_request', `${path} is compressed with ${kind}, which is not supported.`, {
+      hint: `Decompress it first: ${kind === 'xz' ? 'unxz' : 'bunzip2'} ${path}`,
+    });
   }
   const file = createReadStream(path, { highWaterMark: 1024 * 1024 });
   if (kind === undefined) return file;
-  // What fails on the way shows to whoever reads the end of it.
+  // The reader of the last stream gets the errors of both.
   return pipeline(file, kind === 'gzip' ? createGunzip() : createZstdDecompress(), () => {});
 }
 
@@ -124,14 +118,14 @@ async function headOf(path: string): Promise<string> {
 function unreadable(path: string): (thrown: unknown) => never {
   return (thrown) => {
     if (errnoOf(thrown) === undefined) throw thrown;
-    throw noGood(
+    throw unusable(
       path,
-      isMissing(thrown) ? 'it is not there' : `it cannot be read (${errnoOf(thrown)})`,
+      isMissing(thrown) ? 'it does not exist' : `it cannot be read (${errnoOf(thrown)})`,
       thrown,
     );
   };
 }
 
-function noGood(path: string, why: string, cause?: unknown): TorporError {
+function unusable(path: string, why: string, cause?: unknown): TorporError {
   return new TorporError('invalid_request', `No root can be made from ${path}: ${why}.`, { cause });
 }

@@ -15,8 +15,8 @@ beforeEach(async () => {
 
 afterEach(() => rm(host, { recursive: true }));
 
-describe('the system of a machine', () => {
-  it('has links into /usr as links', async () => {
+describe('the system directories of a host', () => {
+  it('include links into /usr as links', async () => {
     await symlink('usr/bin', join(host, 'bin'));
     await mkdir(join(host, 'etc/alternatives'), { recursive: true });
     expect(systemDirectories(host)).toEqual({
@@ -25,12 +25,12 @@ describe('the system of a machine', () => {
     });
   });
 
-  it('has directories of its own bound', async () => {
+  it('include real directories as bind mounts', async () => {
     await mkdir(join(host, 'lib'));
     expect(systemDirectories(host)).toEqual({ bound: ['/usr', '/lib'], links: [] });
   });
 
-  it('is bound first and covered up after that', () => {
+  it('are mounted first and covered after that', () => {
     const sources = { bound: new Map([['/usr', '/view/usr']]), tools: '/view/tools', hasSudo: true };
     const covered = { directories: ['/usr/local/etc'], files: ['/usr/lib/secret'] };
     expect(systemBinds(sources, covered)).toEqual([
@@ -61,7 +61,7 @@ describe('the fingerprint of a system', () => {
     expect(await fingerprint()).not.toBe(before);
   });
 
-  it('is another when a package is, even if no name changes', async () => {
+  it('changes with a package, even if no name changes', async () => {
     await mkdir(join(host, 'var/lib/dpkg'), { recursive: true });
     await writeFile(join(host, 'var/lib/dpkg/status'), 'Package: a\nVersion: 1\n');
     const before = await fingerprint();
@@ -69,7 +69,7 @@ describe('the fingerprint of a system', () => {
     expect(await fingerprint()).not.toBe(before);
   });
 
-  it('is the same when a package database is only written again', async () => {
+  it('is the same when a package database is rewritten without a change', async () => {
     await mkdir(join(host, 'var/lib/dpkg'), { recursive: true });
     await writeFile(join(host, 'var/lib/dpkg/status'), 'Package: a\n');
     const before = await fingerprint();

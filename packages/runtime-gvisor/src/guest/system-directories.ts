@@ -1,8 +1,8 @@
 /**
- * What of this machine's system the guests of `base` see, read-only, and what of it they must not.
+ * Which system directories of the host the guests of `base` see, read-only, and which parts of them are covered.
  *
- * Files are read with the rights of root, so everything that not everybody on this machine may read is
- * covered up, and so are the places under /usr that hold settings or work of this machine's people.
+ * Guests read files with the rights of the host's root. So every file that is not world-readable is covered, and so are
+ * directories under /usr that hold settings or work of the host's users.
  */
 import { execFile } from 'node:child_process';
 import { lstatSync, readlinkSync } from 'node:fs';
@@ -13,10 +13,10 @@ import { EMPTY_DIRECTORY, EMPTY_FILE, type GuestBind } from './layout.ts';
 
 const run = promisify(execFile);
 
-/** Directories at the top that are links into /usr on most machines, and real ones on some. */
+/** Top directories that are links into /usr on most hosts, and real directories on some. */
 const TOP = ['bin', 'sbin', 'lib', 'lib32', 'lib64', 'libx32'];
 
-/** Tokens for registries and proxies stand in some of these; none is needed to run a program. */
+/** Some of these hold tokens for registries and proxies; no program needs them to run. */
 const HIDDEN = [
   '/usr/etc',
   '/usr/home',
@@ -27,19 +27,19 @@ const HIDDEN = [
   '/usr/local/var',
 ];
 
-/** The choice between programs that do the same has to fit the programs that are there. */
+/** The links that choose between equivalent programs must match the programs of the host. */
 const ALTERNATIVES = '/etc/alternatives';
 
 const MAX_LIST_BYTES = 64 * 1024 * 1024;
 
 export interface SystemDirectories {
-  /** Directories of this machine that are bound where they are. */
+  /** Directories of the host that are bind-mounted at the same path. */
   readonly bound: readonly string[];
   /** Links at the top of the root. */
   readonly links: readonly { readonly path: string; readonly target: string }[];
 }
 
-/** In place, as everything that each start waits for and the kernel answers from memory. */
+/** Synchronous: every start waits for it, and the kernel answers from memory. */
 export function systemDirectories(host = '/'): SystemDirectories {
   const bound = ['/usr'];
   const links: { path: string; target: string }[] = [];
@@ -57,7 +57,7 @@ export interface Covered {
   readonly files: readonly string[];
 }
 
-/** Looks at every file, so once for each fingerprint of the system, not at every start. */
+/** Reads every directory, so it is called once for each fingerprint of the system, not at every start. */
 export async function coveredPaths({ bound }: SystemDirectories): Promise<Covered> {
   const hidden: string[] = [];
   for (const path of HIDDEN) if (kindOf(path) === 'directory') hidden.push(path);
@@ -70,14 +70,14 @@ export async function coveredPaths({ bound }: SystemDirectories): Promise<Covere
 }
 
 export interface BindSources {
-  /** Where each of the bound directories can only be read. */
+  /** The read-only mount of each bound directory. */
   readonly bound: ReadonlyMap<string, string>;
-  /** And the tools. */
+  /** The read-only mount of the tools. */
   readonly tools: string;
   readonly hasSudo: boolean;
 }
 
-/** Everything a guest of `base` has from this machine, in an order in which each finds the place it goes to. */
+/** All bind mounts of a guest of `base`, in an order in which each mount point exists when it is needed. */
 export function systemBinds(sources: BindSources, { directories, files }: Covered): GuestBind[] {
   const emptyDirectory = join(sources.tools, EMPTY_DIRECTORY);
   const emptyFile = join(sources.tools, EMPTY_FILE);
@@ -85,7 +85,7 @@ export function systemBinds(sources: BindSources, { directories, files }: Covere
     ...Array.from(sources.bound, ([destination, source]) => ({ source, destination })),
     ...directories.map((destination) => ({ source: emptyDirectory, destination })),
     ...files.map((destination) => ({ source: emptyFile, destination })),
-    // The machine's own cannot work in a guest; scripts that name it by its full path get ours.
+    // The host's sudo does not work in a guest; scripts that call it by its full path get Torpor's.
     ...(sources.hasSudo ? [{ source: join(sources.tools, 'bin/sudo'), destination: MACHINE_SUDO }] : []),
   ];
 }
@@ -102,7 +102,7 @@ async function unreadable(tops: readonly string[]): Promise<Covered> {
   const expression = ['(', ...directories, '-prune', '-printf', 'd%p\\0', ')', '-o', '(', ...files];
   const args = [...tops, '-ignore_readdir_race', '-xdev', ...expression, '-printf', 'f%p\\0', ')'];
   const { stdout } = await run('find', args, { maxBuffer: MAX_LIST_BYTES }).catch((cause) => {
-    throw new TorporError('internal', 'The files of this machine that guests must not see cannot be found.', {
+    throw new TorporError('internal', 'The files of the host that guests must not see cannot be listed.', {
       cause,
     });
   });
@@ -113,7 +113,7 @@ async function unreadable(tops: readonly string[]): Promise<Covered> {
   return { directories: starting('d'), files: starting('f') };
 }
 
-/** What has a name that is no text cannot be named in a configuration: then the directory it is in goes too. */
+/** A name that is not valid UTF-8 cannot be written into a configuration: then its directory is covered instead. */
 function nameable(line: string): string {
   const bad = line.split('/').findIndex((name) => name.includes('\ufffd'));
   return bad === -1 ? line : `d${line.slice(1).split('/').slice(0, bad).join('/')}`;

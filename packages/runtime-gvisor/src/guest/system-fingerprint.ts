@@ -1,16 +1,16 @@
 /**
- * A name for the state of this machine's system, cheap enough to ask for at every start. A memory image maps
- * programs and libraries of the system, and must not be used over others than it was made with.
+ * A fingerprint of the host's system directories, cheap enough to compute at every start. A memory image maps programs
+ * and libraries of the system, and must not be used over other versions of them.
  *
- * A few hundred looks that the kernel answers from memory: one after the other on this thread they take two
- * milliseconds, sent one by one through Node's pool of threads ten.
+ * It takes a few hundred system calls that the kernel answers from memory: two milliseconds on this thread, ten through
+ * Node's thread pool.
  */
 import { createHash } from 'node:crypto';
 import { type BigIntStats, lstatSync, readdirSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import type { SystemDirectories } from './system-directories.ts';
 
-/** Each package manager writes down here what is installed; one that is not there counts as empty. */
+/** The databases of package managers. A missing one counts as empty. */
 const PACKAGE_DATABASES = [
   '/var/lib/dpkg/status',
   '/lib/apk/db/installed',
@@ -18,10 +18,13 @@ const PACKAGE_DATABASES = [
   '/usr/lib/sysimage/rpm/rpmdb.sqlite',
 ];
 
-/** Above this the time of the last change has to do. */
+/** For a larger database, size and modification time are used instead of its contents. */
 const MAX_READ_BYTES = 32 * 1024 * 1024;
 
-/** Everything that comes and goes in a directory changes its time; packages that only replace files are in the database. */
+/**
+ * Adding and removing entries changes the time of a directory. Packages that only replace files deeper down change the
+ * database.
+ */
 const DEPTH = 2;
 
 export function systemFingerprint({ bound, links }: SystemDirectories, host = '/'): string {
@@ -32,7 +35,7 @@ export function systemFingerprint({ bound, links }: SystemDirectories, host = '/
   return hash.digest('hex');
 }
 
-/** Where every change to it is a change in one of these directories. */
+/** The directories to watch: every change of the fingerprint is a change of an entry in one of them. */
 export function directoriesLookedAt({ bound }: SystemDirectories, host = '/'): string[] {
   const databases = PACKAGE_DATABASES.map((path) => dirname(join(host, path)));
   const below = bound.flatMap((path) => pathsBelow(host, path, DEPTH));

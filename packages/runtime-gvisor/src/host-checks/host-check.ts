@@ -1,16 +1,16 @@
-/** One thing that the gVisor runtime needs from a machine, and whether it is there. */
+/** The result of checking one thing that the gVisor runtime needs from a host, and helpers for such checks. */
 import { stat } from 'node:fs/promises';
 import { dirname } from 'node:path';
-import { runCommand } from '@torpor/host';
+import { runProgram } from '@torpor/host';
 import { TorporError } from '@torpor/protocol';
 import type { RunscPlaces } from '../runsc/find-runsc.ts';
 
 export interface HostCheck {
   readonly name: string;
   readonly ok: boolean;
-  /** What was found, in a line. */
+  /** What was found, in one line. */
   readonly detail: string;
-  /** What to do about it; null when nothing need be done. */
+  /** What to do about a failure; null when the check passed. */
   readonly fix: string | null;
 }
 
@@ -28,14 +28,14 @@ export function bad(name: string, detail: string, fix: string): HostCheck {
 
 const BOUND_MS = 10_000;
 
-/** Runs a command that must end well; the last line of what it says, or why it did not run, when it does not. */
+/** Runs a command that should succeed. Returns null, or the last line of its errors, or why it could not run. */
 export async function trial(
   [program, ...args]: readonly [string, ...string[]],
   { signal }: Pick<CheckedHost, 'signal'>,
   cwd = '/',
 ): Promise<string | null> {
   try {
-    const { status, stderr } = await runCommand(program, args, { signal, boundMs: BOUND_MS, cwd });
+    const { status, stderr } = await runProgram(program, args, { signal, timeoutMs: BOUND_MS, cwd });
     if (status === 0) return null;
     return stderr.trim().split('\n').at(-1) || `${program} ended with ${status}`;
   } catch (thrown) {
@@ -44,7 +44,7 @@ export async function trial(
   }
 }
 
-/** The directory itself, or the nearest above it that is there already: it will be on the same disk. */
+/** The directory itself, or its nearest ancestor that exists: the directory will be on the same disk. */
 export async function nearestDirectory(path: string): Promise<string> {
   for (let at = path; ; at = dirname(at)) {
     const isThere = await stat(at).then(

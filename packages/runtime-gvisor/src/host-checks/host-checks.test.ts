@@ -21,8 +21,8 @@ beforeEach(async () => {
 
 afterEach(() => rm(top, { recursive: true }));
 
-describe.skipIf(process.getuid?.() !== 0)('what is tried of the kernel', () => {
-  it('works here, and nothing is left of it', async () => {
+describe.skipIf(process.getuid?.() !== 0)('the checks of the kernel', () => {
+  it('pass here, and leave nothing on the host', async () => {
     const before = await run('nft', ['list', 'tables']);
 
     const all = [checkOverlay, checkNetworkNamespaces, checkNftables, checkScheduling];
@@ -34,7 +34,7 @@ describe.skipIf(process.getuid?.() !== 0)('what is tried of the kernel', () => {
     expect(await run('nft', ['list', 'tables'])).toEqual(before);
   });
 
-  it('does not find layers where the disk cannot carry them', async () => {
+  it('fail for a disk that cannot hold overlay layers', async () => {
     for (const part of ['lower', 'upper', 'work']) await mkdir(join(top, part));
     const layers = `lowerdir=${top}/lower,upperdir=${top}/upper,workdir=${top}/work`;
 
@@ -48,13 +48,13 @@ describe.skipIf(process.getuid?.() !== 0)('what is tried of the kernel', () => {
     });
   });
 
-  it('does not find layers where nothing can be written', async () => {
+  it('fail for a disk that cannot be written to', async () => {
     expect(await checkOverlay({ ...host, dataDir: '/proc/torpor' })).toMatchObject({ ok: false });
   });
 });
 
 describe('control groups', () => {
-  it('are told by version and controllers', async () => {
+  it('are reported with version and controllers', async () => {
     for (const controller of ['memory', 'cpu', 'pids'])
       await mkdir(join(top, 'v1', controller), { recursive: true });
     expect(await checkCgroups(host, join(top, 'v1'))).toMatchObject({
@@ -66,7 +66,7 @@ describe('control groups', () => {
     expect(await checkCgroups(host, top)).toMatchObject({ ok: true, detail: 'v2: memory, cpu, pids' });
   });
 
-  it('are wanted with all of the controllers', async () => {
+  it('are incomplete without one of the controllers', async () => {
     await writeFile(join(top, 'cgroup.controllers'), 'cpuset memory\n');
 
     expect(await checkCgroups(host, top)).toMatchObject({ ok: false, detail: 'v2, cpu, pids missing' });
@@ -74,8 +74,8 @@ describe('control groups', () => {
   });
 });
 
-describe('room', () => {
-  it('on the disk is that of the nearest directory there is', async () => {
+describe('free space', () => {
+  it('on the disk is that of the nearest existing directory', async () => {
     expect(await nearestDirectory(join(top, 'a', 'b'))).toBe(top);
     expect(await checkDisk({ ...host, dataDir: '/proc/none' })).toMatchObject({
       ok: false,
@@ -83,7 +83,7 @@ describe('room', () => {
     });
   });
 
-  it('in memory is what the kernel says is available', async () => {
+  it('in memory is what the kernel reports as available', async () => {
     const table = join(top, 'meminfo');
     await writeFile(table, 'MemTotal:  8000000 kB\nMemAvailable:     400000 kB\n');
     expect(await checkMemory(host, table)).toMatchObject({ ok: false, detail: '390 MiB available' });

@@ -1,4 +1,4 @@
-/** Everything that the gVisor runtime needs from a machine, in the order in which it is best mended. */
+/** Checks everything that the gVisor runtime needs from a host, in the order in which an operator should fix it. */
 import { access, constants, mkdtemp, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { searchPath } from '@torpor/host';
@@ -14,15 +14,15 @@ export type { HostCheck } from './host-check.ts';
 
 type Check = (host: CheckedHost) => Promise<HostCheck>;
 
-/** Quick ones, whose answer may be another at every start. runsc itself is the third. */
+/** Quick checks whose result may change from start to start. The search for runsc follows them. */
 export const FIRST_CHECKS: readonly Check[] = [checkSystem, checkTini];
-/** Those that try something of the kernel's, whose answer stays until the machine is changed. */
+/** Checks of the kernel, whose result stays the same until the host is changed. */
 export const KERNEL_CHECKS: readonly Check[] = [checkOverlay, checkNetworkNamespaces, checkNftables];
 
-/** Boots a sandbox too, so it takes seconds. */
+/** Takes seconds, because it boots a sandbox too. */
 export async function hostChecks(host: CheckedHost): Promise<HostCheck[]> {
   const system = await checkSystem();
-  // Without that the others fail for no reason of their own.
+  // Without root on Linux all other checks fail for the same reason.
   if (!system.ok) return [system];
   const room = [checkCgroups, checkDisk, checkMemory];
   const others = [
@@ -55,7 +55,7 @@ async function checkTini(): Promise<HostCheck> {
     const program = join(directory, 'tini');
     if (await canExecute(program)) return good('tini', program);
   }
-  return bad('tini', 'it is not installed', 'type `sudo apt-get install -y tini`');
+  return bad('tini', 'not installed', 'type `sudo apt-get install -y tini`');
 }
 
 function canExecute(program: string): Promise<boolean> {
@@ -65,7 +65,7 @@ function canExecute(program: string): Promise<boolean> {
   );
 }
 
-/** The one that tells most: a sandbox on the platform that is used, with everything a pause needs. */
+/** The check that proves most: a sandbox on the platform in use, with everything that a pause needs. */
 export async function checkBoot(host: CheckedHost): Promise<HostCheck> {
   const name = 'sandbox on systrap';
   const { found } = await findRunsc(host, host.signal);

@@ -1,4 +1,4 @@
-/** Which machine this is, as far as a proof or a memory image made on it depends on that. */
+/** Identifies the host, as far as the result of the probe and the memory images made on it depend on it. */
 import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { arch, hostname, release } from 'node:os';
@@ -6,7 +6,7 @@ import { arch, hostname, release } from 'node:os';
 export interface MachineIdentity {
   readonly machine: string;
   readonly kernel: string;
-  /** The processor's model and what it can do. An image made on one that can do more may not run on another. */
+  /** The processor's model and features. A memory image may need features that another processor does not have. */
   readonly processor: string;
 }
 
@@ -16,7 +16,7 @@ export async function machineIdentity(): Promise<MachineIdentity> {
   return { machine: digest(id.trim()), kernel: release(), processor: digest(processorOf(processors)) };
 }
 
-/** Of the first processor, what stays the same from one boot to the next; its clock rate does not. */
+/** The fields of the first processor that are the same after every boot. Its clock rate is not. */
 export function processorOf(cpuinfo: string): string {
   const [first = ''] = cpuinfo.split('\n\n');
   const kept = /^(model name|vendor_id|cpu family|model|flags|Features|CPU implementer|CPU part)\s*:/;

@@ -23,19 +23,19 @@ describe.skipIf(program === undefined)('the probe of gVisor', () => {
 
   afterEach(() => rm(top, { recursive: true }));
 
-  /** A runsc that writes down what it is asked, before it does it. */
+  /** A runsc that logs its arguments before it runs. */
   async function put(does: string): Promise<void> {
     const script = `#!/bin/sh\necho "$@" >> ${top}/asked\n${does}\n`;
     await writeFile(join(top, 'bin', 'runsc'), script);
     await chmod(join(top, 'bin', 'runsc'), 0o755);
   }
 
-  /** How often something was brought back from an image. */
+  /** The number of restores. */
   async function restores(): Promise<number> {
     return (await readFile(join(top, 'asked'), 'utf8')).match(/ restore /g)?.length ?? 0;
   }
 
-  it('brings a sandbox back from an image once, and again only with another build', async () => {
+  it('restores a sandbox once, and again only with another build', async () => {
     await put(`exec ${program} "$@"`);
 
     expect(await probeGvisor(host)).toMatchObject({ ok: true, program: join(top, 'bin', 'runsc') });
@@ -49,7 +49,7 @@ describe.skipIf(program === undefined)('the probe of gVisor', () => {
     expect(await readdir(host.dataDir)).toEqual(['gvisor']);
   });
 
-  it('says in one line what does not work, and tries again when it is asked again', async () => {
+  it('reports a failure in one line, and tries again when it is called again', async () => {
     const version = `[ "$1" = --version ] && exec ${program} --version`;
     await put(`${version}\n[ "\${*#* checkpoint }" != "$*" ] && exit 128\nexec ${program} "$@"`);
 
@@ -64,11 +64,11 @@ describe.skipIf(program === undefined)('the probe of gVisor', () => {
     expect(await readdir(host.dataDir)).toEqual([]);
   });
 
-  it('says what to type when there is no runsc', async () => {
+  it('says what to do when there is no runsc', async () => {
     expect(await probeGvisor(host)).toEqual({ ok: false, why: expect.stringContaining('sudo npm start') });
   });
 
-  it('is one of the checks of the machine, of which nothing is left', async () => {
+  it('is one of the host checks, which leave nothing in the data directory', async () => {
     await put(`exec ${program} "$@"`);
 
     const checks = await hostChecks(host);

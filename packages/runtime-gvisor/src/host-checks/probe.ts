@@ -1,6 +1,6 @@
 /**
- * Whether the gVisor runtime can be used here, by trying it once. A success is remembered in the data
- * directory for this machine, kernel and build of runsc; a failure is not, because somebody may mend it.
+ * Finds out whether the gVisor runtime works on this host, by trying it once. A success is recorded in the data directory
+ * for this machine, kernel and build of runsc. A failure is not recorded, because an operator may fix its cause.
  */
 import { mkdir, readFile, rename, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -14,10 +14,10 @@ export type Probe =
   | {
       readonly ok: true;
       readonly program: string;
-      /** Of runsc, as people call it. */
+      /** Of runsc. */
       readonly version: string;
     }
-  /** One line for people: what is missing, and what to type. */
+  /** One line for the operator: what is missing, and what to do. */
   | { readonly ok: false; readonly why: string };
 
 export async function probeGvisor(host: CheckedHost): Promise<Probe> {
@@ -33,7 +33,7 @@ export async function probeGvisor(host: CheckedHost): Promise<Probe> {
   if ((await readFile(record, 'utf8').catch(() => '')) !== proof) {
     const failed = await firstFailure([...KERNEL_CHECKS, checkBoot], host);
     if (failed !== undefined) return { ok: false, why: sentence(failed) };
-    await remember(record, proof);
+    await recordSuccess(record, proof);
   }
   return { ok: true, program, version: version.name };
 }
@@ -50,8 +50,8 @@ function sentence({ name, detail, fix }: HostCheck): string {
   return `${name}: ${detail}; ${fix ?? ''}`;
 }
 
-/** A half-written record would only cost another trial, but two servers may write it at once. */
-async function remember(path: string, proof: string): Promise<void> {
+/** Renames a complete file into place, because two servers may write the record at once. */
+async function recordSuccess(path: string, proof: string): Promise<void> {
   await mkdir(join(path, '..'), { recursive: true, mode: 0o700 });
   await writeFile(`${path}.${process.pid}`, proof, { mode: 0o600 });
   await rename(`${path}.${process.pid}`, path);

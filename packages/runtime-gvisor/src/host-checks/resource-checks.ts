@@ -1,4 +1,4 @@
-/** What sandboxes share: control groups to divide it by, room on the disk, memory. */
+/** Checks the resources that sandboxes share: control groups, disk space, memory. */
 import { access, constants, readFile, statfs } from 'node:fs/promises';
 import { join } from 'node:path';
 import { bad, type CheckedHost, good, type HostCheck, nearestDirectory } from './host-check.ts';
@@ -6,29 +6,29 @@ import { bad, type CheckedHost, good, type HostCheck, nearestDirectory } from '.
 const MIB = 1024 ** 2;
 const CONTROLLERS = ['memory', 'cpu', 'pids'] as const;
 const CGROUPS = '/sys/fs/cgroup';
-/** Below this a checkpoint of a middling sandbox does not fit any more. */
+/** With less, the checkpoint of a medium-sized sandbox does not fit. */
 const DISK_BYTES = 1024 * MIB;
-/** A few small sandboxes, and the server. */
+/** Enough for the server and a few small sandboxes. */
 const MEMORY_BYTES = 512 * MIB;
 
 export async function checkCgroups(_: CheckedHost, at = CGROUPS): Promise<HostCheck> {
   const name = 'control groups';
   const unified = await readFile(join(at, 'cgroup.controllers'), 'utf8').catch(() => undefined);
   const version = unified === undefined ? 'v1' : 'v2';
-  const there = unified === undefined ? await separate(at) : unified.trim().split(' ');
+  const there = unified === undefined ? await controllersV1(at) : unified.trim().split(' ');
   const usable = CONTROLLERS.filter((controller) => there.includes(controller));
   const missing = CONTROLLERS.filter((controller) => !there.includes(controller));
   const isWritable = unified === undefined || (await canWrite(at));
   if (missing.length === 0 && isWritable) return good(name, `${version}: ${usable.join(', ')}`);
   const what = isWritable ? `${missing.join(', ')} missing` : 'read-only';
-  const fix = `mount them writable at ${at}; until then limits on memory, processors and processes are not kept`;
+  const fix = `mount them writable at ${at}; until then limits on memory, processors and processes are not enforced`;
   return bad(name, `${version}, ${what}`, fix);
 }
 
-/** In version 1 each controller is a tree of its own. */
-async function separate(at: string): Promise<string[]> {
+/** In version 1 each controller has a hierarchy of its own. */
+async function controllersV1(at: string): Promise<string[]> {
   const found = await Promise.all(
-    CONTROLLERS.map(async (one) => ((await canWrite(join(at, one))) ? [one] : [])),
+    CONTROLLERS.map(async (controller) => ((await canWrite(join(at, controller))) ? [controller] : [])),
   );
   return found.flat();
 }
@@ -45,7 +45,7 @@ export async function checkDisk({ dataDir }: CheckedHost): Promise<HostCheck> {
   const { bavail, bsize } = await statfs(disk);
   const detail = `${mebibytes(bavail * bsize)} free for ${dataDir}`;
   if (bavail * bsize >= DISK_BYTES) return good('disk', detail);
-  return bad('disk', detail, 'make room: layers and memory images are kept there');
+  return bad('disk', detail, 'free some space: layers and memory images are stored there');
 }
 
 export async function checkMemory(_: CheckedHost, table = '/proc/meminfo'): Promise<HostCheck> {

@@ -1,23 +1,20 @@
-/**
- * The smallest sandbox that runs a program of this machine: a root of its own with the machine's system
- * directories in it, read-only. For proving that gVisor works here.
- */
+/** Writes the bundle of a minimal sandbox: its root has the host's system directories in it, read-only. */
 import { lstat, mkdir, readlink, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 
 export interface TinyBundle {
   readonly args: readonly string[];
-  /** Further directories, by where they appear inside. */
+  /** Further directories, by their path inside. */
   readonly binds?: Readonly<Record<string, { readonly source: string; readonly writable: boolean }>>;
-  /** Network namespace to join, as a path; without it one of its own with nothing in it. */
+  /** The network namespace to join, as a path; a new and empty one when undefined. */
   readonly netns?: string;
-  /** The root when it is another directory than the one made here. */
+  /** The root directory; `rootfs` in the bundle when undefined. */
   readonly rootfs?: string;
 }
 
 const SYSTEM = ['usr', 'bin', 'sbin', 'lib', 'lib32', 'lib64', 'libx32'];
 
-/** Writes a bundle into a directory; mount points inside the root are made too. */
+/** Also creates the mount points inside the root. */
 export async function writeTinyBundle(directory: string, bundle: TinyBundle): Promise<void> {
   const root = bundle.rootfs ?? join(directory, 'rootfs');
   await mkdir(root, { recursive: true });
@@ -40,7 +37,7 @@ export async function writeTinyBundle(directory: string, bundle: TinyBundle): Pr
   await writeFile(join(directory, 'config.json'), JSON.stringify(config));
 }
 
-/** On a machine where /bin is a link into /usr it is one inside too. */
+/** Where /bin is a link into /usr on the host, it is a link inside too. */
 async function systemMounts(root: string): Promise<ReturnType<typeof bind>[]> {
   const mounts = [];
   for (const name of SYSTEM) {

@@ -1,17 +1,18 @@
-/** Boots a tiny sandbox, freezes it, saves its memory, kills it and brings it back, to know that it can be done. */
+/** Proves that a runsc works here: boots a tiny sandbox, pauses it, captures its memory, kills and restores it. */
 import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { TorporError } from '@torpor/protocol';
-import { type Container, Runsc } from '../runsc/runsc.ts';
+import { Runsc } from '../runsc/runsc.ts';
+import type { Container } from '../runsc/runsc-container.ts';
 import { writeTinyBundle } from './tiny-bundle.ts';
 
-/** Throws with runsc's own words when it cannot. Works in an empty directory that nobody else has. */
-export async function trialBoot(program: string, place: string, signal: AbortSignal): Promise<void> {
-  // Without control groups and network, which are looked at on their own.
-  const runsc = new Runsc({ program, root: join(place, 'root'), network: 'none', ignoreCgroups: true });
-  const first = await tiny(place, 'first');
-  const second = await tiny(place, 'second');
-  const image = join(place, 'image');
+/** Throws runsc's error when a step fails. `directory` must be empty. */
+export async function trialBoot(program: string, directory: string, signal: AbortSignal): Promise<void> {
+  // Control groups and network have checks of their own.
+  const runsc = new Runsc({ program, root: join(directory, 'root'), network: 'none', ignoreCgroups: true });
+  const first = await tinyContainer(directory, 'first');
+  const second = await tinyContainer(directory, 'second');
+  const image = join(directory, 'image');
   try {
     await runsc.run(first, signal);
     await runsc.pause(first, signal);
@@ -23,7 +24,7 @@ export async function trialBoot(program: string, place: string, signal: AbortSig
     const { is } = await runsc.state(second, signal);
     if (is !== 'running') throw new TorporError('internal', `The restored sandbox is ${is}.`);
   } finally {
-    // Not with the caller's signal: what was made is taken away when it has been aborted, too.
+    // The containers are removed also when the caller has aborted.
     const unhurried = new AbortController().signal;
     for (const container of [first, second]) {
       await runsc.end(container, unhurried);
@@ -32,8 +33,8 @@ export async function trialBoot(program: string, place: string, signal: AbortSig
   }
 }
 
-async function tiny(place: string, id: string): Promise<Container> {
-  const bundle = join(place, id);
+async function tinyContainer(directory: string, id: string): Promise<Container> {
+  const bundle = join(directory, id);
   await mkdir(bundle);
   await writeTinyBundle(bundle, { args: ['sleep', 'infinity'] });
   return { id, bundle, logs: join(bundle, 'logs'), netns: null };

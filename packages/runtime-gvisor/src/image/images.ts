@@ -7,8 +7,8 @@
  */
 import { mkdir, readdir, rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
-import { writing } from '@torpor/host';
 import { type CheckpointId, TorporError } from '@torpor/protocol';
+import { mapWriteErrors } from '@torpor/runtime-shared';
 import { packedBytes, packImage, unpackImage } from './packed-image.ts';
 
 export interface ImagePlaces {
@@ -52,7 +52,7 @@ export class Images {
   /** What an earlier server had at hand may be half of what it was. */
   async open(): Promise<void> {
     for (const path of this.#directories()) {
-      await writing(path, () => mkdir(path, { recursive: true, mode: 0o700 }));
+      await mapWriteErrors(path, () => mkdir(path, { recursive: true, mode: 0o700 }));
       for (const name of await readdir(path)) await rm(join(path, name), { recursive: true, force: true });
     }
   }
@@ -74,7 +74,7 @@ export class Images {
     await this.forget(id);
     const path = await this.#filled(bytes, write);
     try {
-      await writing(packed, () => mkdir(packed, { mode: 0o700 }));
+      await mapWriteErrors(packed, () => mkdir(packed, { mode: 0o700 }));
       const tasks = [packImage(path, packed, signal), meanwhile()] as const;
       // None of them outlives the failure of the other.
       await Promise.allSettled(tasks);
@@ -197,7 +197,7 @@ export class Images {
 }
 
 async function made(path: string): Promise<string> {
-  await writing(path, () => mkdir(path, { mode: 0o700 }));
+  await mapWriteErrors(path, () => mkdir(path, { mode: 0o700 }));
   return path;
 }
 

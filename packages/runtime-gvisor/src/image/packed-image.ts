@@ -13,8 +13,9 @@ import { type FileHandle, open, readdir, readFile, stat, writeFile } from 'node:
 import { basename, join } from 'node:path';
 import { promisify } from 'node:util';
 import { createZstdCompress, constants as zlib, zstdDecompress } from 'node:zlib';
-import { forEachBounded, readingCheckpoint, writing } from '@torpor/host';
+import { forEachBounded } from '@torpor/host';
 import { type CheckpointId, TorporError } from '@torpor/protocol';
+import { mapCheckpointReadErrors, mapWriteErrors } from '@torpor/runtime-shared';
 import { BufferPool, freeNow } from './buffer-pool.ts';
 
 interface PackedFile {
@@ -52,7 +53,7 @@ const HOW = {
 
 /** Into a directory that is empty. Whoever asks makes it durable. */
 export async function packImage(raw: string, packed: string, signal: AbortSignal): Promise<void> {
-  await writing(packed, async () => {
+  await mapWriteErrors(packed, async () => {
     const files: PackedFile[] = [];
     for (const name of (await readdir(raw)).sort()) {
       const pieces = await packFile(join(raw, name), join(packed, `${name}.zst`), signal);
@@ -65,13 +66,13 @@ export async function packImage(raw: string, packed: string, signal: AbortSignal
 
 /** What it takes when it is unpacked. */
 export async function packedBytes(packed: string, id: CheckpointId): Promise<number> {
-  const text = await readingCheckpoint(id, packed, () => readFile(join(packed, RECORD), 'utf8'));
+  const text = await mapCheckpointReadErrors(id, packed, () => readFile(join(packed, RECORD), 'utf8'));
   return readPieces(text, id).files.reduce((sum, { bytes }) => sum + bytes, 0);
 }
 
 /** Into a directory that is empty. A piece that is not what was packed proves the checkpoint corrupt. */
 export async function unpackImage(packed: string, raw: string, id: CheckpointId): Promise<void> {
-  await readingCheckpoint(id, packed, async () => {
+  await mapCheckpointReadErrors(id, packed, async () => {
     const { pieceBytes, files } = readPieces(await readFile(join(packed, RECORD), 'utf8'), id);
     for (const file of files) {
       const from = join(packed, `${file.name}.zst`);

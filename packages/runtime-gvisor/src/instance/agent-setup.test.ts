@@ -7,17 +7,17 @@ import { afterEach, describe, expect, it } from 'vitest';
 import { AGENT_PORT } from '../container/container-setup.ts';
 import { type AgentSetupOptions, setUpAgent } from './agent-setup.ts';
 
-/** An address of this machine that nobody else uses the agent's port of. */
+/** A loopback address on which no other program uses the agent's port. */
 const guestAddress = '127.83.71.2';
 
-describe('an agent that came back with its memory', () => {
+describe('an agent that was restored with its memory', () => {
   let server: Server | undefined;
   afterEach(async () => {
     server?.closeAllConnections();
     server?.close();
   });
 
-  /** An agent that asks for a credential which each order replaces; `first` has its way with the first call. */
+  /** An agent whose credential each configuration replaces; `first` answers the first call. */
   async function agent(first: (answer: ServerResponse, apply: () => void) => void) {
     const calls: string[] = [];
     let credential = 'old';
@@ -38,7 +38,7 @@ describe('an agent that came back with its memory', () => {
     return calls;
   }
 
-  const order: AgentSetupOptions = {
+  const options: AgentSetupOptions = {
     attachment: { guestAddress, resolverAddress: '192.0.2.1' },
     credential: 'old',
     nextCredential: 'next',
@@ -49,7 +49,7 @@ describe('an agent that came back with its memory', () => {
     isRestored: true,
     isAlive: async () => true,
   };
-  const setUp = async () => (await setUpAgent(order, systemClock, unhurried)).agent.close();
+  const setUp = async () => (await setUpAgent(options, systemClock, unhurried)).agent.close();
 
   it('is set up by one call', async () => {
     const calls = await agent((answer) => void answer.writeHead(200).end('{}'));
@@ -57,7 +57,7 @@ describe('an agent that came back with its memory', () => {
     expect(calls).toEqual(['/init']);
   });
 
-  it('is asked again when it has not noticed the first call', async () => {
+  it('is asked again when it does not answer the first call', async () => {
     const calls = await agent(() => {});
     await setUp();
     expect(calls).toEqual(['/init', '/health', '/init']);

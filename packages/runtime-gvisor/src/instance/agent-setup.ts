@@ -1,4 +1,4 @@
-/** Waiting for the agent of a guest, and telling it who it is. */
+/** Waits until the agent of a guest answers, and configures it: credentials, environment, host name, limits. */
 import type { Clock } from '@torpor/engine';
 import { type AgentClient, connectAgent, type InitResponse, type ProcessInfo } from '@torpor/envd';
 import type { Attachment } from '@torpor/network';
@@ -8,76 +8,80 @@ import { GUEST_HOME, GUEST_USER } from '../guest/layout.ts';
 
 export interface AgentSetupOptions {
   readonly attachment: Pick<Attachment, 'guestAddress' | 'resolverAddress'>;
-  /** With which the agent takes orders now. */
+  /** The credential that the agent accepts now. */
   readonly credential: string;
-  /** What it asks of callers from here on, and of the server for the next order. */
+  /** The token that the agent asks of its callers from now on. */
   readonly token: string;
+  /** The credential that the agent accepts for its next configuration. */
   readonly nextCredential: string;
   readonly sandboxId: string;
   readonly hostname: string;
   readonly env: Readonly<Record<string, string>>;
-  /** And threads, of its people. As they are, when it is not said. */
+  /** Limits the number of processes and threads of the guest's users. Undefined keeps the current limit. */
   readonly processes?: number | undefined;
-  /** Whether it came back with its memory, listening as it was. */
+  /** Whether the agent was restored with its memory and listens already. */
   readonly isRestored: boolean;
-  /** Whether the sentry still lives: without it nobody will ever answer. */
+  /** Whether the sentry still lives: without it the agent never answers. */
   readonly isAlive: () => Promise<boolean>;
 }
 
-const FIRST_LOOK_MS = 4;
-const LONGEST_LOOK_MS = 50;
+const FIRST_PAUSE_MS = 4;
+const LONGEST_PAUSE_MS = 50;
 /**
- * A knock on a door that is not there yet is answered by nobody, nor is one that came just while the sandbox was
- * brought back. On a busy machine an answer takes its time: each is waited for longer than the one before.
+ * A call gets no answer while the agent does not listen yet, nor when it arrives while the sandbox is being restored.
+ * On a busy host an answer takes long, so each call waits longer than the one before.
  */
-const FIRST_KNOCK_MS = 1_000;
-const LONGEST_KNOCK_MS = 15_000;
+const FIRST_TIMEOUT_MS = 1_000;
+const LONGEST_TIMEOUT_MS = 15_000;
 
 export function agentAt(guestAddress: string, accessToken: string): AgentClient {
   return connectAgent({ baseUrl: `http://${guestAddress}:${AGENT_PORT}`, accessToken });
 }
 
 export interface AgentSetup {
-  /** The caller's to close. */
+  /** The caller closes it. */
   readonly agent: AgentClient;
-  /** The processes with a tag that came back with its memory; none, too, from an agent that does not say. */
+  /** The tagged processes that were restored. Also empty when the agent does not report them. */
   readonly tagged: readonly ProcessInfo[];
 }
 
 export async function setUpAgent(
-  order: AgentSetupOptions,
+  options: AgentSetupOptions,
   clock: Clock,
   signal: AbortSignal,
 ): Promise<AgentSetup> {
-  const { attachment, hostname } = order;
+  const { attachment, hostname } = options;
   const { guestAddress, resolverAddress } = attachment;
-  const agent = agentAt(guestAddress, order.token);
-  const orders = {
-    credential: order.nextCredential,
-    accessToken: order.token,
-    envs: { ...order.env },
+  const agent = agentAt(guestAddress, options.token);
+  const configuration = {
+    credential: options.nextCredential,
+    accessToken: options.token,
+    envs: { ...options.env },
     defaultUser: GUEST_USER,
     defaultWorkdir: GUEST_HOME,
     hostname,
-    sandboxId: order.sandboxId,
+    sandboxId: options.sandboxId,
     timestamp: clock.now(),
     resolvConf: `nameserver ${resolverAddress}\n`,
     hosts: `127.0.0.1 localhost\n${guestAddress} ${hostname}\n`,
-    ...(order.processes === undefined ? {} : { maxProcesses: order.processes }),
+    ...(options.processes === undefined ? {} : { maxProcesses: options.processes }),
   };
-  const init = (credential: string, own = signal) => agent.init(orders, { signal: own, credential });
+  const init = (credential: string, initSignal = signal) =>
+    agent.init(configuration, { signal: initSignal, credential });
   const initWhenAnswering = async (): Promise<InitResponse> => {
-    await untilAnswering(order, agent, clock, signal);
-    return init(order.credential).catch((thrown: unknown) => {
-      // It took the order of the first try, whose answer was lost.
+    await untilAnswering(options, agent, clock, signal);
+    return init(options.credential).catch((thrown: unknown) => {
+      // The agent applied the first call, and its answer was lost.
       if (thrown instanceof TorporError && thrown.code === 'unauthenticated')
-        return init(order.nextCredential);
+        return init(options.nextCredential);
       throw thrown;
     });
   };
   try {
-    const first = AbortSignal.any([signal, AbortSignal.timeout(FIRST_KNOCK_MS)]);
-    const early = order.isRestored ? await init(order.credential, first).catch(() => undefined) : undefined;
+    const bounded = AbortSignal.any([signal, AbortSignal.timeout(FIRST_TIMEOUT_MS)]);
+    const early = options.isRestored
+      ? await init(options.credential, bounded).catch(() => undefined)
+      : undefined;
     const { tagged } = early ?? (await initWhenAnswering());
     return { agent, tagged };
   } catch (thrown) {
@@ -92,13 +96,13 @@ async function untilAnswering(
   clock: Clock,
   signal: AbortSignal,
 ): Promise<void> {
-  let patience = FIRST_KNOCK_MS;
-  for (let pause = FIRST_LOOK_MS; ; pause = Math.min(2 * pause, LONGEST_LOOK_MS)) {
+  let timeout = FIRST_TIMEOUT_MS;
+  for (let pause = FIRST_PAUSE_MS; ; pause = Math.min(2 * pause, LONGEST_PAUSE_MS)) {
     signal.throwIfAborted();
     const began = clock.monotonic();
-    const knock = AbortSignal.any([signal, AbortSignal.timeout(patience)]);
-    if (await agent.health({ signal: knock }).then(isTrue, isFalse)) return;
-    if (clock.monotonic() - began >= patience) patience = Math.min(2 * patience, LONGEST_KNOCK_MS);
+    const bounded = AbortSignal.any([signal, AbortSignal.timeout(timeout)]);
+    if (await agent.health({ signal: bounded }).then(isTrue, isFalse)) return;
+    if (clock.monotonic() - began >= timeout) timeout = Math.min(2 * timeout, LONGEST_TIMEOUT_MS);
     if (!(await isAlive())) {
       throw new TorporError('internal', 'The sandbox ended before its agent was ready.');
     }

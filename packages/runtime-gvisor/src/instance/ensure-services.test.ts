@@ -6,7 +6,7 @@ import type { Service } from '@torpor/protocol';
 import { DEFAULT_RUNTIME_SETTINGS, serviceProcess } from '@torpor/runtime-shared';
 import { expect, it } from 'vitest';
 import type { RuntimeContext } from '../runtime-context.ts';
-import type { StartOrder } from '../start.ts';
+import type { StartRequest } from '../start.ts';
 import type { AgentSetup } from './agent-setup.ts';
 import { ensureServices } from './ensure-services.ts';
 
@@ -17,7 +17,7 @@ const running = {
   config: serviceProcess(web, 3000),
 } as unknown as ProcessInfo;
 
-/** With an agent of which only what is asked of it here is there. */
+/** Uses an agent that has only the calls used here. */
 function wake({ tagged, listed }: { tagged: readonly ProcessInfo[]; listed: readonly ProcessInfo[] }) {
   const calls: string[] = [];
   const process = {
@@ -27,11 +27,11 @@ function wake({ tagged, listed }: { tagged: readonly ProcessInfo[]; listed: read
     },
     start: () => {
       calls.push('start');
-      throw new Error('it is running already');
+      throw new Error('the service is running already');
     },
   };
   const dial = async () => ({ host: '127.0.0.1', port: 3000 });
-  const order = { spec: { services: [web] }, use: 'memory', dial } as unknown as StartOrder;
+  const order = { spec: { services: [web] }, use: 'memory', dial } as unknown as StartRequest;
   const setUp = { agent: { process }, tagged, probes: [] } as unknown as AgentSetup & { probes: [] };
   const done = ensureServices(
     { clock: systemClock, settings: DEFAULT_RUNTIME_SETTINGS } as RuntimeContext,
@@ -42,10 +42,10 @@ function wake({ tagged, listed }: { tagged: readonly ProcessInfo[]; listed: read
   return done.then(() => calls);
 }
 
-it('does not ask again for what the agent has told of itself', async () => {
+it('does not ask for processes that the agent has reported in its setup', async () => {
   expect(await wake({ tagged: [running], listed: [] })).toEqual([]);
 });
 
-it('asks an agent of an earlier version, which tells nothing of itself, and starts nothing twice', async () => {
+it('asks an agent of an earlier version for its processes, and starts nothing twice', async () => {
   expect(await wake({ tagged: [], listed: [running] })).toEqual(['list']);
 });

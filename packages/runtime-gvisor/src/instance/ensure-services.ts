@@ -1,4 +1,4 @@
-/** The declared services of an instance that has just been started, whatever came back with its memory. */
+/** Makes sure that the declared services of a started instance run and are ready. */
 import { isDeepStrictEqual } from 'node:util';
 import type { StartSpec } from '@torpor/engine';
 import { type AgentClient, type ProcessInfo, Signal, serviceTag } from '@torpor/envd';
@@ -11,62 +11,62 @@ import {
   untilServicesReady,
 } from '@torpor/runtime-shared';
 import type { RuntimeContext } from '../runtime-context.ts';
-import type { StartOrder } from '../start.ts';
+import type { StartRequest } from '../start.ts';
 import type { AgentSetup } from './agent-setup.ts';
 
-/** How often it is asked whether a service that was killed has ended. */
-const LOOK_MS = 10;
-/** A connection that came just while the sandbox was brought back may never be noticed in it. */
-const KNOCK_MS = 1_000;
+/** How often the agent is asked whether a killed service has ended. */
+const POLL_MS = 10;
+/** A sandbox that is being restored may never notice a connection. */
+const PROBE_TIMEOUT_MS = 1_000;
 
-/** A service that answered its ready check, or did not. */
+/** A ready check that was sent before the agent was set up. */
 interface ServiceProbe {
   readonly service: Service;
   readonly isReady: Promise<boolean>;
 }
 
 /**
- * Their programs come back to life while the agent does: who can be reached without it is asked meanwhile, once,
- * whether it is ready. What is no answer here is none yet.
+ * Sends the HTTP ready checks once, while the agent is being set up: restored services run again at the same time as the
+ * agent. A check without an answer is not a failure; it is sent again later.
  */
 export function probeServices(host: string, { services }: StartSpec, signal: AbortSignal): ServiceProbe[] {
   return services.flatMap((service) => {
     const { port, ready } = service;
     if (port === undefined || ready?.path === undefined) return [];
-    return { service, isReady: answers({ host, port }, ready.path, signal, KNOCK_MS) };
+    return { service, isReady: answers({ host, port }, ready.path, signal, PROBE_TIMEOUT_MS) };
   });
 }
 
 /**
- * Those that came back as they are declared go on; the others are started, in the order they were declared in.
- * One that came back under the same name as something else was the template's, and makes way.
+ * Restored services that match their declaration go on. The others are started, in the order of the declaration. A
+ * restored process with the tag of a service and another command belongs to the template, and is killed first.
  */
 export async function ensureServices(
   ctx: RuntimeContext,
-  { spec, dial, use }: StartOrder,
+  { spec, dial, use }: StartRequest,
   { agent, tagged, probes }: AgentSetup & { readonly probes: readonly ServiceProbe[] },
   signal: AbortSignal,
 ): Promise<void> {
   if (spec.services.length === 0) return;
   const { clock, settings } = ctx;
-  // None may be the answer of an agent that does not say.
-  const isSaid = use === 'files' || tagged.length > 0;
-  const found = isSaid ? byTag(tagged) : await taggedProcesses(agent, signal);
-  const here = { agent, clock, settings, portFor: declaredPort, dial };
-  const back = spec.services.filter((service) => isRunning(service, found));
-  const missing = spec.services.filter((service) => !back.includes(service));
+  // An older agent does not report tagged processes in its answer; then the list is empty and must be asked for.
+  const isReported = use === 'files' || tagged.length > 0;
+  const found = isReported ? byTag(tagged) : await taggedProcesses(agent, signal);
+  const serviceContext = { agent, clock, settings, portFor: declaredPort, dial };
+  const restored = spec.services.filter((service) => isRunning(service, found));
+  const missing = spec.services.filter((service) => !restored.includes(service));
   for (const { name } of missing) {
-    if (found.has(serviceTag(name))) await end(ctx, serviceTag(name), agent, signal);
+    if (found.has(serviceTag(name))) await kill(ctx, serviceTag(name), agent, signal);
   }
   const ready = new Set<Service>();
   for (const { service, isReady } of probes)
-    if (back.includes(service) && (await isReady)) ready.add(service);
+    if (restored.includes(service) && (await isReady)) ready.add(service);
   await untilServicesReady(
-    here,
-    back.filter((service) => !ready.has(service)),
+    serviceContext,
+    restored.filter((service) => !ready.has(service)),
     signal,
   );
-  await startServices(here, missing, signal);
+  await startServices(serviceContext, missing, signal);
 }
 
 async function taggedProcesses(agent: AgentClient, signal: AbortSignal): Promise<Map<string, ProcessInfo>> {
@@ -74,7 +74,9 @@ async function taggedProcesses(agent: AgentClient, signal: AbortSignal): Promise
 }
 
 function byTag(processes: readonly ProcessInfo[]): Map<string, ProcessInfo> {
-  return new Map(processes.flatMap((one) => (one.tag === undefined ? [] : [[one.tag, one] as const])));
+  return new Map(
+    processes.flatMap((process) => (process.tag === undefined ? [] : [[process.tag, process] as const])),
+  );
 }
 
 function isRunning(service: Service, found: ReadonlyMap<string, ProcessInfo>): boolean {
@@ -87,7 +89,7 @@ function isRunning(service: Service, found: ReadonlyMap<string, ProcessInfo>): b
   );
 }
 
-async function end(
+async function kill(
   { clock }: RuntimeContext,
   tag: string,
   agent: AgentClient,
@@ -95,5 +97,5 @@ async function end(
 ): Promise<void> {
   const process = { selector: { case: 'tag', value: tag } } as const;
   await agent.process.sendSignal({ process, signal: Signal.SIGKILL }, { signal });
-  while ((await taggedProcesses(agent, signal)).has(tag)) await clock.sleep(LOOK_MS, signal);
+  while ((await taggedProcesses(agent, signal)).has(tag)) await clock.sleep(POLL_MS, signal);
 }

@@ -1,48 +1,94 @@
 /**
- * What is written down about instances, so that a server that was restarted finds them again.
+ * The records of instances, by which a restarted server finds them again.
  *
  * ```
- * <root>/<sandbox>/<generation>/instance.json   who it is
- *                               root/           where its files are mounted
- *                               bundle/         its configuration, for runsc
- *                               logs/           what runsc, sentry and agent said
- *                               ended.json      why it was ended, if it was for a reason of its own
+ * <root>/<sandbox>/<generation>/instance.json   the record
+ *                               root/           mount point of the instance's files
+ *                               bundle/         the configuration for runsc
+ *                               logs/           output of runsc, sentry and agent
+ *                               ended.json      why the runtime ended the instance, if it did
  * ```
  */
 import { mkdir, readdir, rmdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Instance } from '@torpor/engine';
-import { errnoOf, isMissing, removeTree, writeWhole, writing } from '@torpor/host';
+import { errnoOf, isMissing, removeTree, writeFileDurably } from '@torpor/host';
 import type { LayerId } from '@torpor/layers';
 import { type CheckpointId, isId, type Network, type Resources } from '@torpor/protocol';
+import { mapWriteErrors } from '@torpor/runtime-shared';
+import { z } from 'zod';
 import type { RootKind, StackedLayer } from '../checkpoint-needs.ts';
 import { readTextSync } from '../read-text-sync.ts';
-import type { Container } from '../runsc/runsc.ts';
+import type { Container } from '../runsc/runsc-container.ts';
 
 export interface InstanceRecord {
   readonly version: 1;
-  /** Also the name of its network namespace and its control group. */
+  /** Its id is also the name of the network namespace and of the control group. */
   readonly container: Container;
-  /** Where its files are mounted. */
+  /** The mount point of the instance's files. */
   readonly rootfs: string;
   readonly root: RootKind;
   readonly upper: LayerId;
   /** Newest first. */
   readonly lower: readonly StackedLayer[];
-  /** Equal to all of `lower` but the last one; the next checkpoint stands on it instead. */
+  /** Has the same content as all of `lower` but the last layer. The next checkpoint uses it instead of those. */
   readonly merged: LayerId | null;
   readonly tools: string;
   readonly system: string | null;
-  /** The digest of the runsc that runs it. */
+  /** The digest of the runsc that runs the instance. */
   readonly runsc: string;
   readonly guestAddress: string;
-  /** What the agent asks of callers, and of the server when it is told who it is. */
+  /** The token that the agent asks of its callers. */
   readonly token: string;
+  /** The credential that the agent asks of the server for its next configuration. */
   readonly credential: string;
   readonly network: Network;
   readonly resources: Resources;
-  /** The checkpoint that `upper` was sealed for, while it is not known whether that was committed. */
+  /** The checkpoint that `upper` was sealed for, until it is known whether that checkpoint was committed. */
   readonly sealedFor: CheckpointId | null;
+}
+
+/** Checks the shape. The server itself has checked the values before it wrote them. */
+const recordSchema = z.object({
+  version: z.literal(1),
+  container: z.object({
+    id: z.string(),
+    bundle: z.string(),
+    logs: z.string(),
+    netns: z.string().nullable(),
+    runsc: z
+      .object({
+        program: z.string(),
+        hideNetworkSettings: z.boolean(),
+        readsUntouchedMemory: z.boolean().exactOptional(),
+      })
+      .exactOptional(),
+  }),
+  rootfs: z.string(),
+  root: z.enum(['base', 'own']),
+  upper: z.custom<LayerId>(isString),
+  lower: z.array(
+    z.object({ id: z.custom<LayerId>(isString), nonce: z.string(), owner: z.custom<CheckpointId>(isString) }),
+  ),
+  merged: z.custom<LayerId>(isString).nullable(),
+  tools: z.string(),
+  system: z.string().nullable(),
+  /** Missing in records of earlier versions. */
+  runsc: z.string().default(''),
+  guestAddress: z.string(),
+  token: z.string(),
+  credential: z.string(),
+  network: z.custom<Network>(isObject),
+  resources: z.custom<Resources>(isObject),
+  sealedFor: z.custom<CheckpointId>(isString).nullable(),
+});
+
+function isString(value: unknown): boolean {
+  return typeof value === 'string';
+}
+
+function isObject(value: unknown): boolean {
+  return typeof value === 'object' && value !== null;
 }
 
 export interface InstancePaths {
@@ -74,20 +120,20 @@ export class InstanceFiles {
   }
 
   async open(): Promise<void> {
-    await writing(this.root, () => mkdir(this.root, { recursive: true, mode: 0o700 }));
+    await mapWriteErrors(this.root, () => mkdir(this.root, { recursive: true, mode: 0o700 }));
   }
 
   paths({ sandboxId, generation }: Instance): InstancePaths {
     return pathsIn(join(this.root, sandboxId, String(generation)));
   }
 
-  /** Its directory, for the record. */
+  /** Creates the directory of the instance. */
   async make(instance: Instance): Promise<void> {
     const { directory } = this.paths(instance);
-    await writing(directory, () => mkdir(directory, { recursive: true, mode: 0o700 }));
+    await mapWriteErrors(directory, () => mkdir(directory, { recursive: true, mode: 0o700 }));
   }
 
-  /** Undefined when there is none that can be understood. */
+  /** Undefined when there is no record, or it cannot be read. */
   read(instance: Instance): InstanceRecord | undefined {
     return readRecord(this.paths(instance).record);
   }
@@ -127,21 +173,21 @@ export class InstanceFiles {
 }
 
 export async function makeDirectories({ rootfs, bundle, logs }: InstancePaths): Promise<void> {
-  await writing(rootfs, async () => {
+  await mapWriteErrors(rootfs, async () => {
     for (const path of [rootfs, bundle, logs]) await mkdir(path, { recursive: true, mode: 0o700 });
   });
 }
 
-/** It survives a loss of power: without it nobody could find the files that the instance had written. */
+/** Survives a power failure: without the record the files that the instance has written could not be found. */
 async function writeRecord(path: string, record: InstanceRecord): Promise<void> {
-  await writing(path, () => writeWhole(path, JSON.stringify(record)));
+  await mapWriteErrors(path, () => writeFileDurably(path, JSON.stringify(record)));
 }
 
 function readRecord(path: string): InstanceRecord | undefined {
   const text = readTextSync(path) ?? '';
   try {
-    const record = JSON.parse(text) as InstanceRecord;
-    return record.version === 1 ? record : undefined;
+    const record = recordSchema.safeParse(JSON.parse(text));
+    return record.success ? record.data : undefined;
   } catch {
     return undefined;
   }

@@ -1,4 +1,4 @@
-/** What a sandbox may take when nobody said: enough for builds, and never the whole machine. */
+/** The limits of a sandbox that sets none: enough for builds, and never the whole host. */
 import { totalmem } from 'node:os';
 import type { Resources } from '@torpor/protocol';
 

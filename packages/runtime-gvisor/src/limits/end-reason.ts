@@ -1,7 +1,8 @@
-/** Why an instance has ended: what was written down about it, or else what its control group tells. */
+/** Why an instance has ended: the reason that the runtime has recorded, or the one that its control group shows. */
 import { readFile } from 'node:fs/promises';
 import type { Instance } from '@torpor/engine';
 import type { Resources } from '@torpor/protocol';
+import { z } from 'zod';
 import type { InstanceRecord } from '../instance/instance-files.ts';
 import type { RuntimeContext } from '../runtime-context.ts';
 import { withDefaults } from './default-limits.ts';
@@ -12,20 +13,23 @@ export const REASONS = {
   processes: ({ processes }: Resources) => `it started more than the ${processes} processes that it may have`,
 } as const;
 
+/** The file `ended.json` of an instance. */
+const endedSchema = z.object({ why: z.string() });
+
 export async function endReason(
   ctx: RuntimeContext,
   instance: Instance,
   { container, resources }: InstanceRecord,
 ): Promise<string> {
-  const written = await readFile(ctx.files.paths(instance).ended, 'utf8').catch(() => '');
+  const recorded = await readFile(ctx.files.paths(instance).ended, 'utf8').catch(() => '');
   return (
-    whyOf(written) ??
+    recordedReason(recorded) ??
     (await passedLimit(ctx, container.id, withDefaults(resources))) ??
     'its processes have ended'
   );
 }
 
-/** Which limit of the kernel's it has run against, if any. It outlives the processes. */
+/** Which limit of its control group an instance has exceeded, if any. Known until the group is removed. */
 export async function passedLimit(
   { cgroups }: RuntimeContext,
   name: string,
@@ -38,9 +42,9 @@ export async function passedLimit(
   return undefined;
 }
 
-function whyOf(text: string): string | undefined {
+function recordedReason(text: string): string | undefined {
   try {
-    return (JSON.parse(text) as { readonly why?: string }).why;
+    return endedSchema.safeParse(JSON.parse(text)).data?.why;
   } catch {
     return undefined;
   }

@@ -1,4 +1,4 @@
-/** What the engine says of a sandbox that a limit has ended. No round runs, so that only the runtime can have told it. */
+/** The engine learns from the runtime that a limit has ended a sandbox: no round of the reconciler runs here. */
 import { freshDatabase } from '@torpor/engine/testing';
 import { engineOn } from '@torpor/runtime-shared/testing';
 import { expect, it } from 'vitest';
@@ -7,7 +7,7 @@ import { makeGvisorWorld, whyNoGvisor } from '../../testing/gvisor-world.ts';
 const isMissing = (await whyNoGvisor()) !== null;
 
 it.skipIf(isMissing)(
-  'a sandbox that used too much memory is paused without its processes, without a round (R92)',
+  'a sandbox that used too much memory becomes paused without its processes, without a round of the reconciler (R92)',
   { timeout: 120_000 },
   async () => {
     const world = await makeGvisorWorld({ warmPoolSize: 0, hostResourcePoolSize: 0 });
@@ -20,7 +20,7 @@ it.skipIf(isMissing)(
       const hog = 'const kept = []; for (let i = 0; i < 40; i++) kept.push(Buffer.alloc(10 * 2 ** 20, 1))';
       const command = `${await world.node()} -e '${hog}; setTimeout(() => {}, 60_000)'`;
       await expect(world.run({ sandboxId: id, generation }, command)).rejects.toThrow();
-      // The ledger alone: nobody looks at the sandbox.
+      // Reads only the ledger, and does not observe the sandbox.
       const stateOf = async () => (await engine.find(id))?.sandbox.state;
       await expect.poll(stateOf, { timeout: 60_000, interval: 50 }).toBe('paused');
       expect(await engine.get('org', id)).toMatchObject({

@@ -1,4 +1,4 @@
-/** What one sandbox gets when it takes more than it may, and what the others notice of it: nothing. */
+/** What happens to a sandbox that exceeds its limits; other sandboxes are not affected. */
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Instance, Observation } from '@torpor/engine';
@@ -31,25 +31,25 @@ describe.skipIf(why !== null)('a sandbox with limits', { timeout: SLOW }, () => 
   const observed = (instance: Instance) => world.runtime.observe(instance, unhurried);
   const expectGoodNeighbours = async () => expect(await output(neighbour, 'echo here')).toBe('here');
 
-  /** Begins something that ends the sandbox, and so never answers. Resolves with how that is seen. */
+  /** Runs a command that makes the runtime end the sandbox, and resolves with the observation of the ended instance. */
   async function ended(instance: Instance, command: string, user?: string): Promise<Observation> {
     const broken = world.run(instance, command, user).then(
-      ({ output: said }) => `it came to its end: ${said}`,
+      ({ output: said }) => `the command ended: ${said}`,
       () => 'broken off',
     );
     await expect.poll(async () => (await observed(instance)).is, PATIENT).toBe('gone');
     await expectGoodNeighbours();
-    // Whoever waits for an answer does not wait for a time-out.
+    // The caller that waits for the command gets an error at once, not a timeout.
     expect(await broken).toBe('broken off');
     return observed(instance);
   }
 
   describe('on processes', () => {
-    /** So many that sleep, and never more. */
+    /** Starts this many processes that sleep. */
     const many = (count: number) =>
       `i=0; while [ $i -lt ${count} ]; do sleep 1000 >/dev/null 2>&1 & i=$((i+1)); done; echo all of them`;
 
-    it('is told by the kernel that it cannot fork, goes on, and can be cleaned up', async () => {
+    it('cannot fork beyond the limit, goes on, and can be cleaned up', async () => {
       const instance = await started({ processes: 40 });
       const { output: said, exitCode } = await world.run(instance, many(300));
       expect(said).toMatch(/Cannot fork|Resource temporarily unavailable/);
@@ -58,20 +58,20 @@ describe.skipIf(why !== null)('a sandbox with limits', { timeout: SLOW }, () => 
       expect(sleeping).toBeGreaterThan(20);
       expect(sleeping).toBeLessThanOrEqual(40);
       await expectGoodNeighbours();
-      // The agent has all it needs, for files too.
+      // The agent still works, also for files.
       const agent = await world.agent(instance);
       await agent.files.write('/home/user/full', 'text');
       expect(await output(instance, 'cat /home/user/full | cat', 'root')).toBe('text');
-      // What it starts itself is not counted, so that a user can always end what is too much.
+      // Processes that the agent starts do not count, so that a user can always kill the others.
       await output(instance, 'kill -KILL -1 2>/dev/null');
       await expect.poll(() => output(instance, 'echo one | cat'), PATIENT).toBe('one');
       expect(await observed(instance)).toEqual({ is: 'running' });
     });
 
-    it('has the number it is given at its next start', async () => {
+    it('gets the new limit at its next start', async () => {
       const instance = await started({ processes: 40 });
       const most = `awk '/^Max processes/ { print $3 }' /proc/self/limits`;
-      const limit = async (one: Instance) => output(one, `bash -c 'ulimit -u' || ${most}`);
+      const limit = async (sandbox: Instance) => output(sandbox, `bash -c 'ulimit -u' || ${most}`);
       expect(await limit(instance)).toBe('40');
       const checkpoint = await paused(world, instance, 'memory');
       const next = nextOf(instance);
@@ -80,7 +80,7 @@ describe.skipIf(why !== null)('a sandbox with limits', { timeout: SLOW }, () => 
       expect(await limit(neighbour)).toBe('2048');
     });
 
-    it('is ended, with the reason, when its root takes what users may not', async () => {
+    it('is ended, with the reason, when root exceeds the limit of users', async () => {
       const instance = await started({ processes: 20 });
       const end = await ended(instance, `${many(300)}; sleep 60`, 'root');
       expect(end).toEqual({
@@ -92,7 +92,7 @@ describe.skipIf(why !== null)('a sandbox with limits', { timeout: SLOW }, () => 
   });
 
   describe('on memory', () => {
-    it('is ended, with the reason, when it takes more', async () => {
+    it('is ended, with the reason, when it uses more', async () => {
       const instance = await started({ memoryMb: 128 });
       const hog = 'const kept = []; for (let i = 0; i < 40; i++) kept.push(Buffer.alloc(10 * 2 ** 20, 1))';
       const end = await ended(instance, `${await world.node()} -e '${hog}; setTimeout(() => {}, 60_000)'`);
@@ -103,7 +103,7 @@ describe.skipIf(why !== null)('a sandbox with limits', { timeout: SLOW }, () => 
       });
     });
 
-    it('can be paused with nearly all of it in use, and has its limit again when it was not', async () => {
+    it('can be paused with nearly all of it in use, and is limited again when the pause fails', async () => {
       const instance = await started({ memoryMb: 128 });
       const hold = (megabytes: number) =>
         `node -e 'const kept = Buffer.alloc(${megabytes} * 2 ** 20, 1); console.log("held"); setTimeout(() => {}, 60_000)'`;
@@ -117,7 +117,7 @@ describe.skipIf(why !== null)('a sandbox with limits', { timeout: SLOW }, () => 
       expect(end).toMatchObject({ is: 'gone', why: expect.stringContaining('128 MB') });
     });
 
-    it('is not ended for files that it writes and reads: what is kept of them is given back', async () => {
+    it('is not ended for files that it writes and reads: the page cache is reclaimed', async () => {
       const instance = await started({ memoryMb: 128 });
       const line =
         'dd if=/dev/zero of=$HOME/big bs=1M count=300 2>/dev/null && wc -c < $HOME/big && cat $HOME/big | wc -c';
@@ -129,7 +129,7 @@ describe.skipIf(why !== null)('a sandbox with limits', { timeout: SLOW }, () => 
   describe('on files', () => {
     const fill = (megabytes: number) => `dd if=/dev/zero of=$HOME/more bs=1M count=${megabytes}; sleep 60`;
 
-    it('is ended, with the reason, and starts again with some room to clean up', async () => {
+    it('is ended, with the reason, and starts again with some space to clean up', async () => {
       const instance = await started({ diskMb: 100 });
       await output(instance, 'echo kept > $HOME/small; sync');
       const expected = {
@@ -147,7 +147,7 @@ describe.skipIf(why !== null)('a sandbox with limits', { timeout: SLOW }, () => 
         'cat $HOME/small; rm $HOME/more; dd if=/dev/zero of=$HOME/little bs=1M count=10 2>/dev/null; ls $HOME';
       expect(await output(next, cleanUp)).toBe('kept\nlittle\nsmall');
       expect(await observed(next)).toEqual({ is: 'running' });
-      // What it had counts.
+      // Its earlier files count.
       expect(await ended(next, fill(60))).toEqual(expected);
     });
   });
@@ -158,7 +158,7 @@ describe.skipIf(why !== null)('a sandbox with limits', { timeout: SLOW }, () => 
       `perl -e 'open(F, "+>", "held"); unlink "held"; print F "x" x (1 << 20) for 1 .. 60; sleep 60'`,
     ],
     ['names', `perl -e 'for (1 .. 8000) { open(my $f, "+>", "held"); unlink "held"; push @f, $f } sleep 60'`],
-  ])('on files is ended for %s of deleted files that it holds open', async (_, hold) => {
+  ])('on files is ended for the %s of deleted files that it holds open', async (_, hold) => {
     const instance = await started({ diskMb: 20 });
     expect(await ended(instance, `cd $HOME; ${hold}`)).toEqual({
       is: 'gone',
@@ -167,7 +167,7 @@ describe.skipIf(why !== null)('a sandbox with limits', { timeout: SLOW }, () => 
     });
   });
 
-  it('on processor time has them in its control group', async () => {
+  it('on processor time has the quota in its control group', async () => {
     const instance = await started({ cpus: 0.5 });
     const record = join(world.dataDir, 'gvisor', 'instances', instance.sandboxId, '1', 'instance.json');
     const { container } = JSON.parse(await readFile(record, 'utf8')) as {

@@ -1,4 +1,4 @@
-/** Nothing of the machine's system, and no root of a sandbox, can be reached through the data directory. */
+/** No system directory of the host and no root of a sandbox can be reached through the data directory. */
 import { execFile } from 'node:child_process';
 import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -30,7 +30,7 @@ describe.skipIf(why !== null)('mounts of the gVisor runtime', { timeout: 120_000
   afterEach(() => world?.dispose(), 60_000);
   afterAll(() => world?.close(), 60_000);
 
-  /** As a program of the host sees them. */
+  /** The mounts of the data directory that a host program sees. */
   async function hostMounts(): Promise<string[]> {
     const table = await readFile('/proc/self/mountinfo', 'utf8');
     return table.split('\n').filter((line) => line.includes(world.dataDir));
@@ -42,23 +42,23 @@ describe.skipIf(why !== null)('mounts of the gVisor runtime', { timeout: 120_000
     return new Set(stdout.split('\n').filter((line) => line !== ''));
   }
 
-  /** What a program meets that walks through the data directory as `rm -rf` does. */
-  async function systemDirectoriesMet(): Promise<string[]> {
+  /** The system directories that a program reaches when it walks through the data directory as `rm -rf` does. */
+  async function reachedSystemDirectories(): Promise<string[]> {
     const system = await directoriesIn('/usr', '-xdev');
-    const met = await directoriesIn(world.dataDir);
-    expect(met.size).toBeGreaterThan(10);
-    return [...met].filter((directory) => system.has(directory));
+    const reached = await directoriesIn(world.dataDir);
+    expect(reached.size).toBeGreaterThan(10);
+    return [...reached].filter((directory) => system.has(directory));
   }
 
   it('are invisible to the host while sandboxes run and after the server has stopped', async () => {
     const instance = await world.started();
     await world.program.write(instance, '/home/user/a', 'a');
     expect(await hostMounts()).toEqual([]);
-    expect(await systemDirectoriesMet()).toEqual([]);
+    expect(await reachedSystemDirectories()).toEqual([]);
 
     await world.whileClosed(async () => {
       expect(await hostMounts()).toEqual([]);
-      expect(await systemDirectoriesMet()).toEqual([]);
+      expect(await reachedSystemDirectories()).toEqual([]);
     });
 
     expect(await world.runtime.observe(instance, unhurried)).toEqual({ is: 'running' });
@@ -71,13 +71,13 @@ describe.skipIf(why !== null)('mounts of the gVisor runtime', { timeout: 120_000
     return JSON.parse(await readFile(path, 'utf8'));
   }
 
-  /** What is mounted below the data directory in the namespace of the sandboxes, by its place. */
+  /** The mount points below the data directory in the namespace of the sandboxes. */
   async function sandboxMounts(): Promise<string[]> {
     const table = await world.inNamespace('cat', '/proc/self/mountinfo');
     return mountsBelow(table, world.dataDir).map(({ at }) => at);
   }
 
-  it('that somebody has lazily unmounted are repaired at the next start', async () => {
+  it('that were unmounted lazily are repaired at the next start', async () => {
     const instance = await world.started();
     await world.program.write(instance, '/home/user/a', 'a');
     await world.whileClosed(async () => {
@@ -97,7 +97,7 @@ describe.skipIf(why !== null)('mounts of the gVisor runtime', { timeout: 120_000
   });
 
   it.runIf(atLength)(
-    'that somebody has lazily unmounted while the server runs keep no sandbox from being made',
+    'that were unmounted lazily while the server runs do not prevent new sandboxes',
     async () => {
       const instance = await world.started();
       for (const at of (await sandboxMounts()).toReversed()) await world.inNamespace('umount', '-l', at);
@@ -110,7 +110,7 @@ describe.skipIf(why !== null)('mounts of the gVisor runtime', { timeout: 120_000
   );
 
   it.runIf(atLength)(
-    'go with their namespace when its pin is removed, and the next server makes both anew',
+    'end with their namespace when its pin is removed, and the next server makes both again',
     async () => {
       const instance = await world.started();
       const pin = namespaceFile(join('/run/torpor', serverTag(world.dataDir)));
@@ -122,29 +122,26 @@ describe.skipIf(why !== null)('mounts of the gVisor runtime', { timeout: 120_000
     },
   );
 
-  it.runIf(atLength)(
-    'of a server that mounted them in the namespace of the host move out of it',
-    async () => {
-      const instance = await world.started();
-      const root = (await recordOf(instance)).rootfs;
-      const bound = join(world.dataDir, 'gvisor');
-      await world.whileClosed(async () => {
-        await run('umount', [namespaceFile(join('/run/torpor', serverTag(world.dataDir)))]);
-        await run('mount', ['--bind', bound, bound]);
-        await run('mount', ['--make-shared', bound]);
-        await run('mount', ['-t', 'tmpfs', 'legacy-root', root]);
-        await run('mount', ['-o', 'bind,ro', '/usr', join(bound, 'view', 'legacy')]).catch(() => {});
-      });
-      expect(await hostMounts()).toEqual([]);
-      expect(await systemDirectoriesMet()).toEqual([]);
-      expect((await sandboxMounts()).filter((at) => at === root)).toEqual([root]);
-      expect((await world.run(instance, 'echo here')).output).toBe('here\n');
-    },
-  );
+  it.runIf(atLength)('of an earlier version in the namespace of the host are moved out of it', async () => {
+    const instance = await world.started();
+    const root = (await recordOf(instance)).rootfs;
+    const bound = join(world.dataDir, 'gvisor');
+    await world.whileClosed(async () => {
+      await run('umount', [namespaceFile(join('/run/torpor', serverTag(world.dataDir)))]);
+      await run('mount', ['--bind', bound, bound]);
+      await run('mount', ['--make-shared', bound]);
+      await run('mount', ['-t', 'tmpfs', 'legacy-root', root]);
+      await run('mount', ['-o', 'bind,ro', '/usr', join(bound, 'view', 'legacy')]).catch(() => {});
+    });
+    expect(await hostMounts()).toEqual([]);
+    expect(await reachedSystemDirectories()).toEqual([]);
+    expect((await sandboxMounts()).filter((at) => at === root)).toEqual([root]);
+    expect((await world.run(instance, 'echo here')).output).toBe('here\n');
+  });
 
   it('are never deleted through', async () => {
     const instance = await world.started();
-    // A container that was made ahead has its bundle elsewhere.
+    // The bundle of a pre-created container lies in another directory.
     const inside = join((await recordOf(instance)).container.bundle, 'inside');
     await mkdir(inside);
     const precious = await mkdtemp(join(tmpdir(), 'torpor-precious-'));
@@ -160,7 +157,7 @@ describe.skipIf(why !== null)('mounts of the gVisor runtime', { timeout: 120_000
     await rm(precious, { recursive: true });
   });
 
-  it('go with everything else on the machine when a data directory is cleared that nothing runs from', async () => {
+  it('are removed with everything else on the host when a data directory without running sandboxes is cleaned up', async () => {
     const instance = await world.started();
     const tag = serverTag(world.dataDir);
     await world.whileClosed(async () => {

@@ -1,25 +1,26 @@
 /**
- * The mount namespace in which the gVisor runtime mounts the roots of its sandboxes and its read-only views of this
- * machine's system. The host's own namespace has none of these mounts, so a program of the host that walks through the
- * data directory, such as `rm -rf`, never meets a file of the system or of a sandbox through a mount.
+ * The mount namespace in which the gVisor runtime mounts the roots of sandboxes and read-only views of the host's
+ * system. The host's own namespace has none of these mounts, so a host program that walks through the data directory,
+ * such as `rm -rf`, never reaches a file of the system or of a sandbox through a mount.
  *
- * The namespace is pinned as `ip netns` pins network namespaces: its file is bind-mounted below /run. So it outlives
- * the server, and the next server finds the mounts of the sandboxes that still run. It goes when the server closes and
- * no sandbox is left, or when the machine restarts.
+ * The namespace is pinned as `ip netns` pins network namespaces: its file is bind-mounted below /run. So the namespace
+ * outlives the server, and the next server finds the mounts of the sandboxes that still run. The namespace ends when the
+ * server closes and no sandbox is left, or when the host reboots.
  *
- * Mounts of the host appear in it (it is a slave), because runsc joins network namespaces that are mounted below
- * /run/netns. Nothing that is mounted in it appears on the host.
+ * The namespace is a slave: mounts of the host appear in it, because runsc joins network namespaces that are mounted
+ * below /run/netns. Mounts in the namespace do not appear on the host.
  */
 import { closeSync, openSync, readSync } from 'node:fs';
 import { mkdir, realpath, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import {
-  hostMountPlace,
+  hostMountNamespace,
   Launcher,
-  type MountPlace,
+  type MountNamespace,
   mountsBelow,
   parseMounts,
-  runCommand,
+  programOutput,
+  runProgram,
 } from '@torpor/host';
 import { topmostAt } from '@torpor/layers';
 import { TorporError } from '@torpor/protocol';
@@ -42,11 +43,11 @@ export function namespaceFile(runDir: string): string {
   return join(runDir, 'namespace', 'mnt');
 }
 
-/** Finds the namespace of an earlier server, or makes one. Repairs what was unmounted in it meanwhile. */
+/** Enters the namespace of an earlier server, or makes one. Shares its directory of mounts again if that was undone. */
 export async function openMountNamespace(
   places: NamespacePlaces,
   signal: AbortSignal,
-): Promise<MountNamespace> {
+): Promise<PinnedMountNamespace> {
   const file = namespaceFile(places.runDir);
   if (!isPinned(file)) await pin(file, signal);
   const namespace = await enterNamespace(file, signal);
@@ -64,14 +65,14 @@ export async function openMountNamespace(
 export async function findMountNamespace(
   runDir: string,
   signal: AbortSignal,
-): Promise<MountNamespace | undefined> {
+): Promise<PinnedMountNamespace | undefined> {
   const file = namespaceFile(runDir);
   return isPinned(file) ? enterNamespace(file, signal) : undefined;
 }
 
-export class MountNamespace implements MountPlace {
+export class PinnedMountNamespace implements MountNamespace {
   readonly file: string;
-  readonly entry: readonly string[];
+  readonly enterCommand: readonly string[];
   readonly launcher: Launcher;
   readonly #root: number;
   readonly #table: number;
@@ -79,13 +80,13 @@ export class MountNamespace implements MountPlace {
   /** `pid` is a process in the namespace. It may end once this returns: the open files keep the namespace. */
   constructor(file: string, entry: readonly string[], launcher: Launcher, pid: number) {
     this.file = file;
-    this.entry = entry;
+    this.enterCommand = entry;
     this.launcher = launcher;
     this.#root = openSync(`/proc/${pid}/root`, 'r');
     this.#table = openSync(`/proc/${pid}/mountinfo`, 'r');
   }
 
-  table(): string {
+  mountinfo(): string {
     const chunks: Buffer[] = [];
     for (let at = 0; ; ) {
       const chunk = Buffer.allocUnsafe(CHUNK);
@@ -96,37 +97,37 @@ export class MountNamespace implements MountPlace {
     }
   }
 
-  reach(path: string): string {
+  hostPath(path: string): string {
     return `/proc/self/fd/${this.#root}${path}`;
   }
 
-  /** The namespace and its mounts stay for the next server. */
+  /** Closes this process's handles. The namespace and its mounts stay for the next server. */
   leave(): void {
     this.launcher.close();
     for (const descriptor of [this.#root, this.#table]) closeSync(descriptor);
   }
 
-  /** Ends the namespace with everything that is mounted in it. Nothing may run in it any more. */
+  /** Ends the namespace with all its mounts. No process may run in it any more. */
   async end(signal: AbortSignal): Promise<void> {
     this.leave();
     await unpin(this.file, signal);
   }
 }
 
-async function enterNamespace(file: string, signal: AbortSignal): Promise<MountNamespace> {
+async function enterNamespace(file: string, signal: AbortSignal): Promise<PinnedMountNamespace> {
   const entry = ['nsenter', `--mount=${file}`, '--'];
   const launcher = new Launcher(entry);
-  // The launcher is the parent of what it starts, and in the namespace by the time it starts anything.
-  const { status, stdout, stderr } = await runCommand('sh', ['-c', 'echo $PPID'], {
+  // The launcher is the parent of this shell, and has entered the namespace before it starts the shell.
+  const { status, stdout, stderr } = await runProgram('sh', ['-c', 'echo $PPID'], {
     signal,
-    boundMs: BOUND_MS,
+    timeoutMs: BOUND_MS,
     launcher,
   }).catch((cause: unknown) => {
     throw unusable(file, '', cause);
   });
   if (status !== 0) throw unusable(file, stderr);
   try {
-    return new MountNamespace(file, entry, launcher, Number(stdout));
+    return new PinnedMountNamespace(file, entry, launcher, Number(stdout));
   } catch (cause) {
     launcher.close();
     throw unusable(file, '', cause);
@@ -138,7 +139,7 @@ function unusable(file: string, said: string, cause?: unknown): TorporError {
     'internal',
     `The mount namespace of the sandboxes cannot be entered. ${said.trim()}`,
     {
-      hint: `Look with \`nsenter --mount=${file} true\`. Without running sandboxes, \`umount ${file}\` has it made anew.`,
+      hint: `Try \`nsenter --mount=${file} true\`. When no sandbox runs, \`umount ${file}\` makes the next start create a new one.`,
       details: { file },
       cause,
     },
@@ -146,21 +147,21 @@ function unusable(file: string, said: string, cause?: unknown): TorporError {
 }
 
 function isPinned(file: string): boolean {
-  return topmostAt(file, parseMounts(hostMountPlace.table()))?.type === 'nsfs';
+  return topmostAt(file, parseMounts(hostMountNamespace.mountinfo()))?.type === 'nsfs';
 }
 
-/** The directory is a private mount: the kernel refuses to show a namespace to itself, as a shared mount would. */
+/** The directory must be a private mount: the kernel refuses a bind mount of a namespace that is visible in itself. */
 async function pin(file: string, signal: AbortSignal): Promise<void> {
   const directory = join(file, '..');
   await mkdir(directory, { recursive: true, mode: 0o700 });
-  if (topmostAt(directory, parseMounts(hostMountPlace.table())) === undefined)
+  if (topmostAt(directory, parseMounts(hostMountNamespace.mountinfo())) === undefined)
     await program('mount', ['--bind', directory, directory], signal);
   await program('mount', ['--make-private', directory], signal);
   await writeFile(file, '', { mode: 0o600 });
   await program('unshare', [`--mount=${file}`, '--propagation', 'slave', 'true'], signal);
 }
 
-/** Ends the namespace that an earlier server has left. Nothing may run in it; absent is fine. */
+/** Ends the namespace that an earlier server has left. No process may run in it. An absent namespace is fine. */
 export function removeMountNamespace(runDir: string, signal: AbortSignal): Promise<void> {
   return unpin(namespaceFile(runDir), signal);
 }
@@ -174,14 +175,14 @@ export async function mountNamespaceOf(dataDir: string): Promise<string | undefi
 
 async function unpin(file: string, signal: AbortSignal): Promise<void> {
   const directory = join(file, '..');
-  // Lazily: somebody may be about to enter it. The namespace ends with its last process.
+  // Lazily, because a process may be entering the namespace. It ends with its last process.
   if (isPinned(file)) await program('umount', ['-l', file], signal);
-  while (topmostAt(directory, parseMounts(hostMountPlace.table())) !== undefined)
+  while (topmostAt(directory, parseMounts(hostMountNamespace.mountinfo())) !== undefined)
     await program('umount', ['-l', directory], signal);
   await rm(directory, { recursive: true, force: true });
 }
 
-/** What is said to the shell is fixed; paths come as its arguments. */
+/** The script is constant; paths are passed as arguments. */
 const MOVE_MOUNTS = `set -e
 top=$1 aside=$2; shift 2
 mount --rbind "$top" "$aside"
@@ -190,19 +191,19 @@ for at do umount -l "$at"; done
 mount --move "$aside" "$top"`;
 
 /**
- * Servers of earlier versions mounted everything in the host's namespace. Running sandboxes may stand on these mounts.
- * A new namespace begins with copies of them, which are made independent of the host before the host's are unmounted.
+ * Servers of earlier versions mounted everything in the host's namespace, and running sandboxes may use these mounts. A
+ * new namespace begins with copies of them. The copies are made independent before the host's mounts are unmounted.
  */
 async function takeOverHostMounts(
-  namespace: MountNamespace,
+  namespace: PinnedMountNamespace,
   { runDir, mounted }: NamespacePlaces,
   signal: AbortSignal,
 ): Promise<void> {
   const onHost = mountsOnHost(mounted);
   if (onHost.length === 0) return;
-  const copies = mountsBelow(namespace.table(), mounted).map(({ at }) => at);
+  const copies = mountsBelow(namespace.mountinfo(), mounted).map(({ at }) => at);
   if (copies.length > 0 && copies.length >= onHost.length) {
-    const aside = await realpath(await made(join(runDir, 'aside')));
+    const aside = await realpath(await makeDirectory(join(runDir, 'aside')));
     await program('sh', ['-c', MOVE_MOUNTS, 'sh', mounted, aside, ...copies.toReversed()], signal, namespace);
   }
   await unmountOnHost(mounted, signal);
@@ -213,12 +214,12 @@ export async function unmountOnHost(path: string, signal: AbortSignal): Promise<
   for (const at of mountsOnHost(path).toReversed()) await program('umount', ['-l', at], signal);
 }
 
-/** The places at this path and below it where something is mounted in the host's namespace, topmost last. */
+/** The mount points at this path and below it in the host's namespace, topmost last. */
 export function mountsOnHost(path: string): string[] {
-  return mountsBelow(hostMountPlace.table(), path).map(({ at }) => at);
+  return mountsBelow(hostMountNamespace.mountinfo(), path).map(({ at }) => at);
 }
 
-async function made(directory: string): Promise<string> {
+async function makeDirectory(directory: string): Promise<string> {
   await mkdir(directory, { recursive: true, mode: 0o700 });
   return directory;
 }
@@ -227,9 +228,7 @@ async function program(
   name: string,
   args: readonly string[],
   signal: AbortSignal,
-  { launcher }: Pick<MountPlace, 'launcher'> = hostMountPlace,
+  { launcher }: Pick<MountNamespace, 'launcher'> = hostMountNamespace,
 ): Promise<void> {
-  const { status, stderr } = await runCommand(name, args, { signal, boundMs: BOUND_MS, launcher });
-  if (status === 0) return;
-  throw new TorporError('internal', `${name} failed: ${stderr.trim()}`, { details: { args } });
+  await programOutput(name, args, { signal, timeoutMs: BOUND_MS, launcher });
 }

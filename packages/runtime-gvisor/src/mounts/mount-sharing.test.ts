@@ -7,14 +7,14 @@ import { promisify } from 'node:util';
 import { unhurried } from '@torpor/engine/testing';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { makeRunscWorld, usableRunsc } from '../../testing/runsc-world.ts';
-import { parseMountPoints, shareMounts, unshareMounts } from './mount-sharing.ts';
+import { shareMounts, unshareMounts } from './mount-sharing.ts';
 
 const run = promisify(execFile);
 const program = await usableRunsc();
-/** Others on this machine may be about to copy all mounts, for a moment. */
+/** Another process of the host may hold a copy of all mounts for a moment. */
 const AGAIN = { timeout: 5_000, interval: 20 };
 
-describe.skipIf(process.getuid?.() !== 0)('mounts that are shared', () => {
+describe.skipIf(process.getuid?.() !== 0)('shared mounts', () => {
   let top: string;
   let instances: string;
 
@@ -33,13 +33,13 @@ describe.skipIf(process.getuid?.() !== 0)('mounts that are shared', () => {
 
   const root = () => join(instances, 'root');
 
-  /** With an index, overlayfs refuses an upper layer that another overlay still has. */
+  /** With `index=on`, overlayfs refuses an upper layer that another mount still uses. */
   async function mountRoot(): Promise<void> {
     const layers = `lowerdir=${top}/lower,upperdir=${top}/upper,workdir=${top}/work`;
     await run('mount', ['-t', 'overlay', 'torpor', '-o', `${layers},index=on`, root()]);
   }
 
-  /** Another that has copied all mounts, as while a sandbox starts. */
+  /** Runs `work` while another mount namespace has a copy of all mounts, as while a sandbox starts. */
   async function withCopyOfMounts(work: () => Promise<void>): Promise<void> {
     const copy = spawn('unshare', ['--mount', '--propagation', 'slave', 'sh', '-c', 'echo; exec cat'], {
       stdio: ['pipe', 'pipe', 'ignore'],
@@ -53,7 +53,7 @@ describe.skipIf(process.getuid?.() !== 0)('mounts that are shared', () => {
     }
   }
 
-  it('are let go in copies of the mount namespace too', async () => {
+  it('are unmounted in copies of the mount namespace too', async () => {
     await shareMounts(instances, unhurried);
     await mountRoot();
 
@@ -65,7 +65,7 @@ describe.skipIf(process.getuid?.() !== 0)('mounts that are shared', () => {
     });
   });
 
-  it('may be asked for twice, and undone', async () => {
+  it('can be made twice, and undone', async () => {
     const before = await readFile('/proc/self/mountinfo', 'utf8');
     await shareMounts(instances, unhurried);
     const once = await readFile('/proc/self/mountinfo', 'utf8');
@@ -78,7 +78,7 @@ describe.skipIf(process.getuid?.() !== 0)('mounts that are shared', () => {
     expect(await readFile('/proc/self/mountinfo', 'utf8')).toBe(before);
   });
 
-  it.skipIf(program === undefined)('are not held by a container that has ended', async () => {
+  it.skipIf(program === undefined)('are released when their container has ended', async () => {
     const world = await makeRunscWorld(program ?? '');
     try {
       await shareMounts(instances, unhurried);
@@ -96,20 +96,5 @@ describe.skipIf(process.getuid?.() !== 0)('mounts that are shared', () => {
     } finally {
       await world.dispose();
     }
-  });
-});
-
-describe('the table of mounts', () => {
-  it('is read with what is shared and with names as they are', () => {
-    const table = [
-      '22 27 0:21 / /proc rw,relatime - proc proc rw',
-      '30 27 0:5 / /a\\040b rw shared:7 master:2 - ext4 /dev/sda rw',
-      '',
-    ].join('\n');
-
-    expect(parseMountPoints(table)).toEqual([
-      { path: '/proc', isShared: false },
-      { path: '/a b', isShared: true },
-    ]);
   });
 });

@@ -31,7 +31,7 @@ describe('a usable runsc', () => {
 
   const find = async () => (await findRunsc(places, unhurried)).found?.program;
 
-  it('is a recent one on the search path, before those that are kept', async () => {
+  it('is a recent one on the search path, before installed ones', async () => {
     await put('machine/release-20260701.0', 'release-20260701.0');
     await put('data/gvisor/runsc', 'release-20260701.0');
     const installed = await put('bin', 'release-20260105.0');
@@ -39,7 +39,7 @@ describe('a usable runsc', () => {
     expect(await find()).toBe(installed);
   });
 
-  it('is one that is kept, before an older one on the search path', async () => {
+  it('is an installed one, before an older one on the search path', async () => {
     const installed = await put('bin', 'release-20240101.0');
     expect(await find()).toBe(installed);
     const machine = await put('machine/0.0~20240729.0-4', '0.0~20240729.0');
@@ -48,7 +48,7 @@ describe('a usable runsc', () => {
     expect(await find()).toBe(own);
   });
 
-  it('is the configured one, and no other when that cannot be used', async () => {
+  it('is the configured one, and no other when the configured one cannot be used', async () => {
     await put('bin', 'release-20260105.0');
     const configured = await put('own', 'release-20240101.0');
     expect((await findRunsc({ ...places, runsc: configured }, unhurried)).found?.program).toBe(configured);
@@ -60,7 +60,7 @@ describe('a usable runsc', () => {
     });
   });
 
-  it('is the newest of those of the machine', async () => {
+  it('is the newest of those installed for the host', async () => {
     await put('machine/0.0~20240729.0-4', '0.0~20240729.0');
     const newest = await put('machine/0.0~20250106.0-10', '0.0~20250106.0');
     await put('machine/0.0~20250106.0-9', '0.0~20250106.0');
@@ -70,7 +70,7 @@ describe('a usable runsc', () => {
     expect(await find()).toBe(built);
   });
 
-  it('is not one that is too old, of which the answer speaks', async () => {
+  it('is not one that is too old, which the result names', async () => {
     const old = await put('bin', '0.0~20221219.0');
 
     expect(await findRunsc(places, unhurried)).toEqual({
@@ -88,7 +88,7 @@ describe('a usable runsc', () => {
     expect(await find()).toBe(usable);
   });
 
-  it('may be nowhere', async () => {
+  it('may be missing', async () => {
     expect(await findRunsc(places, unhurried)).toMatchObject({ found: null, why: 'runsc is not installed' });
   });
 });
@@ -100,14 +100,14 @@ describe('the version of runsc', () => {
     ['runsc version release-20230601.0\n', 20230601, true],
     ['runsc version 0.0~20221219.0\n', 20221219, false],
     ['runsc version VERSION_MISSING\n', null, false],
-  ])('has its day in it: %j', (printed, day, usable) => {
+  ])('contains its day: %j', (printed, day, usable) => {
     const version = parseRunscVersion(printed);
 
     expect(version?.day).toBe(day);
     expect(version !== undefined && isUsable(version.day)).toBe(usable);
   });
 
-  it('is not that of another program', () => {
+  it('is not read from another program', () => {
     expect(parseRunscVersion('runc version 1.1.5\n')).toBeUndefined();
   });
 });

@@ -1,7 +1,7 @@
 /**
- * Which runsc new sandboxes use. In this order: the one that the operator has configured; a recent one on the search
- * path; the newest of those that are kept for all servers of the machine, where the set-up of a clone puts them; an
- * older one on the search path.
+ * Chooses the runsc for new sandboxes, in this order: the program that the operator has configured; a recent one on the
+ * search path; the newest of those installed for all servers of the host (by the setup of a clone); an older one on the
+ * search path.
  */
 import { access, constants, readdir } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -11,12 +11,12 @@ import { dayOf, isRecent, isUsable } from '../binaries/releases.mjs';
 import { type RunscVersion, readRunscVersion } from './runsc-version.ts';
 
 export interface RunscPlaces {
-  /** The program that the operator has configured; no other is taken then. */
+  /** The program that the operator has configured; when set, no other is considered. */
   readonly runsc?: string | undefined;
-  /** As in the environment. */
+  /** The search path; the one of this process when undefined. */
   readonly path?: string;
   readonly dataDir: string;
-  /** Has a directory for each version, with the program in it. */
+  /** The directory of programs for all servers of the host, with one directory for each version. */
   readonly machineWide?: string;
 }
 
@@ -32,7 +32,7 @@ export type RunscSearch =
 const FIX =
   'type `sudo npm start` in the clone, which fetches one, or put one from gvisor.dev on the PATH of root';
 
-/** Says why when there is none. */
+/** When no program is usable, the result says why. */
 export async function findRunsc(places: RunscPlaces, signal: AbortSignal): Promise<RunscSearch> {
   const refused: string[] = [];
   const old: FoundRunsc[] = [];
@@ -57,7 +57,7 @@ export async function findRunsc(places: RunscPlaces, signal: AbortSignal): Promi
 
 interface Candidate {
   readonly program: string;
-  /** Taken whatever its age: configured, or kept by Torpor and the newest of those. */
+  /** Whether the program is used whatever its age: it is configured, or installed by Torpor. */
   readonly isKept: boolean;
 }
 
@@ -74,15 +74,16 @@ async function candidates(places: RunscPlaces): Promise<Candidate[]> {
       isKept: true,
     })),
   ];
-  const present = await Promise.all(all.map(async (one) => ((await isExecutable(one.program)) ? [one] : [])));
+  const present = await Promise.all(
+    all.map(async (candidate) => ((await isExecutable(candidate.program)) ? [candidate] : [])),
+  );
   return present.flat();
 }
 
-/** By the days in their names, and then by their revisions. */
+/** Compares the days in the names first, then the revisions. */
 function newestFirst(versions: readonly string[]): string[] {
   return [...versions].sort(
-    (one, other) =>
-      (dayOf(other) ?? 0) - (dayOf(one) ?? 0) || other.localeCompare(one, 'en', { numeric: true }),
+    (a, b) => (dayOf(b) ?? 0) - (dayOf(a) ?? 0) || b.localeCompare(a, 'en', { numeric: true }),
   );
 }
 

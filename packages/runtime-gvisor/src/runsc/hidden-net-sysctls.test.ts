@@ -6,12 +6,12 @@ import { promisify } from 'node:util';
 import { unhurried } from '@torpor/engine/testing';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { makeRunscWorld, type RunscWorld, usableRunsc } from '../../testing/runsc-world.ts';
-import type { Container } from './runsc.ts';
+import type { Container } from './runsc-container.ts';
 
 const run = promisify(execFile);
 const program = await usableRunsc();
 
-/** Two network namespaces with a cable between them, so that no address of the machine is touched. */
+/** Two network namespaces connected by a veth pair, so that no address of the host is touched. */
 describe.skipIf(program === undefined)('a container in a network namespace', () => {
   const name = `tprs-${randomBytes(3).toString('hex')}`;
   const [inside, outside] = [`${name}-in`, `${name}-out`];
@@ -38,7 +38,7 @@ describe.skipIf(program === undefined)('a container in a network namespace', () 
     for (const namespace of [inside, outside]) await run('ip', ['netns', 'delete', namespace]);
   });
 
-  /** runsc takes the address away from the namespace with every start. */
+  /** Every start of runsc removes the address from the namespace. */
   const giveAddress = () => ip(inside, 'addr', 'replace', '10.0.0.2/30', 'dev', 'eth0');
   const server = () => world.counter({ netns, args: ['/node/node', '-e', COUNT] });
 
@@ -60,7 +60,7 @@ describe.skipIf(program === undefined)('a container in a network namespace', () 
     return image;
   }
 
-  it('has its address, whether it is run at once or created and started', async () => {
+  it('has its address, whether it is run in one step or created and started', async () => {
     const first = await server();
     await giveAddress();
     await world.runsc.run(first, unhurried);
@@ -74,7 +74,7 @@ describe.skipIf(program === undefined)('a container in a network namespace', () 
     expect((await ask()).count).toBe(1);
   });
 
-  it('comes back with its memory, whether it was created ahead or not', async () => {
+  it('is restored with its memory, whether it was created before or not', async () => {
     const first = await server();
     await giveAddress();
     await world.runsc.run(first, unhurried);
@@ -94,7 +94,7 @@ describe.skipIf(program === undefined)('a container in a network namespace', () 
     expect(await ask()).toEqual({ life, count: 2 });
   });
 
-  it('leaves the settings of the machine visible to everybody else', async () => {
+  it('leaves the sysctls of the host visible to other processes', async () => {
     const container = await server();
     await giveAddress();
     await world.runsc.run(container, unhurried);

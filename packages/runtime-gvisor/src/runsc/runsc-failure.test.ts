@@ -7,7 +7,7 @@ import { lastLogged, runscFailure } from './runsc-failure.ts';
 const failed = { verb: 'checkpoint', container: 'c', status: 128, said: 'checkpoint failed: why' } as const;
 
 describe('a failure of runsc', () => {
-  it('is named by its first line, without the call stack of the sentry', () => {
+  it('has the first line as its message, without the call stack of the sentry', () => {
     const said = 'restoring container "c": header error: EOF:\ngoroutine 6 [running]:\nstate.go:309';
 
     expect(runscFailure({ ...failed, verb: 'restore', said }, null).message).toBe(
@@ -20,7 +20,7 @@ describe('a failure of runsc', () => {
     ['open image: disk quota exceeded', 'storage_full'],
     ['mkdir image: read-only file system', 'storage_readonly'],
     ['something else', 'internal'],
-  ])('says of the disk what runsc said: %s', (said, code) => {
+  ])('has the code of a storage failure that runsc reported: %s', (said, code) => {
     expect(runscFailure({ ...failed, said }, { is: 'paused', pid: 1 }).code).toBe(code);
   });
 
@@ -32,11 +32,11 @@ describe('a failure of runsc', () => {
     ['pause', { is: 'running', pid: 1 }, 'internal'],
     ['pause', null, 'internal'],
     ['delete', { is: 'gone' }, 'internal'],
-  ] as const)('of %s with %o is %s', (verb, state, code) => {
+  ] as const)('of %s with state %o is %s', (verb, state, code) => {
     expect(runscFailure({ ...failed, verb }, state).code).toBe(code);
   });
 
-  it('without a word is said to be one', () => {
+  it('without a message says so', () => {
     expect(runscFailure({ ...failed, said: '' }, null).message).toBe(
       'runsc checkpoint failed: it did not say why',
     );
@@ -44,7 +44,7 @@ describe('a failure of runsc', () => {
 });
 
 describe('the last message of the log', () => {
-  it('is found among objects without a break between them, past where the command began', async () => {
+  it('is found among objects without separators, past the offset', async () => {
     const directory = await mkdtemp(join(tmpdir(), 'torpor-l-'));
     const log = join(directory, 'runsc.log');
     const old = JSON.stringify({ msg: 'old', level: 'error' });

@@ -1,14 +1,14 @@
 /**
- * What a failed runsc means to whoever asked.
+ * Turns a failed runsc command into an error with a code.
  *
- * runsc ends with 128 whatever was wrong (2 when it panicked), so the state of the container tells most of
- * it. That the disk refused an image is told by nothing but its words: these are the names that Go gives to
- * the errno codes, and the only text that is ever searched here.
+ * runsc exits with 128 for every failure (with 2 after a panic), so the code comes from the state of the container. A
+ * full or read-only disk shows only in the message: as the text that Go has for the errno. No other text is searched.
  */
-import { readFile } from 'node:fs/promises';
-import type { ProgramEnd } from '@torpor/host';
+import { readFile, stat } from 'node:fs/promises';
+import type { ProgramResult } from '@torpor/host';
 import { type ErrorCode, TorporError } from '@torpor/protocol';
-import type { ContainerState } from './runsc.ts';
+import { z } from 'zod';
+import type { ContainerState } from './runsc-container.ts';
 
 export type Verb =
   | 'create'
@@ -22,8 +22,8 @@ export type Verb =
   | 'delete'
   | 'state';
 
-/** In which states each makes sense. Of the others the state tells nothing: they make containers, or take any. */
-const BELONGS: Partial<Record<Verb, readonly ContainerState['is'][]>> = {
+/** The states in which each command makes sense. The commands left out create a container, or take any state. */
+const ALLOWED_STATES: Partial<Record<Verb, readonly ContainerState['is'][]>> = {
   start: ['created'],
   pause: ['running'],
   resume: ['paused'],
@@ -40,56 +40,65 @@ const STORAGE: readonly (readonly [words: string, code: ErrorCode])[] = [
 export interface FailedCommand {
   readonly verb: Verb;
   readonly container: string;
-  readonly status: ProgramEnd['status'];
-  /** What runsc said, all of it. */
+  readonly status: ProgramResult['status'];
+  /** All that runsc printed or logged. */
   readonly said: string;
 }
 
-/** `state` is null when the container could not be asked for it. */
+/** `state` is null when it could not be read. */
 export function runscFailure(failed: FailedCommand, state: ContainerState | null): TorporError {
   const { verb, container, status, said } = failed;
   const line = firstLine(said);
-  const details = { verb, container, status, state: state?.is ?? null, said: said.slice(0, SAID_AT_MOST) };
-  const belongs = BELONGS[verb];
-  if (belongs !== undefined && state?.is === 'absent') {
+  const details = { verb, container, status, state: state?.is ?? null, said: said.slice(0, MAX_SAID_CHARS) };
+  const allowed = ALLOWED_STATES[verb];
+  if (allowed !== undefined && state?.is === 'absent') {
     return new TorporError('not_found', `There is no container ${container}.`, { details });
   }
-  const code = isAmong(state, belongs) ? codeOf(line) : 'conflict';
+  const code = isAllowed(state, allowed) ? codeOf(line) : 'conflict';
   return new TorporError(code, `runsc ${verb} failed: ${line}`, { details });
 }
 
-const SAID_AT_MOST = 4_000;
+const MAX_SAID_CHARS = 4_000;
 
-function isAmong(
+function isAllowed(
   state: ContainerState | null,
-  belongs: readonly ContainerState['is'][] | undefined,
+  allowed: readonly ContainerState['is'][] | undefined,
 ): boolean {
-  return state === null || belongs === undefined || belongs.includes(state.is);
+  return state === null || allowed === undefined || allowed.includes(state.is);
 }
 
 function codeOf(line: string): ErrorCode {
   return STORAGE.find(([words]) => line.includes(words))?.[1] ?? 'internal';
 }
 
-/** Panics inside the sentry come with pages of its call stack. */
+/** A panic of the sentry prints pages of its call stack after the first line. */
 function firstLine(said: string): string {
   const [line] = said.trim().split('\n');
   return line === undefined || line === '' ? 'it did not say why' : line.replace(/:$/, '');
 }
 
+const logEntrySchema = z.object({ msg: z.string() });
+
+export function logSize(path: string): Promise<number> {
+  return stat(path).then(
+    ({ size }) => size,
+    () => 0,
+  );
+}
+
 /**
- * What runsc has logged past an offset, the last message of it.
+ * The last message that runsc has logged past an offset; empty when there is none.
  *
- * It writes one JSON object after the other without a break between them. Inside a string every quotation
- * mark is escaped, so that this beginning is found nowhere else.
+ * runsc writes JSON objects without a separator between them. Quotation marks inside a string are escaped, so the text
+ * `{"msg":` occurs only where an object begins.
  */
 export async function lastLogged(path: string, offset: number): Promise<string> {
   const log = (await readFile(path).catch(() => Buffer.alloc(0))).subarray(offset).toString();
   const begins = log.lastIndexOf('{"msg":');
   if (begins === -1) return '';
   try {
-    const { msg } = JSON.parse(log.slice(begins)) as { readonly msg?: unknown };
-    return typeof msg === 'string' ? msg : '';
+    const entry = logEntrySchema.safeParse(JSON.parse(log.slice(begins)));
+    return entry.success ? entry.data.msg : '';
   } catch {
     return log.slice(begins);
   }

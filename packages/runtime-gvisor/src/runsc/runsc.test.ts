@@ -1,11 +1,14 @@
 import { readdir, readFile, rm, stat, truncate } from 'node:fs/promises';
+import { getPriority } from 'node:os';
 import { join } from 'node:path';
 import { setImmediate } from 'node:timers/promises';
 import { unhurried } from '@torpor/engine/testing';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { makeRunscWorld, type RunscWorld, usableRunsc } from '../../testing/runsc-world.ts';
 import { withMount } from '../../testing/with-mount.ts';
-import { type Container, LOG_FILES, Runsc } from './runsc.ts';
+import { Runsc } from './runsc.ts';
+import { LOG_FILES } from './runsc-cli.ts';
+import type { Container } from './runsc-container.ts';
 import { runscProcesses } from './sentries.ts';
 
 const program = await usableRunsc();
@@ -31,12 +34,12 @@ describe.skipIf(program === undefined)('runsc', () => {
 
   async function pidOf({ id }: Container): Promise<number> {
     const state = await runsc.state({ id }, unhurried);
-    if (!('pid' in state)) throw new Error(`It is ${state.is}.`);
+    if (!('pid' in state)) throw new Error(`The container is ${state.is}.`);
     return state.pid;
   }
 
   describe('create and start', () => {
-    it('make a container first and run its program then', async () => {
+    it('create a container first and then run its program', async () => {
       const container = await world.counter();
 
       await runsc.create(container, unhurried);
@@ -53,7 +56,7 @@ describe.skipIf(program === undefined)('runsc', () => {
       expect(await readFile(join(container.logs, LOG_FILES.output), 'utf8')).toBe('counting\n');
     });
 
-    it('refuse a name that is taken, and leave its container running', async () => {
+    it('refuse a name that exists, and leave its container running', async () => {
       const container = await world.started();
 
       await expect(runsc.create(container, unhurried)).rejects.toMatchObject({ code: 'conflict' });
@@ -67,7 +70,7 @@ describe.skipIf(program === undefined)('runsc', () => {
       await expect(runsc.start(container, unhurried)).rejects.toMatchObject({ code: 'conflict' });
     });
 
-    it('fail with what runsc said, in one line', async () => {
+    it('fail with the message of runsc, in one line', async () => {
       const container = await world.counter();
       await rm(join(container.bundle, 'config.json'));
 
@@ -77,16 +80,16 @@ describe.skipIf(program === undefined)('runsc', () => {
       });
     });
 
-    it('begin in what they are wrapped in', async () => {
+    it('run in the command that wraps them', async () => {
       const container = { ...(await world.counter()), entering: nicely };
 
       await runsc.run(container, unhurried);
 
       const stat = await readFile(`/proc/${await pidOf(container)}/stat`, 'utf8');
-      expect(stat.slice(stat.lastIndexOf(')') + 2).split(' ')[16]).toBe('7');
+      expect(stat.slice(stat.lastIndexOf(')') + 2).split(' ')[16]).toBe(String(getPriority() + 7));
     });
 
-    it('give nothing of the environment of the server to the processes', async () => {
+    it('pass nothing of the environment of the server to the processes', async () => {
       process.env['TORPOR_API_KEY'] = 'secret';
       const container = await world.started();
       delete process.env['TORPOR_API_KEY'];
@@ -97,7 +100,7 @@ describe.skipIf(program === undefined)('runsc', () => {
   });
 
   describe('pause and resume', () => {
-    it('stop a container and let it go on with its memory', async () => {
+    it('stop a container and continue it with its memory', async () => {
       const container = await world.started();
       const before = await world.count(container, () => true);
 
@@ -122,7 +125,7 @@ describe.skipIf(program === undefined)('runsc', () => {
   });
 
   describe('checkpoint', () => {
-    it('takes about as much as is said of it before', async () => {
+    it('has about the size that was estimated before', async () => {
       const { id } = await world.started();
       await runsc.pause({ id }, unhurried);
       const expected = (await runsc.memoryBytes(id)) ?? 0;
@@ -133,7 +136,7 @@ describe.skipIf(program === undefined)('runsc', () => {
       expect(await runsc.memoryBytes('nobody')).toBeUndefined();
     });
 
-    it('leaves a paused container paused, and it goes on', async () => {
+    it('leaves a paused container paused, and a resume continues it', async () => {
       const container = await world.started();
       await runsc.pause(container, unhurried);
       const before = await world.count(container, () => true);
@@ -146,7 +149,7 @@ describe.skipIf(program === undefined)('runsc', () => {
       expect(after.life).toBe(before.life);
     });
 
-    it('says that the disk is full, and the container goes on', async () => {
+    it('reports a full disk, and the container goes on', async () => {
       const container = await world.started();
       await runsc.pause(container, unhurried);
       const before = await world.count(container, () => true);
@@ -178,7 +181,7 @@ describe.skipIf(program === undefined)('runsc', () => {
       await runsc.end(source, unhurried);
     });
 
-    it('brings the memory back into a container that was created before', async () => {
+    it('restores the memory into a created container', async () => {
       const container = await world.counter();
       await runsc.create(container, unhurried);
 
@@ -189,7 +192,7 @@ describe.skipIf(program === undefined)('runsc', () => {
       expect(await runsc.state(container, unhurried)).toMatchObject({ is: 'running' });
     });
 
-    it('brings the memory back into a new container, twice from one image', async () => {
+    it('restores the memory into new containers, twice from one image', async () => {
       const containers = [await world.counter(), await world.counter()];
 
       for (const container of containers) await runsc.restore(container, image, unhurried);
@@ -200,7 +203,7 @@ describe.skipIf(program === undefined)('runsc', () => {
       }
     });
 
-    it('needs only to read the image', async () => {
+    it('works with a read-only image', async () => {
       const container = await world.counter();
 
       await withMount(join(world.top, 'view'), ['-o', 'bind,ro', image], async () => {
@@ -209,7 +212,7 @@ describe.skipIf(program === undefined)('runsc', () => {
       });
     });
 
-    it('says that there is no image', async () => {
+    it('reports a missing image', async () => {
       const container = await world.counter();
 
       await expect(runsc.restore(container, join(world.top, 'none'), unhurried)).rejects.toMatchObject({
@@ -217,7 +220,7 @@ describe.skipIf(program === undefined)('runsc', () => {
       });
     });
 
-    it('fails in one line on an image that is damaged, and leaves nothing of a new container', async () => {
+    it('fails with one line on a damaged image, and leaves nothing of a new container', async () => {
       const container = await world.counter();
       await truncate(join(image, 'checkpoint.img'), 10_000);
 
@@ -230,18 +233,18 @@ describe.skipIf(program === undefined)('runsc', () => {
     });
   });
 
-  describe('a restore that was begun before its image was known', () => {
+  describe('a prepared restore', () => {
     const isStopped = async ({ id }: Container) => {
       const found = await runsc.recordedState(id);
       if (!('pid' in found)) return false;
       return / \(.*\) T /.test(await readFile(`/proc/${found.pid}/stat`, 'utf8'));
     };
 
-    it('waits without taking anything of the processor, and goes on when it is told', async () => {
+    it('waits without using the processor, and goes on when it gets its image', async () => {
       const [created, fresh] = [await world.counter(), await world.counter()];
       await runsc.create(created, unhurried);
       const preparedRestore = [await runsc.prepareRestore(created), await runsc.prepareRestore(fresh)];
-      // A signal is taken when its process has its turn.
+      // The process handles the signal when it is scheduled next.
       await vi.waitFor(async () => expect(await isStopped(created)).toBe(true), { timeout: 10_000 });
       const source = await world.started();
       await runsc.pause(source, unhurried);
@@ -258,7 +261,7 @@ describe.skipIf(program === undefined)('runsc', () => {
       }
     });
 
-    it('is over with its container', async () => {
+    it('ends with its container', async () => {
       const [created, fresh] = [await world.counter(), await world.counter()];
       await runsc.create(created, unhurried);
       const preparedRestore = [await runsc.prepareRestore(created), await runsc.prepareRestore(fresh)];
@@ -268,7 +271,7 @@ describe.skipIf(program === undefined)('runsc', () => {
       expect(preparedRestore.map(({ isWaiting }) => isWaiting)).toEqual([false, false]);
     });
 
-    it('that hangs is told from one that does not take its image', async () => {
+    it('that hangs is a timeout, and not a refused image', async () => {
       const source = await world.started();
       await runsc.checkpoint(source, image, unhurried);
       const hasty = new Runsc({ ...world.options, boundMs: 1 });
@@ -278,7 +281,7 @@ describe.skipIf(program === undefined)('runsc', () => {
       expect(preparedRestore.isWaiting).toBe(false);
     });
 
-    it('says that there is no image, and is killed for somebody who has given up', async () => {
+    it('reports a missing image, and is killed when the caller aborts', async () => {
       const container = await world.counter();
       const preparedRestore = await runsc.prepareRestore(container);
       await expect(preparedRestore.restore(join(world.top, 'none'), unhurried)).rejects.toMatchObject({
@@ -298,7 +301,7 @@ describe.skipIf(program === undefined)('runsc', () => {
   });
 
   describe('a container whose sentry was killed', () => {
-    it('is gone, and what is left of it can be deleted', async () => {
+    it('is gone, and its state can be deleted', async () => {
       const container = await world.started();
       const pid = await pidOf(container);
 
@@ -311,7 +314,7 @@ describe.skipIf(program === undefined)('runsc', () => {
       expect(await runsc.state(container, unhurried)).toEqual({ is: 'absent' });
     });
 
-    it('takes its gofer with it', async () => {
+    it('has no gofer after it was ended', async () => {
       const container = await world.started();
       expect(await runscProcesses(world.options.root)).toHaveLength(2);
 
@@ -322,7 +325,7 @@ describe.skipIf(program === undefined)('runsc', () => {
   });
 
   describe('a container whose sentry hangs', () => {
-    it('is not waited for by the list, nor for ever by anybody, and can be ended', async () => {
+    it('does not delay the list, makes other calls time out, and can be ended', async () => {
       const container = await world.started();
       process.kill(await pidOf(container), 'SIGSTOP');
       const impatient = new Runsc({ ...world.options, boundMs: 500 });
@@ -335,8 +338,8 @@ describe.skipIf(program === undefined)('runsc', () => {
     });
   });
 
-  describe('a recordedState', () => {
-    it('sees what a question would, while runsc writes', async () => {
+  describe('recordedState', () => {
+    it('agrees with the sentry, also while runsc writes the state', async () => {
       const { id } = await world.started();
       const seen = new Set<string>();
       let isOver = false;
@@ -356,7 +359,7 @@ describe.skipIf(program === undefined)('runsc', () => {
       expect([...seen].sort()).toEqual(['paused', 'running']);
     });
 
-    it('tells what is gone from what was never there', async () => {
+    it('distinguishes a dead container from one that never existed', async () => {
       const container = await world.started();
 
       await runsc.end(container, unhurried);
@@ -369,7 +372,7 @@ describe.skipIf(program === undefined)('runsc', () => {
   });
 
   describe('kill', () => {
-    it('reaches the first process', async () => {
+    it('signals the first process', async () => {
       const container = await world.started();
 
       await runsc.kill(container, 'KILL', unhurried);
@@ -412,13 +415,13 @@ describe.skipIf(program === undefined)('runsc', () => {
       expect(await runsc.list()).toEqual([]);
     });
 
-    it('clears up after a creation that was aborted', async () => {
+    it('cleans up after an aborted creation', async () => {
       const container = await world.counter();
       const abort = new AbortController();
       const creating = runsc.create(container, abort.signal);
       while ((await readdir(world.options.root).catch(() => [])).length === 0) await setImmediate();
       abort.abort();
-      // On a busy machine it may have come to its end all the same.
+      // On a busy host the creation may have finished all the same.
       await Promise.allSettled([creating]);
 
       await runsc.delete(container, unhurried);

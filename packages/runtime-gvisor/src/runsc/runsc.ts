@@ -1,28 +1,19 @@
 /**
- * A typed hand on the program `runsc`: containers made, stopped, saved, brought back and removed.
+ * Controls containers with the program `runsc`: creates, pauses, checkpoints, restores and removes them.
  *
- * It keeps nothing: what there is lies in runsc's root directory and in the processes. Calls for one
- * container must not overlap; those for different ones may. An abort kills the command, not the container:
- * after one, a container that was being made or restored may exist in any state, and is to be deleted; a
- * sentry that was writing an image goes on until it has written it, and `resume` waits for that.
+ * This class keeps no state of containers: that lies in runsc's state directory and in the processes. Calls for one
+ * container must not overlap; calls for different containers may. An abort kills the command, not the container: a
+ * container that was being created or restored may then exist in any state and must be deleted. A sentry that was
+ * writing an image goes on until the image is written, and `resume` waits for that.
  */
-import { mkdir, stat, symlink } from 'node:fs/promises';
 import { join } from 'node:path';
 import { type Clock, systemClock } from '@torpor/engine';
-import type { Launcher, ProgramEnd, Running } from '@torpor/host';
-import {
-  type CommandOptions,
-  hostMountPlace,
-  hung,
-  isMissing,
-  type MountPlace,
-  plainEnvironment,
-  runCommand,
-} from '@torpor/host';
+import type { ProgramOptions } from '@torpor/host';
 import { TorporError } from '@torpor/protocol';
-import { DEFAULT_RUNTIME_SETTINGS, type RuntimeSettings } from '@torpor/runtime-shared';
-import { withHiddenNetSysctls } from './hidden-net-sysctls.ts';
-import { lastLogged, runscFailure, type Verb } from './runsc-failure.ts';
+import { type PreparedRestore, PreparedRestores, requireImage } from './prepared-restore.ts';
+import { LOG_FILES, RunscCli, type RunscOptions } from './runsc-cli.ts';
+import type { Container, ContainerState, NamedContainer } from './runsc-container.ts';
+import { lastLogged, logSize, runscFailure, type Verb } from './runsc-failure.ts';
 import {
   isAlive,
   KnownSentries,
@@ -31,239 +22,95 @@ import {
   type SentryMemory,
   sentryMemory,
 } from './sentries.ts';
-import { type RecordedState, StateDirectory } from './state-directory.ts';
+import { parseStateOutput, type RecordedState, StateDirectory } from './state-directory.ts';
 
-export interface RunscOptions {
-  readonly program: string;
-  /** Where runsc keeps what it knows. One for each server. */
-  readonly root: string;
-  readonly network: 'sandbox' | 'none';
-  /** Leaves control groups alone, where there are none or they are somebody else's. */
-  readonly ignoreCgroups?: boolean;
-  /** What sandboxes may do with the machine's Unix sockets in what is mounted into them. Nothing, unless said. */
-  readonly hostUds?: 'open' | 'create' | 'all';
-  /** Throws away what the first process prints: root of a guest could fill the machine's disk with it. */
-  readonly discardOutput?: boolean;
-  /** Has each process write down what it does, in files of its own. */
-  readonly debug?: boolean;
-  /** Where the roots of containers are mounted; in the mount namespace of this process unless said. */
-  readonly mounts?: MountPlace;
-  readonly clock?: Clock;
-  readonly settings?: RuntimeSettings;
-  /** How long each command may take; for tests. */
-  readonly boundMs?: number;
-}
-
-export interface Container {
-  /** Never used twice: runsc forgets a living container when another is made under its name. */
-  readonly id: string;
-  /** The directory with config.json; no other container has the same. */
-  readonly bundle: string;
-  /** The directory for what runsc and the processes inside print; made when it is not there. */
-  readonly logs: string;
-  /** The network namespace that config.json names, as a path; null when there is none. */
-  readonly netns: string | null;
-  /** The runsc that makes and commands it; the usual one when it is not said. */
-  readonly runsc?: ContainerProgram;
-  /** Wraps the command that makes the sentry, so that it starts as a member of a control group. */
-  readonly entering?: (command: readonly string[]) => readonly [string, ...string[]];
-}
-
-interface ContainerProgram {
-  readonly program: string;
-  /** Whether its network must be set up where /proc/sys/net is hidden. */
-  readonly hideNetworkSettings: boolean;
-  /** Whether a checkpoint takes its time for memory that was reserved and never touched. */
-  readonly readsUntouchedMemory?: boolean;
-}
-
-/** What names a container to the program that commands it. */
-export type NamedContainer = Pick<Container, 'id' | 'runsc'>;
-
-export type ContainerState =
-  | { readonly is: 'created' | 'running' | 'paused'; readonly pid: number }
-  /** Its processes are dead, and what is left of it is to be deleted. */
-  | { readonly is: 'gone' }
-  | { readonly is: 'absent' };
-
-/** A `restore` that has begun: it only has to be told which image. */
-export interface PreparedRestore {
-  /** False when it did not wait, and the container is of no use. */
-  readonly isWaiting: boolean;
-  /** Once. As `Runsc.restore`. */
-  restore(image: string, signal: AbortSignal): Promise<void>;
-}
-
-/**
- * Holds the lock that every command of runsc takes first, until a line comes: what is started behind it has begun by
- * then, and goes on at once.
- */
-const HOLD =
-  'exec 9>>"$1" 3<&0; shift; flock 9 || exit; { read -r _ <&3; } & exec 3<&- 9>&-; exec "$@" </dev/null';
-
-/** The memory image of a large sandbox takes seconds on a slow disk, a sentry that hangs takes for ever. */
-const BOUND: Readonly<Record<Verb, keyof RuntimeSettings>> = {
-  create: 'runscCreateMs',
-  start: 'runscStartMs',
-  run: 'runscRunMs',
-  pause: 'runscPauseMs',
-  resume: 'runscResumeMs',
-  checkpoint: 'runscCheckpointMs',
-  restore: 'runscRestoreMs',
-  kill: 'runscKillMs',
-  delete: 'runscDeleteMs',
-  state: 'runscStateMs',
-};
-
-const LOOK_EVERY_MS = 5;
+const POLL_MS = 5;
 const GIB = 1024 ** 3;
-/** What a runsc that reads untouched memory gets through in time. */
-const MOST_RESERVED = 16 * GIB;
-
-/** Inside a container's `logs`. */
-export const LOG_FILES = {
-  /** What runsc and the sentry log, as JSON objects. */
-  runsc: 'runsc.log',
-  /** Why a sentry has panicked. */
-  panic: 'panic.log',
-  /** What the first process prints, and what runsc prints until it has started. */
-  output: 'output.log',
-} as const;
+/** As much reserved memory as a runsc that reads untouched memory can capture in time. */
+const MAX_RESERVED_BYTES = 16 * GIB;
 
 export class Runsc {
-  readonly #options: RunscOptions;
+  readonly #root: string;
   readonly #clock: Clock;
-  readonly #settings: RuntimeSettings;
-  readonly #root: StateDirectory;
+  readonly #cli: RunscCli;
+  readonly #states: StateDirectory;
   readonly #sentries: KnownSentries;
-  readonly #mounts: MountPlace;
-  readonly #hiddenSysctlsLauncher: Launcher;
-  /** By the container. */
-  readonly #preparedRestore = new Map<string, Running>();
+  readonly #preparedRestores: PreparedRestores;
 
   constructor(options: RunscOptions) {
-    this.#options = options;
-    this.#mounts = options.mounts ?? hostMountPlace;
-    this.#hiddenSysctlsLauncher = withHiddenNetSysctls(this.#mounts.entry);
+    this.#root = options.root;
     this.#clock = options.clock ?? systemClock;
-    this.#settings = options.settings ?? DEFAULT_RUNTIME_SETTINGS;
-    this.#root = new StateDirectory(options.root, this.#clock);
+    this.#cli = new RunscCli(options);
+    this.#states = new StateDirectory(options.root, this.#clock);
     this.#sentries = new KnownSentries(options.root);
+    this.#preparedRestores = new PreparedRestores(this.#cli);
   }
 
-  #boundOf(verb: Verb): number {
-    return this.#options.boundMs ?? this.#settings[BOUND[verb]];
-  }
-
-  /** Containers go on. */
+  /** Containers go on running. */
   close(): void {
-    this.#hiddenSysctlsLauncher.close();
+    this.#cli.close();
   }
 
-  /** Makes the sandbox with its root and mounts; nothing runs in it yet, and its network is not set up. */
+  /** Creates the sandbox with its root and mounts. No process runs in it yet, and its network is not set up. */
   async create(container: Container, signal: AbortSignal): Promise<void> {
-    await this.#refuseTwice(container.id);
-    await this.#detached('create', container, [`--bundle=${container.bundle}`, container.id], signal);
+    await this.#refuseExisting(container.id);
+    await this.#runDetached('create', container, [`--bundle=${container.bundle}`, container.id], signal);
   }
 
-  /** Takes over the addresses and routes of the network namespace, and starts what was created. */
+  /** Takes over the addresses and routes of the network namespace, and starts a created container. */
   async start(container: Container, signal: AbortSignal): Promise<void> {
-    const { id } = container;
-    await this.#attached('start', container, ['start', id], signal, {
-      launcher: this.#launcherOf(container),
+    await this.#runAttached('start', container, ['start', container.id], signal, {
+      launcher: this.#cli.networkLauncher(container),
     });
   }
 
-  /** `create` and `start` in one. */
+  /** `create` and `start` in one command. */
   async run(container: Container, signal: AbortSignal): Promise<void> {
-    await this.#refuseTwice(container.id);
+    await this.#refuseExisting(container.id);
     const args = ['--detach', `--bundle=${container.bundle}`, container.id];
-    await this.#detached('run', container, args, signal);
+    await this.#runDetached('run', container, args, signal);
   }
 
   /**
-   * Brings a memory image back: into what `create` has made, or into a new container. The spec must have the
-   * mounts that it had; their sources and the network may be others. The rest of it has no effect: processes
-   * keep their arguments, environment and host name. When it fails the container is of no more use.
+   * Restores a memory image, into a created container or into a new one. The spec must have the mounts of the captured
+   * container; their sources and the network may differ. The rest of the spec has no effect: processes keep their
+   * arguments, environment and host name. After a failure the container cannot be used.
    */
   async restore(container: Container, image: string, signal: AbortSignal): Promise<void> {
     await requireImage(image);
     const args = ['--detach', `--image-path=${image}`, `--bundle=${container.bundle}`, container.id];
-    await this.#detached('restore', container, args, signal);
+    await this.#runDetached('restore', container, args, signal);
   }
 
   /**
-   * Begins to bring a memory image back, as far as that goes without knowing which: much of the time that runsc takes is
-   * spent before it looks at anything. What `create` has made is stopped meanwhile, because even a sentry with nothing to
-   * run looks every millisecond whether there is. Nothing else may be asked of the container.
+   * Begins a restore before its image is known. A created container is stopped meanwhile, because even an idle sentry
+   * looks for work every millisecond. No other command may be run for the container.
    */
   async prepareRestore(container: Container): Promise<PreparedRestore> {
-    const { id, bundle, logs } = container;
-    await mkdir(logs, { recursive: true, mode: 0o700 });
-    const image = join(bundle, 'image');
-    const command = this.#command(
-      container,
-      ['restore', '--detach', `--image-path=${image}`, `--bundle=${bundle}`, id],
-      logs,
-    );
-    const log = join(logs, LOG_FILES.runsc);
-    const before = await sizeOf(log);
-    const isNew = !(await this.#root.has(id));
+    const { id } = container;
+    const isNew = !(await this.#states.has(id));
     await this.#signalSentry(id, 'SIGSTOP');
-    const held = ['sh', '-c', HOLD, 'sh', this.#root.lockOf(id), ...command] as const;
-    const [program, ...args] = (isNew ? container.entering?.(held) : undefined) ?? held;
-    const running = this.#launcherOf(container).start({
-      program,
-      args,
-      env: plainEnvironment(),
-      output: this.#outputOf(container),
-      waits: true,
+    return this.#preparedRestores.begin({
+      container,
+      isNew,
+      lockFile: this.#states.lockOf(id),
+      continueSentry: () => this.#signalSentry(id, 'SIGCONT'),
     });
-    const preparedRestore = this.#preparedRestore;
-    preparedRestore.set(id, running);
-    const ended = running.ended.finally(() => preparedRestore.delete(id));
-    ended.catch(() => {});
-    return {
-      get isWaiting() {
-        return preparedRestore.has(id);
-      },
-      restore: async (from, signal) => {
-        await requireImage(from);
-        await symlink(from, image);
-        await this.#signalSentry(id, 'SIGCONT');
-        const boundMs = this.#boundOf('restore');
-        const bound = AbortSignal.any([signal, AbortSignal.timeout(boundMs)]);
-        const kill = () => running.kill();
-        bound.addEventListener('abort', kill);
-        if (bound.aborted) kill();
-        else running.tell();
-        const { status } = await ended.finally(() => bound.removeEventListener('abort', kill));
-        signal.throwIfAborted();
-        if (status === 0) return;
-        // One that hangs says nothing against the image.
-        if (status === null && bound.aborted)
-          throw hung(this.#programOf(container), boundMs, { container: id });
-        throw runscFailure(
-          { verb: 'restore', container: id, status, said: await lastLogged(log, before) },
-          null,
-        );
-      },
-    };
   }
 
-  /** Stops all processes inside; nothing to do when they are. A container that was never started breaks by it. */
+  /** Stops all processes inside. Does nothing when they are paused. Breaks a container that was never started. */
   async pause(container: NamedContainer, signal: AbortSignal): Promise<void> {
-    await this.#attached('pause', container, ['pause', container.id], signal, { already: 'paused' });
+    await this.#runAttached('pause', container, ['pause', container.id], signal, { already: 'paused' });
   }
 
-  /** Lets them go on; nothing to do when they run. */
+  /** Lets the processes go on. Does nothing when they run. */
   async resume(container: NamedContainer, signal: AbortSignal): Promise<void> {
-    await this.#attached('resume', container, ['resume', container.id], signal, { already: 'running' });
+    await this.#runAttached('resume', container, ['resume', container.id], signal, { already: 'running' });
   }
 
-  /** Writes the memory image into a directory that has none; the container goes on as it was, paused or running. */
+  /** Writes the memory image into a directory without one. The container stays paused or running, as it was. */
   async checkpoint(container: NamedContainer, image: string, signal: AbortSignal): Promise<void> {
-    if (container.runsc?.readsUntouchedMemory === true) await this.#refuseVast(container);
+    if (container.runsc?.readsUntouchedMemory === true) await this.#refuseVastMemory(container);
     const args = [
       'checkpoint',
       '--leave-running',
@@ -271,75 +118,65 @@ export class Runsc {
       `--image-path=${image}`,
       container.id,
     ];
-    await this.#attached('checkpoint', container, args, signal);
+    await this.#runAttached('checkpoint', container, args, signal);
   }
 
   /**
-   * What runsc has written down and the kernel confirms, without starting a program or asking the sentry.
-   * Enough for whoever only wants to know whether it lives and whether it was paused.
+   * The state that runsc has recorded and the kernel confirms. Starts no program and does not ask the sentry, which is
+   * enough to know whether the container lives and whether it is paused.
    */
   async recordedState(id: string): Promise<ContainerState> {
-    const remembered = await this.#root.read(id);
-    return remembered === undefined ? { is: 'absent' } : this.#confirmed(id, remembered);
+    const recorded = await this.#states.read(id);
+    return recorded === undefined ? { is: 'absent' } : this.#confirmed(id, recorded);
   }
 
-  /** How much memory its processes use, which is about what an image of it takes; undefined when it cannot be seen. */
+  /** The memory that the processes use, which is about the size of an image; undefined when it cannot be read. */
   async memoryBytes(id: string): Promise<number | undefined> {
     return (await this.#memoryOf(id))?.usedBytes;
   }
 
-  async #memoryOf(id: string): Promise<SentryMemory | undefined> {
-    const found = await this.recordedState(id);
-    return 'pid' in found ? sentryMemory(found.pid) : undefined;
-  }
-
-  /** What is known about a container. Throws when its sentry does not answer: that is no proof of anything. */
+  /** The state as the sentry reports it. Throws when the sentry does not answer: that proves nothing. */
   async state(container: NamedContainer, signal: AbortSignal): Promise<ContainerState> {
     const { id } = container;
-    const command = this.#command(container, ['state', id]);
-    const { status, stdout, stderr } = await this.#run('state', command, signal);
+    const command = this.#cli.commandLine(container, ['state', id]);
+    const { status, stdout, stderr } = await this.#cli.run('state', command, signal);
     if (status !== 0) {
-      if (!(await this.#root.has(id))) return { is: 'absent' };
+      if (!(await this.#states.has(id))) return { is: 'absent' };
       throw runscFailure({ verb: 'state', container: id, status, said: stderr }, null);
     }
-    return this.#confirmed(id, JSON.parse(stdout) as RecordedState);
+    return this.#confirmed(id, parseStateOutput(stdout));
   }
 
   /**
-   * Every container there is anything of. Not by `runsc list`, which asks each sentry and waits for one that
-   * hangs, and does not know those whose state file was lost.
+   * Every container that has a file or a process. Does not use `runsc list`: that waits for each sentry, also for one
+   * that hangs, and misses containers whose state file was lost.
    */
   async list(): Promise<string[]> {
-    const files = await this.#root.containers();
-    const processes = (await runscProcesses(this.#options.root)).flatMap(({ container }) => container ?? []);
+    const files = await this.#states.containers();
+    const processes = (await runscProcesses(this.#root)).flatMap(({ container }) => container ?? []);
     return [...new Set([...files, ...processes])].sort();
   }
 
-  /** The processes of this machine behind a container: its sentry and its gofer. */
+  /** The host processes of a container: its sentry and its gofer. */
   async processes(container: Pick<Container, 'id' | 'bundle'>): Promise<number[]> {
     return (await this.#processesOf(container)).map(({ pid }) => pid);
   }
 
   /** Sends a signal to the first process inside. */
   async kill(container: NamedContainer, signalName: string, signal: AbortSignal): Promise<void> {
-    await this.#attached('kill', container, ['kill', container.id, signalName], signal);
+    await this.#runAttached('kill', container, ['kill', container.id, signalName], signal);
   }
 
   /**
-   * Kills sentry and gofer without asking them, and resolves when they are dead and hold nothing any more:
-   * no mount, no file, no namespace. What runsc remembers of the container is left for `delete`.
+   * Kills sentry and gofer, and resolves when they are dead and hold no mount, file or namespace any more. The state
+   * that runsc keeps of the container stays for `delete`.
    */
   async end(container: Pick<Container, 'id' | 'bundle'>, signal: AbortSignal): Promise<void> {
-    const bound = AbortSignal.any([
-      signal,
-      AbortSignal.timeout(this.#options.boundMs ?? this.#settings.sentryDeathMs),
-    ]);
-    const preparedRestore = this.#preparedRestore.get(container.id);
-    preparedRestore?.kill();
-    await preparedRestore?.ended.catch(() => {});
+    const bound = AbortSignal.any([signal, AbortSignal.timeout(this.#cli.deathBoundMs)]);
+    await this.#preparedRestores.cancel(container.id);
     for (let found = await this.#processesOf(container); found.length > 0; ) {
       for (const { pid } of found) sendSignal(pid, 'SIGKILL');
-      await this.#clock.sleep(LOOK_EVERY_MS, bound).catch(() => {
+      await this.#clock.sleep(POLL_MS, bound).catch(() => {
         signal.throwIfAborted();
         throw new TorporError('timeout', `The sentry of ${container.id} does not die.`, {
           details: { pids: found.map(({ pid }) => pid) },
@@ -347,126 +184,77 @@ export class Runsc {
       });
       const alive = await Promise.all(found.map(isAlive));
       const left = found.filter((_, index) => alive[index]);
-      // One that was just being made may have come meanwhile.
+      // A command that was still creating the container may have started a process meanwhile.
       found = left.length > 0 ? left : await this.#processesOf(container);
     }
   }
 
   /**
-   * Removes what runsc remembers of a container that has ended; absent is fine. All there is to delete where
-   * control groups are left alone, and done at once.
+   * Removes the state that runsc keeps of an ended container; an absent container is fine. Where runsc leaves control
+   * groups alone this is all that `delete` would do, without waiting.
    */
   async forget(id: string): Promise<void> {
     this.#sentries.forget(id);
-    await this.#root.forget(id);
+    await this.#states.forget(id);
   }
 
   /**
-   * Removes everything there is of a container, whatever state it is in; absent is fine. Not for a caller's
-   * path: runsc waits until the machine's first process has collected the dead, which may take seconds.
+   * Removes everything of a container, in whatever state; an absent container is fine. Too slow while a caller waits:
+   * runsc waits until the host's init process has reaped the dead, which may take seconds.
    */
   async delete(container: NamedContainer & Pick<Container, 'bundle'>, signal: AbortSignal): Promise<void> {
     const { id } = container;
     await this.end(container, signal);
-    await this.#attached('delete', container, ['delete', '--force', id], signal);
-    // A container that was never finished leaves these behind.
+    await this.#runAttached('delete', container, ['delete', '--force', id], signal);
+    // runsc leaves the files of a container whose creation did not finish.
     await this.forget(id);
   }
 
-  /** A sentry counts as running for runsc until the machine's first process has collected it, or for ever. */
+  /** runsc counts a dead sentry as running until the host's init process has reaped it, which may be never. */
   async #confirmed(id: string, { status, pid }: RecordedState): Promise<ContainerState> {
     if (status === 'stopped' || !(await this.#sentries.isSentryOf(pid, id))) return { is: 'gone' };
     return { is: status === 'running' || status === 'paused' ? status : 'created', pid };
   }
 
-  #command(
-    container: NamedContainer,
-    args: readonly string[],
-    logs?: string,
-  ): readonly [string, ...string[]] {
-    const { root, network, ignoreCgroups, hostUds, debug } = this.#options;
-    const program = this.#programOf(container);
-    const flags = [`--root=${root}`, '--platform=systrap', '--overlay2=none', `--network=${network}`];
-    // A connection that the sandbox has closed is remembered for a minute, and would keep an image from being
-    // made. Those that a program still holds must be reset first: an image with one would break its program.
-    if (network === 'sandbox') flags.push('--net-disconnect-ok');
-    // For the filter of the OCI spec, where it has one.
-    flags.push('--oci-seccomp');
-    if (ignoreCgroups === true) flags.push('--ignore-cgroups');
-    if (hostUds !== undefined) flags.push(`--host-uds=${hostUds}`);
-    if (logs !== undefined) {
-      flags.push(`--log=${join(logs, LOG_FILES.runsc)}`, '--log-format=json');
-      flags.push(`--panic-log=${join(logs, LOG_FILES.panic)}`);
-      if (debug === true) flags.push('--debug', `--debug-log=${join(logs, 'debug-%COMMAND%.log')}`);
-    }
-    return [program, ...flags, ...args];
-  }
-
-  /** For those commands that set up the network. */
-  #launcherOf({ netns, runsc }: Container): Launcher {
-    const hides = netns !== null && runsc?.hideNetworkSettings !== false;
-    return hides ? this.#hiddenSysctlsLauncher : this.#mounts.launcher;
-  }
-
-  #programOf({ runsc }: NamedContainer): string {
-    return runsc?.program ?? this.#options.program;
-  }
-
-  #run(
-    verb: Verb,
-    [program, ...args]: readonly [string, ...string[]],
-    signal: AbortSignal,
-    options: Pick<CommandOptions, 'output' | 'launcher'> = {},
-  ): Promise<ProgramEnd> {
-    return runCommand(program, args, {
-      signal,
-      boundMs: this.#boundOf(verb),
-      launcher: this.#mounts.launcher,
-      ...options,
-    });
-  }
-
-  /** A command that leaves nothing running. One that fails because the container is so already has not failed. */
-  async #attached(
+  /**
+   * Runs a command that leaves no process running. A failure does not count when the container is in the state that the
+   * command was to bring about (`already`).
+   */
+  async #runAttached(
     verb: Verb,
     container: NamedContainer,
     args: readonly string[],
     signal: AbortSignal,
-    { already, ...place }: { already?: ContainerState['is'] } & Pick<CommandOptions, 'launcher'> = {},
+    { already, ...options }: { already?: ContainerState['is'] } & Pick<ProgramOptions, 'launcher'> = {},
   ): Promise<void> {
-    const { status, stderr } = await this.#run(verb, this.#command(container, args), signal, place);
+    const command = this.#cli.commandLine(container, args);
+    const { status, stderr } = await this.#cli.run(verb, command, signal, options);
     if (status === 0) return;
-    const state = await this.#stateAfter(container, signal);
+    const state = await this.#stateAfterFailure(container, signal);
     if (already !== undefined && state?.is === already) return;
     throw runscFailure({ verb, container: container.id, status, said: stderr }, state);
   }
 
-  /** A command that leaves the sentry running, or gives it a file to write to. */
-  async #detached(
+  /** Runs a command that leaves the sentry running, and gives it files to write its logs and output to. */
+  async #runDetached(
     verb: 'create' | 'run' | 'restore',
     container: Container,
     args: readonly string[],
     signal: AbortSignal,
   ): Promise<void> {
     const { id, logs } = container;
-    await mkdir(logs, { recursive: true, mode: 0o700 });
+    const command = await this.#cli.loggingCommandLine(container, [verb, ...args]);
     const log = join(logs, LOG_FILES.runsc);
-    const before = await sizeOf(log);
-    const output = this.#outputOf(container);
-    const words = [verb, ...args];
-    const command = this.#command(container, words, logs);
-    // What `create` has made is a member already.
-    const isNew = verb !== 'restore' || !(await this.#root.has(id));
+    const before = await logSize(log);
+    // The sentry of a created container is a member of its control group already.
+    const isNew = verb !== 'restore' || !(await this.#states.has(id));
     const wrapped = (isNew ? container.entering?.(command) : undefined) ?? command;
-    const launcher = verb === 'create' ? this.#mounts.launcher : this.#launcherOf(container);
-    const { status } = await this.#run(verb, wrapped, signal, { output, launcher });
+    const launcher = verb === 'create' ? this.#cli.launcher : this.#cli.networkLauncher(container);
+    const outputFile = this.#cli.outputOf(container);
+    const { status } = await this.#cli.run(verb, wrapped, signal, { outputFile, launcher });
     if (status === 0) return;
     const said = await lastLogged(log, before);
     throw runscFailure({ verb, container: id, status, said }, null);
-  }
-
-  #outputOf({ logs }: Container): string {
-    return this.#options.discardOutput === true ? '/dev/null' : join(logs, LOG_FILES.output);
   }
 
   async #signalSentry(id: string, name: 'SIGSTOP' | 'SIGCONT'): Promise<void> {
@@ -474,21 +262,26 @@ export class Runsc {
     if ('pid' in found) sendSignal(found.pid, name);
   }
 
-  async #stateAfter(container: NamedContainer, signal: AbortSignal): Promise<ContainerState | null> {
+  async #stateAfterFailure(container: NamedContainer, signal: AbortSignal): Promise<ContainerState | null> {
     return this.state(container, signal).catch(() => {
       signal.throwIfAborted();
       return null;
     });
   }
 
-  /** A checkpoint that has begun cannot be stopped, and the container stands still until it is written. */
-  async #refuseVast(container: NamedContainer): Promise<void> {
+  async #memoryOf(id: string): Promise<SentryMemory | undefined> {
+    const found = await this.recordedState(id);
+    return 'pid' in found ? sentryMemory(found.pid) : undefined;
+  }
+
+  /** A checkpoint that has begun cannot be stopped, and the container stands still until the image is written. */
+  async #refuseVastMemory(container: NamedContainer): Promise<void> {
     const { reservedBytes = 0 } = (await this.#memoryOf(container.id)) ?? {};
-    if (reservedBytes <= MOST_RESERVED) return;
+    if (reservedBytes <= MAX_RESERVED_BYTES) return;
     const gib = (bytes: number) => Math.round(bytes / GIB);
     throw new TorporError(
       'capability_unsupported',
-      `Its programs have reserved ${gib(reservedBytes)} GiB of memory; this runsc can capture ${gib(MOST_RESERVED)} GiB.`,
+      `The programs of the sandbox have reserved ${gib(reservedBytes)} GiB of memory; this runsc can capture ${gib(MAX_RESERVED_BYTES)} GiB.`,
       {
         hint: 'Pause it with mode "files", or install a newer runsc, which captures only the memory that is in use.',
         details: { container: container.id, reservedBytes },
@@ -496,41 +289,24 @@ export class Runsc {
     );
   }
 
-  /** Asked for a name it has, runsc answers that it exists, forgets it, and leaves its processes running. */
-  async #refuseTwice(id: string): Promise<void> {
-    if (!(await this.#root.has(id))) return;
+  /** For a name that exists, runsc reports the conflict, forgets the container, and leaves its processes running. */
+  async #refuseExisting(id: string): Promise<void> {
+    if (!(await this.#states.has(id))) return;
     throw new TorporError('conflict', `There is a container ${id} already.`, { details: { container: id } });
   }
 
   async #processesOf({ id, bundle }: Pick<Container, 'id' | 'bundle'>): Promise<RunscProcess[]> {
-    const all = await runscProcesses(this.#options.root);
-    return all.filter((one) => one.container === id || (one.container === null && one.bundle === bundle));
+    const all = await runscProcesses(this.#root);
+    return all.filter(
+      (process) => process.container === id || (process.container === null && process.bundle === bundle),
+    );
   }
-}
-
-function sizeOf(path: string): Promise<number> {
-  return stat(path).then(
-    ({ size }) => size,
-    () => 0,
-  );
-}
-
-/** Absence is proved here, before runsc makes it one failure of many. */
-async function requireImage(image: string): Promise<void> {
-  const path = join(image, 'checkpoint.img');
-  await stat(path).catch((cause: unknown) => {
-    if (!isMissing(cause)) throw cause;
-    throw new TorporError('checkpoint_missing', `There is no memory image in ${image}.`, {
-      details: { path },
-      cause,
-    });
-  });
 }
 
 function sendSignal(pid: number, name: 'SIGKILL' | 'SIGSTOP' | 'SIGCONT'): void {
   try {
     process.kill(pid, name);
   } catch {
-    // It has ended by itself.
+    // The process has ended by itself.
   }
 }

@@ -14,21 +14,21 @@ describe('the command line of a process', () => {
   });
 
   it.each([
-    ['another server has started', SENTRY, '/other/root'],
-    ['lies under a root that begins alike', SENTRY, '/data/gvisor'],
-    ['is another program', ['cat', ...SENTRY], ROOT],
-    ['is nothing', [], ROOT],
-  ])('is not ours when it is what %s', (_, argv, root) => {
+    ['of a process of another server', SENTRY, '/other/root'],
+    ['with a root that has the same prefix', SENTRY, '/data/gvisor'],
+    ['of another program', ['cat', ...SENTRY], ROOT],
+    ['that is empty', [], ROOT],
+  ])('is not recognised when it is one %s', (_, argv, root) => {
     expect(recognise(argv, root)).toBeUndefined();
   });
 
-  it('tells a process that has come by the number of a sentry', async () => {
+  it('distinguishes a process that was given the pid of a sentry later', async () => {
     expect(await new KnownSentries(ROOT).isSentryOf(process.pid, 'abc-1')).toBe(false);
   });
 });
 
-describe('a sentry that is known', () => {
-  it('is known for as long as it lives, and no other in its place', async () => {
+describe('a known sentry', () => {
+  it('is recognised as long as it lives, and no other process instead of it', async () => {
     const sentries = new KnownSentries(ROOT);
     const script = ['-c', 'read -r _', ...SENTRY.slice(1)];
     const first = spawn('sh', script, { argv0: 'runsc-sandbox' });

@@ -1,9 +1,9 @@
 /**
- * The processes behind containers, found by their command lines.
+ * Finds the host processes of containers by their command lines.
  *
- * A container is a sentry, the kernel that its processes see, and a gofer, which opens files for it. runsc
- * knows them only by the state files in its root directory. Those can be lost while the processes live, can
- * outlive a reboot, and count a dead sentry as running until the machine's first process has collected it.
+ * A container consists of a sentry, the kernel that its processes see, and a gofer, which opens files for the sentry.
+ * runsc knows both only from the state files in its root directory. Those files can be lost while the processes live,
+ * can outlive a reboot, and count a dead sentry as running until the host's init process has reaped it.
  */
 import { readdir, readFile, readlink, stat } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -11,14 +11,14 @@ import { linuxProcesses } from '@torpor/host';
 
 export interface RunscProcess {
   readonly pid: number;
-  /** Together with the pid it names one process until the machine restarts. */
+  /** Together with the pid it identifies one process until the host reboots. */
   readonly startedAt: string;
-  /** Null for a gofer, whose command line does not name its container; the bundle tells. */
+  /** Null for a gofer: its command line names the bundle, not the container. */
   readonly container: string | null;
   readonly bundle: string;
 }
 
-/** Every living process that runsc has started for this root directory. */
+/** Every living process that runsc has started with this root directory. */
 export async function runscProcesses(root: string): Promise<RunscProcess[]> {
   const alive = (await linuxProcesses.all()).filter(
     ({ state, session }) => state !== 'dead' && session !== 0,
@@ -33,12 +33,13 @@ export async function runscProcesses(root: string): Promise<RunscProcess[]> {
 }
 
 /**
- * Tells sentries from other processes that have come by their numbers. Each is recognised once: a command line stays as
- * it is, and who wants to read it has to wait while the process is busy with its memory, as a sentry is that wakes.
+ * Distinguishes a sentry from another process that was given the same pid later. Each sentry's command line is read only
+ * once: it does not change, and reading it blocks while the process is busy with its memory map, as a sentry is that is
+ * being restored.
  */
 export class KnownSentries {
   readonly #root: string;
-  /** By the container. */
+  /** By container id. */
   readonly #known = new Map<string, Pick<RunscProcess, 'pid' | 'startedAt'>>();
 
   constructor(root: string) {
@@ -62,27 +63,27 @@ export class KnownSentries {
   }
 }
 
-/** Whether it still lives. A zombie does not: it holds no memory, file, mount or namespace any more. */
+/** A zombie counts as dead: it holds no memory, file, mount or namespace any more. */
 export async function isAlive({ pid, startedAt }: RunscProcess): Promise<boolean> {
   const facts = await linuxProcesses.read(pid);
   return facts !== undefined && facts.startedAt === startedAt && facts.state !== 'dead';
 }
 
-/** A sentry keeps the memory of its processes in one file without a name. */
+/** A sentry keeps the memory of its processes in one memfd. */
 const MEMORY_FILE = '/memfd:runsc-memory (deleted)';
 const BLOCK = 512;
 
 export interface SentryMemory {
   readonly usedBytes: number;
-  /** With what was reserved and never touched. */
+  /** Includes memory that was reserved and never touched. */
   readonly reservedBytes: number;
 }
 
-/** What the processes of a sentry have of memory; undefined when it cannot be seen. */
+/** The memory of a sentry's processes; undefined when it cannot be read. */
 export async function sentryMemory(pid: number): Promise<SentryMemory | undefined> {
   const directory = `/proc/${pid}/fd`;
   const names = await readdir(directory).catch(() => []);
-  // It is among the first that were opened, and of others there may be thousands.
+  // The sentry opens this file early, and may have thousands of others.
   for (const name of names.toSorted((a, b) => Number(a) - Number(b))) {
     const path = join(directory, name);
     if ((await readlink(path).catch(() => '')) !== MEMORY_FILE) continue;
@@ -105,7 +106,7 @@ export function recognise(
   return { container: name === 'runsc-sandbox' ? (argv.at(-1) ?? '') : null, bundle };
 }
 
-/** Not read in place: it waits while the process is busy with its memory. */
+/** Asynchronous, because the read blocks while the process is busy with its memory map. */
 async function commandLine(pid: number): Promise<string[]> {
   const line = await readFile(`/proc/${pid}/cmdline`, 'utf8').catch(() => '');
   return line.split('\0').slice(0, -1);

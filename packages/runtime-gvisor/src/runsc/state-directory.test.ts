@@ -5,7 +5,7 @@ import { systemClock } from '@torpor/engine';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { StateDirectory } from './state-directory.ts';
 
-describe('what runsc has written down', () => {
+describe('the state that runsc keeps', () => {
   const STATE = JSON.stringify({ id: 'a', status: 'paused', sandbox: { id: 'a', pid: 12 } });
   let top: string;
 
@@ -15,7 +15,7 @@ describe('what runsc has written down', () => {
 
   afterEach(() => rm(top, { recursive: true }));
 
-  it('is read when it is whole again', async () => {
+  it('is read when the file is complete again', async () => {
     const file = join(top, 'a_sandbox:a.state');
     await writeFile(file, '');
     const meanwhile = ['', STATE.slice(0, 20), STATE];
@@ -25,7 +25,7 @@ describe('what runsc has written down', () => {
     expect(meanwhile).toEqual([]);
   });
 
-  it('is an error, and no absence, when it never is', async () => {
+  it('is an error, and not absent, when the file is never complete', async () => {
     await writeFile(join(top, 'a_sandbox:a.state'), '{');
     const root = new StateDirectory(top, { ...systemClock, sleep: async () => {} });
 
@@ -33,7 +33,7 @@ describe('what runsc has written down', () => {
     expect(await root.read('b')).toBeUndefined();
   });
 
-  it('is found and forgotten by the names of its files', async () => {
+  it('is found and removed by the names of its files', async () => {
     const root = new StateDirectory(top, systemClock);
     for (const file of [
       'a_sandbox:a.state',

@@ -1,23 +1,33 @@
 /**
- * The directory in which runsc keeps what it knows: for each container a state file, a lock and the socket
- * that its sentry listens on. Only names and the two fields that are needed here are relied upon.
+ * The directory in which runsc keeps its state: for each container a state file, a lock, and the socket on which the
+ * sentry listens. This code relies only on the file names and on the two fields of `RecordedState`.
  */
 import { readdir, rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Clock } from '@torpor/engine';
 import { isMissing } from '@torpor/host';
 import { TorporError } from '@torpor/protocol';
+import { z } from 'zod';
 import { readTextSync } from '../read-text-sync.ts';
 
 export interface RecordedState {
   readonly status: string;
-  /** Of the sentry; 0 when there was none yet. */
+  /** Of the sentry; 0 while there is none. */
   readonly pid: number;
 }
 
-const LOOK_EVERY_MS = 5;
-/** Longer than runsc takes to write a few kilobytes. */
-const LOOKS = 200;
+/** The state file of runsc, as far as it is read here. */
+const stateFileSchema = z.object({
+  status: z.string(),
+  sandbox: z.object({ pid: z.number().nullish() }).nullish(),
+});
+
+/** The output of `runsc state`, as far as it is read here. */
+const stateOutputSchema = z.object({ status: z.string(), pid: z.number().default(0) });
+
+const POLL_MS = 5;
+/** Together longer than runsc takes to write a few kilobytes. */
+const MAX_POLLS = 200;
 
 export class StateDirectory {
   readonly #path: string;
@@ -28,7 +38,7 @@ export class StateDirectory {
     this.#clock = clock;
   }
 
-  /** Every container that there is a file of. */
+  /** Every container that has a file here. */
   async containers(): Promise<string[]> {
     const names = await readdir(this.#path).catch((thrown: unknown) => {
       if (isMissing(thrown)) return [];
@@ -47,39 +57,51 @@ export class StateDirectory {
     );
   }
 
-  /** Undefined when there is no such container. runsc empties the file before it writes it anew. */
+  /** Undefined when there is no such container. Polls, because runsc empties the file before it writes it again. */
   async read(id: string): Promise<RecordedState | undefined> {
-    for (let looks = 0; looks < LOOKS; looks++) {
+    for (let polls = 0; polls < MAX_POLLS; polls++) {
       const text = readTextSync(join(this.#path, stateFile(id)));
       if (text === undefined) return undefined;
-      const remembered = parseState(text);
-      if (remembered !== undefined) return remembered;
-      await this.#clock.sleep(LOOK_EVERY_MS);
+      const recorded = parseStateFile(text);
+      if (recorded !== undefined) return recorded;
+      await this.#clock.sleep(POLL_MS);
     }
-    throw new TorporError('unreachable', `What runsc has written down about ${id} cannot be read.`, {
+    throw new TorporError('unreachable', `The state file that runsc keeps of ${id} cannot be read.`, {
       details: { container: id },
     });
   }
 
-  /** Taken by every command of runsc before it looks at the container. */
+  /** The file that every command of runsc locks before it looks at the container. */
   lockOf(id: string): string {
     return join(this.#path, lockFile(id));
   }
 
-  /** Removes what is remembered of a container whose processes have ended. Absent is fine. */
+  /** Removes the files of a container whose processes have ended. An absent container is fine. */
   async forget(id: string): Promise<void> {
     const files = [stateFile(id), lockFile(id), `runsc-${id}.sock`];
     for (const file of files) await rm(join(this.#path, file), { force: true });
   }
 }
 
-function parseState(text: string): RecordedState | undefined {
+/** Undefined while runsc writes the file. */
+function parseStateFile(text: string): RecordedState | undefined {
+  const parsed = stateFileSchema.safeParse(parseJson(text));
+  return parsed.success ? { status: parsed.data.status, pid: parsed.data.sandbox?.pid ?? 0 } : undefined;
+}
+
+/** Parses the output of `runsc state`. */
+export function parseStateOutput(stdout: string): RecordedState {
+  const parsed = stateOutputSchema.safeParse(parseJson(stdout));
+  if (parsed.success) return parsed.data;
+  throw new TorporError('internal', 'runsc state printed no state.', {
+    details: { stdout: stdout.slice(0, 500) },
+    cause: parsed.error,
+  });
+}
+
+function parseJson(text: string): unknown {
   try {
-    const { status, sandbox } = JSON.parse(text) as {
-      readonly status: string;
-      readonly sandbox?: { readonly pid?: number };
-    };
-    return { status, pid: sandbox?.pid ?? 0 };
+    return JSON.parse(text);
   } catch {
     return undefined;
   }

@@ -5,13 +5,13 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type GvisorWorld, makeGvisorWorld, whyNoGvisor } from '../../testing/gvisor-world.ts';
 
 const why = await whyNoGvisor();
-/** Twenty in `npm run test:gvisor`. */
+/** 20 in `npm run test:gvisor`. */
 const CYCLES = Number(process.env['TORPOR_CYCLES'] ?? 3);
 const PORT = 8_080;
 
 /**
- * Everything a program may hold on to: a counter in memory, an open file, a timer, a child process that counts
- * too, a connection over the loopback to a "database" of its own, a listener for WebSockets.
+ * A program with all kinds of state: a counter in memory, an open file, a timer, a child process that counts
+ * too, a loopback connection to a "database" of its own, a WebSocket server.
  */
 const PROGRAM = `
 const fs = require('node:fs'), http = require('node:http'), net = require('node:net');
@@ -53,7 +53,7 @@ interface Answer {
   readonly digest: string;
 }
 
-describe.skipIf(why !== null)('a program that holds on to everything', () => {
+describe.skipIf(why !== null)('a program with all kinds of state', () => {
   let world: GvisorWorld;
   beforeAll(async () => {
     world = await makeGvisorWorld();
@@ -84,10 +84,10 @@ describe.skipIf(why !== null)('a program that holds on to everything', () => {
     expect([exitCode, output]).toEqual([0, 'kept\n']);
   }
 
-  /** One word over a WebSocket. */
+  /** Sends one message over a WebSocket and returns the answer. */
   async function echo(instance: Instance): Promise<string> {
     const address = await world.runtime.dial(instance, PORT, new AbortController().signal);
-    if (address === null || !('host' in address)) throw new Error('It does not listen.');
+    if (address === null || !('host' in address)) throw new Error('The program does not listen.');
     const socket = new WebSocket(`ws://${address.host}:${address.port}/`);
     return new Promise((resolve, reject) => {
       socket.onopen = () => socket.send('word');
@@ -97,7 +97,7 @@ describe.skipIf(why !== null)('a program that holds on to everything', () => {
   }
 
   it(
-    `goes through ${CYCLES} pauses and three forks, and finds everything as it left it (R85-R94, R111)`,
+    `keeps its state through ${CYCLES} pauses and three forks (R85-R94, R111)`,
     async () => {
       let instance = await world.started();
       await world.run(instance, 'mkdir -p ~/old/deep && echo kept > ~/old/deep/file');
@@ -115,7 +115,7 @@ describe.skipIf(why !== null)('a program that holds on to everything', () => {
       const forks = [newInstance(), newInstance(), newInstance()];
       await Promise.all(forks.map((fork) => startFrom(world, fork, source, 'memory', NO_SPEC)));
       for (const fork of forks) await expectWhole(fork, CYCLES + 1);
-      // Each goes its own way.
+      // The forks run independently.
       await expectWhole(forks[0] as Instance, CYCLES + 2);
       await expectWhole(forks[1] as Instance, CYCLES + 2);
       await expectWhole(instance, CYCLES + 2);
@@ -123,12 +123,12 @@ describe.skipIf(why !== null)('a program that holds on to everything', () => {
     60_000 + CYCLES * 30_000,
   );
 
-  it('is told its port in PORT when it is a service, and is not started again by a resume (R100)', async () => {
+  it('gets its port in PORT when it is a service, and is not started again by a resume (R100)', async () => {
     const page = `let n = 0; require('http').createServer((q, s) => s.end(String(++n))).listen(process.env.PORT)`;
     const command = `exec ${await world.node()} -e "${page}"`;
     const services = [{ name: 'web', command, port: PORT, ready: { path: '/' } }];
     const instance = await world.started({ services });
-    // Every ready check asks once.
+    // Every ready check sends one request.
     expect(await world.get(instance, PORT)).toBe('2');
     const checkpoint = await paused(world, instance, 'memory');
     const next = nextOf(instance);

@@ -1,4 +1,4 @@
-/** Every kind of program state is put to sleep with its memory and woken, on each runsc that this machine has. */
+/** Pauses and resumes a program in every kind of state, on each runsc of the host. */
 import { existsSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { nextOf, paused, startFrom, unhurried } from '@torpor/engine/testing';
@@ -28,7 +28,7 @@ describe.skipIf(isMissing).each(versions)('on runsc %s', (version) => {
   const keptStates = PROGRAM_STATES.filter(({ onOld }) => onOld || isRecent(dayOf(version)));
   const otherStates = PROGRAM_STATES.filter((state) => !keptStates.includes(state));
 
-  it.each(keptStates)('$name sleeps and wakes', async (state) => {
+  it.each(keptStates)('$name survives a pause with memory', async (state) => {
     const instance = await world.started();
     await begun(world, instance, state);
 
@@ -39,7 +39,7 @@ describe.skipIf(isMissing).each(versions)('on runsc %s', (version) => {
     expect(await resultOf(world, back, state)).toBe('ok');
   });
 
-  it.each(otherStates)('$name cannot sleep with its memory, and loses nothing by the try', async (state) => {
+  it.each(otherStates)('$name cannot be paused with memory, and the attempt loses nothing', async (state) => {
     const instance = await world.started();
     await begun(world, instance, state);
 
@@ -49,7 +49,7 @@ describe.skipIf(isMissing).each(versions)('on runsc %s', (version) => {
       expect(await resultOf(world, instance, state)).toBe('ok');
       return;
     }
-    // The image was written; it is the restore that fails, and the files are there.
+    // The image was written, its restore fails, and the files can be started.
     const back = nextOf(instance);
     const bound = AbortSignal.any([unhurried, AbortSignal.timeout(20_000)]);
     const spec = { env: {}, services: [], network: {}, resources: {} };

@@ -1,4 +1,4 @@
-/** The short form of the campaign: some programs sleep and wake together, in one sandbox. */
+/** The short form of the campaign: pauses and resumes some of the programs together, in one sandbox. */
 import { nextOf, paused, startFrom } from '@torpor/engine/testing';
 import { expect, it } from 'vitest';
 import { chosenRunsc } from '../../testing/chosen-runsc.ts';
@@ -9,11 +9,11 @@ import { PROGRAM_STATES } from './testing/program-states.ts';
 
 const isMissing = (await whyNoGvisor()) !== null;
 const onRecent = isRecent((await chosenRunsc())?.version.day ?? null);
-/** What an old runsc cannot do, where this one is recent; else a few of what it can. */
+/** On a recent runsc, the states that an old one cannot keep; on an old one, some of those that it can. */
 const some = PROGRAM_STATES.filter(({ onOld }) => onOld !== onRecent).slice(0, 7);
 
 it.skipIf(isMissing)(
-  'programs with open, deleted files and the like sleep and wake (R94)',
+  'programs with open, deleted files and the like survive a pause with memory (R94)',
   {
     timeout: 120_000,
   },

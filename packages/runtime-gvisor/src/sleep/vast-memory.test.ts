@@ -1,4 +1,4 @@
-/** A program that reserves far more memory than there is, and touches two pages of it. */
+/** A program that reserves far more memory than the host has, and touches two pages of it. */
 import { failureOf, nextOf, paused, sealing, startFrom, unhurried } from '@torpor/engine/testing';
 import { expect, it } from 'vitest';
 import { chosenRunsc } from '../../testing/chosen-runsc.ts';
@@ -11,7 +11,7 @@ const PROGRAM =
   'import mmap,time; m=mmap.mmap(-1, 200<<30); m[0]=1; m[150<<30]=2; print("held", flush=True); time.sleep(10000)';
 
 it.skipIf(isMissing)(
-  'a shared mapping of 200 GiB is captured, or refused before the sandbox stands still (R94)',
+  'a shared mapping of 200 GiB is captured, or refused before the checkpoint begins (R94)',
   { timeout: 120_000 },
   async () => {
     const world = await makeGvisorWorld({ warmPoolSize: 0, hostResourcePoolSize: 0 });

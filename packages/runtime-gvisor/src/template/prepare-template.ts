@@ -1,6 +1,6 @@
 /**
- * The first checkpoint of a template: booted once, sealed with its agent and its services running, so that create
- * is a restore. Its root is this machine's system, or what somebody brought.
+ * Prepares the first checkpoint of a template: boots it once and captures it with its agent and services running, so
+ * that creating a sandbox is a restore. The root is the host's system (`base`) or an archive.
  */
 import { join } from 'node:path';
 import type { Captured, Staging, TemplateOrder } from '@torpor/engine';
@@ -33,7 +33,10 @@ export async function prepareTemplate(
   signal: AbortSignal,
 ): Promise<Captured> {
   if (order.root.kind === 'builtin' && order.name !== 'base') {
-    throw new TorporError('capability_unsupported', `gVisor has no template "${order.name}" of its own.`);
+    throw new TorporError(
+      'capability_unsupported',
+      `The gVisor runtime has no built-in template "${order.name}".`,
+    );
   }
   const { layers, owned } = ctx;
   const { checkpointId } = staging;
@@ -42,24 +45,23 @@ export async function prepareTemplate(
   const binary = ctx.binaries.current;
   await owned.set(checkpointId, { layers: [upper, bottom], runsc: binary.digest });
   await order.progress('unpacking');
-  const ends = await fillRoot(ctx, order, layers.path(bottom), signal);
+  const root = await fillRoot(ctx, order, layers.path(bottom), signal);
   const { nonce } = await layers.seal(bottom, signal);
   const under: StackedLayer = { id: bottom, nonce, owner: checkpointId };
-  const source: ContainerSource = { ...ends, lower: [under], tools: ctx.tools, binary };
+  const source: ContainerSource = { ...root, lower: [under], tools: ctx.tools, binary };
   await bootAndCapture(ctx, order, staging, source, upper, signal);
   const top: StackedLayer = {
     id: upper,
     nonce: (await layers.seal(upper, signal)).nonce,
     owner: checkpointId,
   };
-  const { root, tools, system } = source;
-  const about = {
-    root,
-    tools: tools.fingerprint,
-    system: system?.fingerprint ?? null,
+  const needs = {
+    root: source.root,
+    tools: source.tools.fingerprint,
+    system: source.system?.fingerprint ?? null,
     runsc: binary.digest,
   };
-  return captured(ctx, about, [top, under], checkpointId, true, order.name);
+  return captured(ctx, needs, [top, under], checkpointId, true, order.name);
 }
 
 async function fillRoot(
@@ -79,11 +81,11 @@ async function fillRoot(
   return { root: 'own', system: null };
 }
 
-/** Where the archive lies on this machine is nobody's business who sent it. */
+/** Removes the path of the archive on this host from an error: its sender must not learn it. */
 function withoutPath(thrown: unknown, path: string): unknown {
   if (!(thrown instanceof TorporError) || thrown.code !== 'invalid_request') return thrown;
-  const said = (text: string) => text.replaceAll(path, 'the archive');
-  return new TorporError(thrown.code, said(thrown.message), { hint: said(thrown.hint), cause: thrown });
+  const redact = (text: string) => text.replaceAll(path, 'the archive');
+  return new TorporError(thrown.code, redact(thrown.message), { hint: redact(thrown.hint), cause: thrown });
 }
 
 async function bootAndCapture(
@@ -101,18 +103,18 @@ async function bootAndCapture(
   const paths = pathsIn(directory);
   const credential = secret();
   const limits = withDefaults({});
-  // What starts in it may need to fetch something, as in any sandbox.
+  // Services may need to download something when they start.
   const policy = order.services.length === 0 ? ({ mode: 'none' } as const) : {};
   const networkAndLimits = { network: policy, resources: limits };
-  const wanted = { name, paths, source, upper, hostname: 'sandbox', networkAndLimits };
+  const options = { name, paths, source, upper, hostname: 'sandbox', networkAndLimits };
   try {
     await order.progress('booting');
-    const setup = await setUpContainer(ctx, wanted, signal);
-    await withinLimits(ctx, { name, upper, limits }, signal, async (own) => {
-      await boot(ctx, order, setup, credential, own);
-      // While its programs still run, so that they hear of it.
+    const setup = await setUpContainer(ctx, options, signal);
+    await withinLimits(ctx, { name, upper, limits }, signal, async (limited) => {
+      await boot(ctx, order, setup, credential, limited);
+      // Reset connections while the programs run, so that they notice.
       await network.reset(name);
-      await runsc.pause(setup.container, own);
+      await runsc.pause(setup.container, limited);
     });
     await order.progress('capturing');
     await writeImage(ctx, { container: setup.container, credential }, staging, async () => {}, signal);
@@ -125,7 +127,7 @@ async function bootAndCapture(
   }
 }
 
-/** Resolves when its services are ready. */
+/** Resolves when the services are ready. */
 async function boot(
   { runsc, clock, settings, mounts }: RuntimeContext,
   order: TemplateOrder,
@@ -133,7 +135,7 @@ async function boot(
   credential: string,
   signal: AbortSignal,
 ): Promise<void> {
-  await leaveCredential(mounts.reach(rootfs), credential);
+  await leaveCredential(mounts.hostPath(rootfs), credential);
   await runsc.run(container, signal);
   const { agent } = await setUpAgent(
     {
@@ -168,7 +170,7 @@ function dialThrough(agent: AgentClient, host: string, signal: AbortSignal) {
   };
 }
 
-/** What was made is taken away, also when whoever asked for it has given up. */
+/** The container is torn down also when the caller has aborted. */
 function unhurried(): AbortSignal {
   return new AbortController().signal;
 }

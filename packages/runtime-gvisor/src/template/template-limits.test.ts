@@ -14,28 +14,28 @@ function contextWith({ bytes = 0, kills = 0 }): RuntimeContext {
     layers: { usage: async () => ({ bytes, entries: 1 }) },
     cgroups: { refused: async () => ({ memory: kills, processes: 0 }) },
     clock: systemClock,
-    place: tmpdir(),
+    directory: tmpdir(),
     report: () => {},
   } as unknown as RuntimeContext;
 }
 
-/** Ends only when it is told to. */
+/** Ends only when it is aborted. */
 const endless = (signal: AbortSignal) =>
   new Promise<never>((_, reject) => signal.addEventListener('abort', () => reject(signal.reason)));
 
-describe('a template that is being made', () => {
-  it('is given up when it writes more than a sandbox may', async () => {
+describe('a template that is being prepared', () => {
+  it('fails when it writes more than a sandbox may', async () => {
     const ctx = contextWith({ bytes: 2 * 1024 * 1024 });
     const failure = await failureOf(withinLimits(ctx, limited, unhurried, endless));
     expect([failure.code, failure.message]).toEqual(['conflict', expect.stringContaining('1 MB')]);
   });
 
-  it('is given up when the kernel had to kill for its memory', async () => {
+  it('fails when the kernel has killed a process for its memory', async () => {
     const failure = await failureOf(withinLimits(contextWith({ kills: 1 }), limited, unhurried, endless));
     expect([failure.code, failure.message]).toEqual(['conflict', expect.stringContaining('32 MB of memory')]);
   });
 
-  it('ends as it ends by itself', async () => {
+  it('returns the result or the error of its work within the limits', async () => {
     expect(await withinLimits(contextWith({}), limited, unhurried, async () => 'made')).toBe('made');
     const own = new TorporError('timeout', 'a service was not ready');
     const failing = withinLimits(contextWith({}), limited, unhurried, () => Promise.reject(own));

@@ -24,7 +24,7 @@ import { tar } from '../guest/testing/tar.ts';
 const why = await whyNoGvisor();
 const PORT = 3000;
 
-/** Who it is, and how often it was asked, both in memory only. */
+/** Answers with an id and the number of requests, both kept in memory only. */
 const COUNTER = `
 const who = require('node:crypto').randomUUID();
 let count = 0;
@@ -82,7 +82,7 @@ describe.skipIf(why !== null)(
     const ask = async (instance: Instance) => JSON.parse(await world.get(instance, PORT, '/who')) as Answer;
     const layers = async () => (await readdir(join(world.dataDir, 'gvisor', 'layers'))).sort();
 
-    /** As the engine does with a checkpoint that did not come to be. */
+    /** Cleans up after the failure as the engine does with a checkpoint that was not committed. */
     async function refusal(order: TemplateOrder, signal = unhurried) {
       let staged: Staging | undefined;
       const failure = await failureOf(
@@ -91,27 +91,30 @@ describe.skipIf(why !== null)(
           return world.runtime.prepareTemplate(order, staging, signal);
         }),
       );
-      if (staged === undefined) throw new Error('It was not staged.');
+      if (staged === undefined) throw new Error('The checkpoint was not staged.');
       const { checkpointId: id, path } = staged;
       await world.runtime.discard({ id, path, needs: {}, parts: { files: true, memory: false } }, unhurried);
       await world.store.remove(id);
       return failure;
     }
 
-    it('have a root of their own, and services that every sandbox finds running', async () => {
+    it('have a root of their own, and services that run in every sandbox', async () => {
       const { order, phases } = await orderOf(zstdCompressSync(root), [service]);
       const template = await prepare(order);
       expect(phases).toEqual(['unpacking', 'booting', 'starting services', 'capturing']);
       expect(template.parts).toEqual({ files: true, memory: true });
       const spec = { ...NO_SPEC, services: [service] };
       const [first, second, third] = [newInstance(), newInstance(), newInstance()];
-      for (const one of [first, second]) {
-        expect(await startFrom(world, one, template, 'memory', spec)).toEqual({ kind: 'memory', lost: [] });
+      for (const instance of [first, second]) {
+        expect(await startFrom(world, instance, template, 'memory', spec)).toEqual({
+          kind: 'memory',
+          lost: [],
+        });
       }
       const { who, count } = await ask(first);
       expect(count).toBe(1);
       expect(await ask(first)).toEqual({ who, count: 2, place: 'template' });
-      // Both were forked from the one that was sealed, and went their own ways since.
+      // Both were restored from the same image, and have run independently since.
       expect(await ask(second)).toEqual({ who, count: 1, place: 'template' });
       expect(await text(await (await world.agent(first)).files.read('/etc/os-release'))).toBe('NAME=Tiny\n');
       expect(await world.run(first, '[ ! -e /usr/bin/env ] && [ ! -e /bin/ls ]')).toMatchObject({
@@ -132,7 +135,7 @@ describe.skipIf(why !== null)(
       await world.runtime.discard(template, unhurried);
     });
 
-    it('are refused with the reason when their archive is hostile, and leave nothing', async () => {
+    it('are refused with the reason when their archive is hostile, and leave no layer', async () => {
       const before = await layers();
       const link = { name: 'escape', type: '2', target: '/etc' };
       const hostile = [
@@ -151,7 +154,7 @@ describe.skipIf(why !== null)(
       expect(await layers()).toEqual(before);
     });
 
-    it('are given up with the last words of a service that does not come up', async () => {
+    it('fail with the last output of a service that does not become ready', async () => {
       const before = await layers();
       const broken = { name: 'web', command: 'echo no luck; exit 3', port: PORT };
       expect(await refusal((await orderOf(root, [broken])).order)).toMatchObject({
@@ -164,7 +167,7 @@ describe.skipIf(why !== null)(
       expect(await layers()).toEqual(before);
     });
 
-    it('leave nothing that runs when whoever asked for them gives up', async () => {
+    it('leave no process and no layer when the caller aborts', async () => {
       const before = await layers();
       const stop = new AbortController();
       const { order } = await orderOf(root, [{ name: 'web', command: 'read x', port: PORT }]);
@@ -176,17 +179,17 @@ describe.skipIf(why !== null)(
       expect(await layers()).toEqual(before);
     });
 
-    it('that nobody has built in are not there', async () => {
+    it('that are not built in are refused', async () => {
       expect(await refusal(builtInOrder('other'))).toMatchObject({ code: 'capability_unsupported' });
     });
 
-    describe('by way of the engine', () => {
+    describe('through the engine', () => {
       let fresh: FreshDatabase;
       let engine: Engine;
       const caller = { org: 'org' };
       const instanceOf = ({ id, generation }: SandboxView): Instance => ({ sandboxId: id, generation });
 
-      it('come from an archive and from a snapshot, and are gone when they are deleted', async () => {
+      it('are made from an archive and from a snapshot, and are removed completely when they are deleted', async () => {
         fresh = await freshDatabase('sqlite');
         engine = engineOn(world, fresh);
         await engine.start({ rounds: false });

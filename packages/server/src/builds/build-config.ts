@@ -1,4 +1,4 @@
-/** What an operator may say about builds: how many at once, who may have how much, how long a runner may take. */
+/** The operator's configuration of builds: how many run at once, the plans of users, how long a runner may take. */
 import {
   type BuildSettings,
   DEFAULT_BUILD_SETTINGS,
@@ -10,7 +10,7 @@ import {
 import { z } from 'zod';
 import type { ServerConfig } from '../config.ts';
 
-/** An object in the file; JSON in a variable or a flag. */
+/** The configuration file has an object. A variable or a flag has the object as JSON text. */
 function jsonOr<T extends z.ZodType>(schema: T) {
   return z.preprocess((given, context) => {
     if (typeof given !== 'string') return given;
@@ -25,19 +25,19 @@ function jsonOr<T extends z.ZodType>(schema: T) {
 
 export const buildConfigFields = {
   runnerSeconds: z.coerce.number().int().min(1).max(86_400).optional(),
-  /** Builds that this server works on at once. */
+  /** Builds that this server runs at once. */
   buildWorkers: z.coerce.number().int().min(1).max(256).optional(),
-  /** How many may wait in line, of all users together; whoever comes then is sent away. */
+  /** How many builds of all users may wait in the queue. Further builds are refused. */
   buildWaiting: z.coerce.number().int().min(1).max(1_000_000).optional(),
   buildPlans: jsonOr(planChangesSchema.optional()),
-  /** Of users of whom nothing else is said. */
+  /** The plan of users who are not in `buildUsers`. */
   buildPlan: z.string().min(1).optional(),
   buildUsers: jsonOr(z.record(z.string().min(1), z.string().min(1)).optional()),
 };
 
 export type BuildConfig = Partial<z.infer<z.ZodObject<typeof buildConfigFields>>>;
 
-/** Throws when a plan is named that there is not. */
+/** Throws when a plan does not exist. */
 export function planChoice({ buildPlans = {}, buildPlan, buildUsers = {} }: BuildConfig): PlanChoice {
   const plans = withChanges(buildPlans);
   const defaultPlan = buildPlan ?? DEFAULT_BUILD_SETTINGS.defaultPlan;

@@ -1,20 +1,20 @@
-/** How failures look on this face: `{detail, debug_id}`, and nothing of what is inside. */
+/** The error shape of the builds API: `{detail, debug_id}`, without internal details. */
 import { randomUUID } from 'node:crypto';
 import { NotReady, PartExpired, ResumeFailed } from '@torpor/builds';
-import { type ErrorCode, factsOf, type RequestId, TorporError } from '@torpor/protocol';
+import { type ErrorCode, factsOf, isId, type RequestId, TorporError } from '@torpor/protocol';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { answerOf } from '../http/error-answer.ts';
-import type { RouteParts } from '../parts.ts';
+import type { RouteContext } from '../route-context.ts';
 
-/** A refusal that this face has a status of its own for. */
-export class WrongMoment extends TorporError {
+/** The build does not await a confirmation. The builds API answers this with 400 instead of 422. */
+export class NotAwaitingConfirmation extends TorporError {
   constructor(message: string) {
     super('invalid_request', message);
   }
 }
 
 export function answerBuildFailure(
-  { log, metrics }: Pick<RouteParts, 'log' | 'metrics'>,
+  { log, metrics }: Pick<RouteContext, 'log' | 'metrics'>,
   thrown: unknown,
   request: FastifyRequest,
   reply: FastifyReply,
@@ -25,7 +25,7 @@ export function answerBuildFailure(
   const { code, retryable } = error;
   metrics.failures.inc({ code, retryable: String(retryable) });
   // A URL that Fastify cannot read fails before the first hook has run.
-  if (request.facts) request.facts.errorCode = code;
+  if (request.logFields) request.logFields.errorCode = code;
   const level = status < 500 ? 'info' : code === 'internal' ? 'error' : 'warn';
   log[level]({ event: 'build.request.failed', requestId: request.id, debugId, error: thrown }, error.message);
   reply.headers({
@@ -37,16 +37,16 @@ export function answerBuildFailure(
   return reply.code(status).send(JSON.stringify({ detail: detailOf(error), debug_id: debugId }));
 }
 
-/** Whether a request is one to this face, be there a route for it or not. */
-export function isOfBuilds(url: string): boolean {
+/** Whether the URL belongs to the builds API, also when no route exists for it. */
+export function isBuildRequest(url: string): boolean {
   return /^\/api\/(generation|jobs)(?:[/?]|$)/.test(url);
 }
 
 function statusOf(error: TorporError, usual: number): number {
   if (error instanceof ResumeFailed) return 503;
   if (error instanceof NotReady) return 422;
-  if (error instanceof WrongMoment) return 400;
-  // Too large, the wrong type, the wrong method: those say more than this face's own.
+  if (error instanceof NotAwaitingConfirmation) return 400;
+  // A more specific status stays: 413, 415, 405.
   return usual === factsOf(error.code).http ? statusOfCode(error.code) : usual;
 }
 
@@ -60,7 +60,7 @@ function detailOf(error: TorporError): unknown {
   return error.code === 'internal' ? 'Internal server error' : error.message;
 }
 
-/** What is inside stays inside: a fault of the server has only its code here (R114). */
+/** Of an internal error the caller sees only the code (R114). */
 function resumeDetail({ message, errorType, retryable, platform }: ResumeFailed) {
   const { code, message: said, checkpointId } = platform.toBody();
   return {
@@ -71,4 +71,23 @@ function resumeDetail({ message, errorType, retryable, platform }: ResumeFailed)
     platform_message: code === 'internal' ? 'Something went wrong inside Torpor.' : said,
     ...(checkpointId === undefined ? {} : { checkpoint_id: checkpointId }),
   };
+}
+
+/**
+ * Builds and tracked jobs have ids of the same kind. When the caller asks the builds API for a tracked job, the failure
+ * says what that id is; every other failure is returned as it is.
+ */
+export async function explainTrackedJob(
+  { engine }: Pick<RouteContext, 'engine'>,
+  thrown: unknown,
+  request: FastifyRequest,
+): Promise<unknown> {
+  const { id } = (request.params ?? {}) as { readonly id?: unknown };
+  const isNotFound = thrown instanceof TorporError && thrown.code === 'not_found';
+  if (!isNotFound || typeof id !== 'string' || !isId('job', id)) return thrown;
+  const job = await engine.job(request.identity.org, id).catch(() => undefined);
+  if (job === undefined) return thrown;
+  const what = job.kind === 'service' ? 'a service' : 'a background process';
+  const message = `Job ${id} is ${what} of sandbox ${job.sandboxId}, not a build: see GET /v1/jobs/${id}.`;
+  return new TorporError('not_found', message, { sandboxId: job.sandboxId });
 }

@@ -1,4 +1,4 @@
-/** `/api/generation`: starting a build, looking at it and at what it made, ending it, building it again. */
+/** `/api/generation`: start, inspect, cancel and repeat a build, and read its files. */
 import type { Builds } from '@torpor/builds';
 import {
   buildCancelledSchema,
@@ -14,32 +14,34 @@ import { z } from 'zod';
 import { FILE_HEADERS } from '../http/file-headers.ts';
 import { json } from '../http/route-schema.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
-import type { RouteParts } from '../parts.ts';
-import { buildErrors, jobParams, once, ownerOf, startErrors } from './face.ts';
+import type { RouteContext } from '../route-context.ts';
+import { buildErrors, jobParams, onceUnderKey, ownerOf, startErrors } from './route-schema.ts';
 
 const tags = ['builds'];
 const filesQuery = z.strictObject({ path: z.string().min(1).max(512).optional() });
 const bytes = { 'application/octet-stream': { schema: z.string().meta({ format: 'binary' }) } };
 
-export function generationRoutes(face: RoutesApp, parts: RouteParts, builds: Builds): void {
+export function generationRoutes(face: RoutesApp, ctx: RouteContext, builds: Builds): void {
   face.post(
     '/api/generation/start',
     {
       schema: {
         operationId: 'startBuild',
         summary: 'Turn a goal into a preview',
-        description: 'With `previous_job_id` it is an iteration, which starts from a fork of that build.',
+        description: 'With `previous_job_id` the build is an iteration and starts from a fork of that build.',
         tags,
         body: buildRequestSchema,
         response: {
-          201: json('It is in line, or scheduled for tomorrow.', buildStartedSchema),
+          201: json('The build is queued, or scheduled for tomorrow.', buildStartedSchema),
           ...startErrors,
         },
       },
     },
     async (request, reply) => {
       const { body } = request;
-      return reply.code(201).send(await once(parts, request, () => builds.begin(ownerOf(request), body)));
+      return reply
+        .code(201)
+        .send(await onceUnderKey(ctx, request, () => builds.begin(ownerOf(request), body)));
     },
   );
 
@@ -48,31 +50,31 @@ export function generationRoutes(face: RoutesApp, parts: RouteParts, builds: Bui
     {
       schema: {
         operationId: 'getBuild',
-        summary: 'How far a build is, and where its preview is',
+        summary: 'The progress of a build and the address of its preview',
         tags,
         params: jobParams,
-        response: { 200: json('As it is now.', buildStatusSchema), ...buildErrors('not_found') },
+        response: { 200: json('The current status.', buildStatusSchema), ...buildErrors('not_found') },
       },
     },
-    (request) => request.bound.run(() => builds.status(ownerOf(request), request.params.id)),
+    (request) => request.deadline.run(() => builds.status(ownerOf(request), request.params.id)),
   );
 
   face.post(
     '/api/generation/:id/cancel',
     {
-      config: { bound: 'lifecycle' },
+      config: { deadline: 'lifecycle' },
       schema: {
         operationId: 'cancelBuild',
-        summary: 'Stop a build, wherever it is',
+        summary: 'Stop a build in any stage',
         tags,
         params: jobParams,
         response: {
-          200: json('It is failed, and its sandboxes are ended.', buildCancelledSchema),
+          200: json('The build is failed and its sandboxes are killed.', buildCancelledSchema),
           ...buildErrors('not_found', 'conflict', 'idempotency_mismatch'),
         },
       },
     },
-    (request) => once(parts, request, () => builds.cancel(ownerOf(request), request.params.id)),
+    (request) => onceUnderKey(ctx, request, () => builds.cancel(ownerOf(request), request.params.id)),
   );
 
   face.post(
@@ -80,18 +82,20 @@ export function generationRoutes(face: RoutesApp, parts: RouteParts, builds: Bui
     {
       schema: {
         operationId: 'rebuild',
-        summary: 'A new build from the goal and the files of one that is over',
+        summary: 'Start a new build from the goal and the files of a finished one',
         tags,
         params: jobParams,
         response: {
-          201: json('The new one; the old one stays as it is.', buildStartedSchema),
+          201: json('The new build. The old one does not change.', buildStartedSchema),
           ...buildErrors('not_found', 'conflict', 'quota_exceeded', 'capacity', 'idempotency_mismatch'),
         },
       },
     },
     async (request, reply) => {
       const { id } = request.params;
-      return reply.code(201).send(await once(parts, request, () => builds.rebuild(ownerOf(request), id)));
+      return reply
+        .code(201)
+        .send(await onceUnderKey(ctx, request, () => builds.rebuild(ownerOf(request), id)));
     },
   );
 
@@ -100,10 +104,10 @@ export function generationRoutes(face: RoutesApp, parts: RouteParts, builds: Bui
     {
       schema: {
         operationId: 'getBuildDocs',
-        summary: 'What there is to read about a build',
+        summary: 'The documentation of a build',
         description:
-          'From the texts that the application brings along, from what its package.json makes run, and from the ' +
-          'builds that it goes on from. A section that none of them says anything about is null.',
+          'Taken from the texts in the application, from the scripts of its package.json, and from the builds that it ' +
+          'continues. A section without any source is null.',
         tags,
         params: jobParams,
         response: {
@@ -112,7 +116,7 @@ export function generationRoutes(face: RoutesApp, parts: RouteParts, builds: Bui
         },
       },
     },
-    (request) => request.bound.run(() => builds.docs(ownerOf(request), request.params.id)),
+    (request) => request.deadline.run(() => builds.docs(ownerOf(request), request.params.id)),
   );
 
   face.get(
@@ -121,15 +125,15 @@ export function generationRoutes(face: RoutesApp, parts: RouteParts, builds: Bui
       exposeHeadRoute: false,
       schema: {
         operationId: 'getBuildFiles',
-        summary: 'What the runner made: the names of the files, or one of them',
+        summary: 'The files that the runner made: their names, or the contents of one',
         description:
-          'Kept as it was made, also of a build that failed, for as long as the server keeps them.',
+          'The files as the runner made them, also of a failed build, for as long as the server keeps them.',
         tags,
         params: jobParams,
         querystring: filesQuery,
         response: {
           200: {
-            description: 'All files by name; with `path` the bytes of one.',
+            description: 'All files by name. With `path`, the bytes of one file.',
             content: { 'application/json': { schema: buildFilesSchema }, ...bytes },
           },
           ...buildErrors('not_found', 'expired'),
@@ -137,7 +141,7 @@ export function generationRoutes(face: RoutesApp, parts: RouteParts, builds: Bui
       },
     },
     async (request, reply) => {
-      const files = await request.bound.run(() => builds.files(ownerOf(request), request.params.id));
+      const files = await request.deadline.run(() => builds.files(ownerOf(request), request.params.id));
       const { path } = request.query;
       if (path === undefined) {
         const items = files.map(({ path, content, executable }) => ({
@@ -148,7 +152,7 @@ export function generationRoutes(face: RoutesApp, parts: RouteParts, builds: Bui
         return { items };
       }
       const file = files.find((one) => one.path === path);
-      if (file === undefined) throw new TorporError('not_found', 'There is no such file in this build.');
+      if (file === undefined) throw new TorporError('not_found', 'This build has no such file.');
       return sendFile(reply, file.content);
     },
   );

@@ -1,4 +1,4 @@
-/** `/api/jobs`: builds as work in a line, with what they say while they are at it. */
+/** `/api/jobs`: builds as jobs in a queue, with their logs and events. */
 import type { Builds } from '@torpor/builds';
 import {
   buildLogPageSchema,
@@ -11,9 +11,9 @@ import {
 import { z } from 'zod';
 import { json } from '../http/route-schema.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
-import type { RouteParts } from '../parts.ts';
-import { buildErrors, jobParams, once, ownerOf, refusal, startErrors } from './face.ts';
-import { WrongMoment } from './failures.ts';
+import type { RouteContext } from '../route-context.ts';
+import { NotAwaitingConfirmation } from './failures.ts';
+import { buildErrors, jobParams, onceUnderKey, ownerOf, refusal, startErrors } from './route-schema.ts';
 import { streamEvents, streamLogs } from './streams.ts';
 
 const tags = ['builds'];
@@ -29,24 +29,26 @@ const logQuery = z.strictObject({
   before_id: z.coerce.number().int().min(1).max(Number.MAX_SAFE_INTEGER).optional(),
 });
 
-export function jobRoutes(face: RoutesApp, parts: RouteParts, builds: Builds): void {
+export function jobRoutes(face: RoutesApp, ctx: RouteContext, builds: Builds): void {
   face.post(
     '/api/jobs',
     {
       schema: {
         operationId: 'enqueueBuild',
-        summary: 'Start a build, and get its place in the line',
+        summary: 'Start a build and get its position in the queue',
         tags,
         body: buildRequestSchema,
         response: {
-          201: json('Where it stands, and what the user has used.', jobViewSchema),
+          201: json('The position of the build, and what the user has used.', jobViewSchema),
           ...startErrors,
         },
       },
     },
     async (request, reply) => {
       const { body } = request;
-      return reply.code(201).send(await once(parts, request, () => builds.enqueue(ownerOf(request), body)));
+      return reply
+        .code(201)
+        .send(await onceUnderKey(ctx, request, () => builds.enqueue(ownerOf(request), body)));
     },
   );
 
@@ -63,7 +65,7 @@ export function jobRoutes(face: RoutesApp, parts: RouteParts, builds: Builds): v
     },
     (request) => {
       const { limit, cursor = String(Number.MAX_SAFE_INTEGER) } = request.query;
-      return request.bound.run(() => builds.list(ownerOf(request), Number(cursor), limit));
+      return request.deadline.run(() => builds.list(ownerOf(request), Number(cursor), limit));
     },
   );
 
@@ -72,13 +74,13 @@ export function jobRoutes(face: RoutesApp, parts: RouteParts, builds: Builds): v
     {
       schema: {
         operationId: 'getJob',
-        summary: 'The place of a build in the line, and what the user has used',
+        summary: 'The position of a build in the queue, and what the user has used',
         tags,
         params: jobParams,
-        response: { 200: json('As it is now.', jobViewSchema), ...buildErrors('not_found') },
+        response: { 200: json('The current state.', jobViewSchema), ...buildErrors('not_found') },
       },
     },
-    (request) => request.bound.run(() => builds.job(ownerOf(request), request.params.id)),
+    (request) => request.deadline.run(() => builds.job(ownerOf(request), request.params.id)),
   );
 
   face.get(
@@ -86,12 +88,12 @@ export function jobRoutes(face: RoutesApp, parts: RouteParts, builds: Builds): v
     {
       schema: {
         operationId: 'getBuildLogs',
-        summary: 'What a build has said',
+        summary: 'The log of a build',
         tags,
         params: jobParams,
         querystring: logQuery,
         response: {
-          200: json('The last lines, or those before one.', buildLogPageSchema),
+          200: json('The last lines, or the lines before `before_id`.', buildLogPageSchema),
           ...buildErrors('not_found', 'expired'),
         },
       },
@@ -99,7 +101,7 @@ export function jobRoutes(face: RoutesApp, parts: RouteParts, builds: Builds): v
     (request) => {
       const { limit, before_id: beforeId } = request.query;
       const page = { limit, beforeId };
-      return request.bound.run(() => builds.logPage(ownerOf(request), request.params.id, page));
+      return request.deadline.run(() => builds.logPage(ownerOf(request), request.params.id, page));
     },
   );
 
@@ -108,29 +110,29 @@ export function jobRoutes(face: RoutesApp, parts: RouteParts, builds: Builds): v
     {
       schema: {
         operationId: 'confirmIterations',
-        summary: 'Let a build have more iterations',
+        summary: 'Allow a build more iterations',
         tags,
         params: jobParams,
         response: {
-          200: json('How many more.', iterationsGrantedSchema),
+          200: json('The number of additional iterations.', iterationsGrantedSchema),
           ...buildErrors('not_found'),
-          400: refusal('It does not await a confirmation, or has had all that there are.'),
+          400: refusal('The build does not await a confirmation, or has no iterations left.'),
         },
       },
     },
     (request) =>
-      request.bound.run(() =>
+      request.deadline.run(() =>
         builds.confirm(ownerOf(request), request.params.id).catch((thrown: unknown) => {
           const refused = thrown instanceof TorporError && thrown.code === 'invalid_request';
-          throw refused ? new WrongMoment(thrown.message) : thrown;
+          throw refused ? new NotAwaitingConfirmation(thrown.message) : thrown;
         }),
       ),
   );
 
-  streamRoutes(face, parts);
+  streamRoutes(face, ctx);
 }
 
-function streamRoutes(face: RoutesApp, parts: RouteParts): void {
+function streamRoutes(face: RoutesApp, ctx: RouteContext): void {
   const stream = (operationId: string, summary: string, description: string) => ({
     exposeHeadRoute: false,
     schema: {
@@ -141,7 +143,7 @@ function streamRoutes(face: RoutesApp, parts: RouteParts): void {
       params: jobParams,
       response: {
         200: {
-          description: 'Server-sent events, with signs of life; they end with the build.',
+          description: 'Server-sent events with heartbeats. The stream ends with the build.',
           content: { 'text/event-stream': { schema: z.string() } },
         },
         ...buildErrors('not_found', 'expired', 'quota_exceeded'),
@@ -153,11 +155,11 @@ function streamRoutes(face: RoutesApp, parts: RouteParts): void {
     '/api/jobs/:id/stream',
     stream(
       'streamBuildStatus',
-      'The state of a build, now and whenever it changes',
+      'The state of a build, now and after each change',
       'Frames are `BuildEvent`s.',
     ),
     async (request, reply) => {
-      await streamEvents(parts, request, reply, ownerOf(request), request.params.id, 'status');
+      await streamEvents(ctx, request, reply, ownerOf(request), request.params.id, 'status');
       return reply;
     },
   );
@@ -165,13 +167,13 @@ function streamRoutes(face: RoutesApp, parts: RouteParts): void {
     '/api/jobs/:id/events/stream',
     stream(
       'streamBuildEvents',
-      'Everything that happens to a build',
-      'Frames are `BuildEvent`s and named by their type. After `ready` comes `snapshot.updated` or `snapshot.failed`, ' +
-        'within a bound; then the stream ends. Of a build for which that is over there is one frame, its last step. ' +
-        'With `Last-Event-ID` there is everything after that event.',
+      'All events of a build',
+      'Frames are `BuildEvent`s, named by their type. After `ready` comes `snapshot.updated` or `snapshot.failed` ' +
+        'within a time limit; then the stream ends. For a finished build the stream has one frame, its last step. ' +
+        'With `Last-Event-ID` the stream begins after that event.',
     ),
     async (request, reply) => {
-      await streamEvents(parts, request, reply, ownerOf(request), request.params.id, 'typed');
+      await streamEvents(ctx, request, reply, ownerOf(request), request.params.id, 'typed');
       return reply;
     },
   );
@@ -179,11 +181,11 @@ function streamRoutes(face: RoutesApp, parts: RouteParts): void {
     '/api/jobs/:id/logs/stream',
     stream(
       'streamBuildLogs',
-      'What a build says from now on',
-      'Frames `log` are `BuildLogLine`s; `done` has the status that it ended with.',
+      'New log lines of a build',
+      'Frames `log` are `BuildLogLine`s. The frame `done` has the final status.',
     ),
     async (request, reply) => {
-      await streamLogs(parts, request, reply, ownerOf(request), request.params.id);
+      await streamLogs(ctx, request, reply, ownerOf(request), request.params.id);
       return reply;
     },
   );

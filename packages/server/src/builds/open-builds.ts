@@ -1,4 +1,4 @@
-/** Builds as part of the server: with the engine's sandboxes, and the runners that the operator configured. */
+/** Makes the builds service of the server, with the engine's sandboxes and the runners of the configuration. */
 import { randomUUID } from 'node:crypto';
 import {
   type BuildContext,
@@ -16,7 +16,7 @@ import type { RunnerName } from '@torpor/protocol';
 import type { ServerConfig } from '../config.ts';
 import { type BuildConfig, buildSettingsOf } from './build-config.ts';
 
-export interface OpenBuildsParts {
+export interface OpenBuildsContext {
   readonly db: Database;
   readonly clock: Clock;
   readonly ids: Ids;
@@ -44,20 +44,20 @@ type RunnerConfig = BuildConfig &
 
 const RETRIES = 2;
 
-export function openBuilds(parts: OpenBuildsParts, config: RunnerConfig): Builds {
+export function openBuilds(ctx: OpenBuildsContext, config: RunnerConfig): Builds {
   const settings = buildSettingsOf(config);
   const { openaiKey, runnerEnv = {} } = config;
   const context: BuildContext = {
-    ...parts,
+    ...ctx,
     uuid: randomUUID,
     settings,
-    runners: runnersOf(config, parts.sandboxes, settings),
+    runners: runnersOf(config, ctx.sandboxes, settings),
     secrets: [...Object.values(runnerEnv), ...(openaiKey === undefined ? [] : [openaiKey])].filter(isSecret),
   };
   return new Builds(context, { defaultRunner: config.runner });
 }
 
-/** Short values of an environment are words, and words are not hidden. */
+/** Short values are ordinary words and are not hidden in logs. */
 function isSecret(value: string): boolean {
   return value.length >= 12;
 }

@@ -1,4 +1,4 @@
-/** `/api/generation/{id}`: the preview of a build, woken, put to sleep and looked at. */
+/** `/api/generation/{id}`: wake, pause and check the preview of a build. */
 import { type Builds, ResumeFailed } from '@torpor/builds';
 import {
   buildResumedSchema,
@@ -9,10 +9,10 @@ import {
 } from '@torpor/protocol';
 import { json } from '../http/route-schema.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
-import { buildErrors, jobParams, ownerOf, refusal } from './face.ts';
+import { buildErrors, jobParams, ownerOf, refusal } from './route-schema.ts';
 
 const tags = ['builds'];
-const config = { bound: 'lifecycle' } as const;
+const config = { deadline: 'lifecycle' } as const;
 
 export function previewRoutes(face: RoutesApp, builds: Builds): void {
   face.post(
@@ -22,23 +22,21 @@ export function previewRoutes(face: RoutesApp, builds: Builds): void {
       schema: {
         operationId: 'resumeBuild',
         summary: 'Wake the preview of a build',
-        description: 'Any number at once are one, and get the same answer.',
+        description: 'Concurrent requests share one wake and get the same answer.',
         tags,
         params: jobParams,
         response: {
-          200: json('It answers at this address.', buildResumedSchema),
+          200: json('The preview answers at this address.', buildResumedSchema),
           ...buildErrors('not_found'),
-          503: refusal(
-            '`sandbox_expired`: only a rebuild helps. `sandbox_unreachable`: it may pass, try again.',
-          ),
+          503: refusal('`sandbox_expired`: rebuild it. `sandbox_unreachable`: try again.'),
         },
       },
     },
     (request) =>
-      request.bound
+      request.deadline
         .run(() => builds.resume(ownerOf(request), request.params.id))
         .catch((thrown: unknown) => {
-          // The waking goes on, and whoever asks next joins it; it is no proof of anything.
+          // The wake continues and the next request joins it. The timeout proves nothing about the sandbox.
           const late = thrown instanceof TorporError && thrown.code === 'timeout';
           throw late ? new ResumeFailed('sandbox_unreachable', undefined, thrown) : thrown;
         }),
@@ -51,17 +49,17 @@ export function previewRoutes(face: RoutesApp, builds: Builds): void {
       schema: {
         operationId: 'snapshotBuild',
         summary: 'Put the preview of a build to sleep',
-        description: 'Answers the same any number of times; `snapshot.outcome` says what came of it.',
+        description: 'Repeated requests get the same answer. `snapshot.outcome` says whether it succeeded.',
         tags,
         params: jobParams,
         response: {
-          200: json('What came of it.', buildSnapshotSchema),
+          200: json('The outcome.', buildSnapshotSchema),
           ...buildErrors('not_found'),
           422: refusal('The build is not ready.'),
         },
       },
     },
-    (request) => request.bound.run(() => builds.snapshot(ownerOf(request), request.params.id)),
+    (request) => request.deadline.run(() => builds.snapshot(ownerOf(request), request.params.id)),
   );
 
   face.get(
@@ -71,13 +69,16 @@ export function previewRoutes(face: RoutesApp, builds: Builds): void {
       schema: {
         operationId: 'checkPreview',
         summary: 'Whether the preview may be shown inside another page',
-        description: 'It is asked for its headers, which wakes it.',
+        description: 'Requests the headers of the preview, which wakes it.',
         tags,
         params: jobParams,
-        response: { 200: json('What its headers say.', previewCheckSchema), ...buildErrors('not_found') },
+        response: {
+          200: json('What the headers of the preview allow.', previewCheckSchema),
+          ...buildErrors('not_found'),
+        },
       },
     },
-    (request) => request.bound.run(() => builds.previewCheck(ownerOf(request), request.params.id)),
+    (request) => request.deadline.run(() => builds.previewCheck(ownerOf(request), request.params.id)),
   );
 
   face.post(
@@ -85,7 +86,7 @@ export function previewRoutes(face: RoutesApp, builds: Builds): void {
     {
       schema: {
         operationId: 'viewPreview',
-        summary: 'Say that somebody has seen the preview',
+        summary: 'Record that a user has seen the preview',
         tags,
         params: jobParams,
         response: {
@@ -96,7 +97,9 @@ export function previewRoutes(face: RoutesApp, builds: Builds): void {
       },
     },
     async (request) => {
-      const first = await request.bound.run(() => builds.previewViewed(ownerOf(request), request.params.id));
+      const first = await request.deadline.run(() =>
+        builds.previewViewed(ownerOf(request), request.params.id),
+      );
       return { gate_id: null, status: first ? ('gate_created' as const) : ('gate_already_created' as const) };
     },
   );

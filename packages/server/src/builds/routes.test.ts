@@ -20,9 +20,9 @@ describe('the face of the builds', () => {
   beforeAll(async () => {
     provider = new FakeProvider(systemClock);
     server = await testServer({
-      wrapApp: (parts) => {
-        const { clock } = parts;
-        builds = testBuilds(parts, provider, {
+      wrapApp: (ctx) => {
+        const { clock } = ctx;
+        builds = testBuilds(ctx, provider, {
           run: (order, signal) => run(order, signal),
           settings: { maxWaiting: 3 },
         });
@@ -76,9 +76,7 @@ describe('the face of the builds', () => {
     });
     const { job_id } = answer.json<{ job_id: JobId }>();
     const following = stream(`/api/jobs/${job_id}/events/stream`);
-    await expect
-      .poll(() => server.parts.metrics.streams.get().then(({ values }) => values[0]?.value))
-      .toBe(1);
+    await expect.poll(() => server.ctx.metrics.streams.get().then(({ values }) => values[0]?.value)).toBe(1);
     held.resolve();
     const { response, frames } = await following;
     expect(response.headers.get('content-type')).toContain('text/event-stream');
@@ -110,9 +108,7 @@ describe('the face of the builds', () => {
     const id = await begin();
     await stream(`/api/jobs/${id}/stream`);
     const between = stream(`/api/jobs/${id}/events/stream`);
-    await expect
-      .poll(() => server.parts.metrics.streams.get().then(({ values }) => values[0]?.value))
-      .toBe(1);
+    await expect.poll(() => server.ctx.metrics.streams.get().then(({ values }) => values[0]?.value)).toBe(1);
     held.resolve();
     expect((await between).frames.map(({ event }) => event)).toEqual([
       'build.stage.started',

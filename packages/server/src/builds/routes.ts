@@ -1,14 +1,14 @@
-/** `/api/generation/*` and `/api/jobs/*`: what programs outside rely on, word for word. */
+/** `/api/generation/*` and `/api/jobs/*`. Existing programs rely on these exact routes and fields. */
 import type { RoutesApp } from '../http/routes-app.ts';
-import type { RouteParts } from '../parts.ts';
+import type { RouteContext } from '../route-context.ts';
 import { generationRoutes } from './generation-routes.ts';
 import { jobRoutes } from './job-routes.ts';
 import { previewRoutes } from './preview-routes.ts';
 
-export function buildRoutes(app: RoutesApp, parts: RouteParts): void {
-  const { builds } = parts;
+export function buildRoutes(app: RoutesApp, ctx: RouteContext): void {
+  const { builds } = ctx;
   if (builds === undefined) return;
-  generationRoutes(app, parts, builds);
+  generationRoutes(app, ctx, builds);
   previewRoutes(app, builds);
-  jobRoutes(app, parts, builds);
+  jobRoutes(app, ctx, builds);
 }

@@ -1,29 +1,29 @@
-/** The streams of a build: typed events and lines of log, each with a sign of life and an end. */
+/** The streams of a build: typed events and log lines, with heartbeats and an end. */
 import { isBuildOver } from '@torpor/protocol';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { type Frame, sendEvents } from '../http/sse.ts';
-import type { RouteParts } from '../parts.ts';
+import type { RouteContext } from '../route-context.ts';
 
-type Owned = { readonly org: string; readonly user: string };
+type Owner = { readonly org: string; readonly user: string };
 
 /**
- * Whoever comes when nothing more is to be waited for gets the last step and is let go; a reader that was cut off says
- * what it has last, and gets all that it missed. Typed events go on after `ready` until the pause of the preview has
- * happened or failed.
+ * For a finished build the stream has the last step and ends. A client that reconnects sends the last event it has and
+ * gets everything after that event. Typed events continue after `ready` until the pause of the preview has succeeded
+ * or failed.
  */
 export async function streamEvents(
-  parts: RouteParts,
+  ctx: RouteContext,
   request: FastifyRequest,
   reply: FastifyReply,
-  owner: Owned,
+  owner: Owner,
   id: string,
   form: 'status' | 'typed',
 ): Promise<FastifyReply> {
-  const { builds } = parts;
+  const { builds } = ctx;
   if (builds === undefined) throw new Error('There are no builds.');
-  const signal = untilLeft(parts, request);
-  const current = await request.bound.run(() => builds.lastStep(owner, id));
-  const heard = lastHeard(request);
+  const signal = streamSignal(ctx, request);
+  const current = await request.deadline.run(() => builds.lastStep(owner, id));
+  const heard = lastEventId(request);
   const onlyLast = form === 'status' || (heard === undefined && isBuildOver(current.event.status));
   const after = onlyLast ? current.seq - 1 : (heard ?? 0);
   const until = form === 'status' || (onlyLast && current.settled) ? 'over' : 'settled';
@@ -34,26 +34,26 @@ export async function streamEvents(
       yield { id: String(seq), event: form === 'typed' ? event.type : 'message', data: event };
     }
   };
-  return send(parts, request, reply, frames(), parts.settings.buildEventsBeatMs);
+  return send(ctx, request, reply, frames(), ctx.settings.buildEventsBeatMs);
 }
 
-/** What a reader that was cut off says it has last. */
-function lastHeard(request: FastifyRequest): number | undefined {
+/** The last event that a reconnecting client has. */
+function lastEventId(request: FastifyRequest): number | undefined {
   const said = /^\d{1,9}$/.exec(String(request.headers['last-event-id'] ?? ''))?.[0];
   return said === undefined ? undefined : Number(said);
 }
 
 export async function streamLogs(
-  parts: RouteParts,
+  ctx: RouteContext,
   request: FastifyRequest,
   reply: FastifyReply,
-  owner: Owned,
+  owner: Owner,
   id: string,
 ): Promise<FastifyReply> {
-  const { builds } = parts;
+  const { builds } = ctx;
   if (builds === undefined) throw new Error('There are no builds.');
-  const signal = untilLeft(parts, request);
-  const items = await request.bound.run(() => builds.followLogs(owner, id, signal, lastHeard(request)));
+  const signal = streamSignal(ctx, request);
+  const items = await request.deadline.run(() => builds.followLogs(owner, id, signal, lastEventId(request)));
   const frames = async function* (): AsyncGenerator<Frame> {
     for await (const item of items) {
       yield item.is === 'line'
@@ -61,21 +61,21 @@ export async function streamLogs(
         : { event: 'done', data: { status: item.status } };
     }
   };
-  return send(parts, request, reply, frames(), parts.settings.buildLogsBeatMs);
+  return send(ctx, request, reply, frames(), ctx.settings.buildLogsBeatMs);
 }
 
-function untilLeft({ stopping }: RouteParts, request: FastifyRequest): AbortSignal {
-  return AbortSignal.any([request.bound.signal, stopping]);
+function streamSignal({ stopping }: RouteContext, request: FastifyRequest): AbortSignal {
+  return AbortSignal.any([request.deadline.signal, stopping]);
 }
 
 function send(
-  parts: RouteParts,
+  ctx: RouteContext,
   request: FastifyRequest,
   reply: FastifyReply,
   frames: AsyncGenerator<Frame>,
   everyMs: number,
 ) {
   reply.header('cache-control', 'no-cache');
-  const beat = { everyMs, frame: { event: 'heartbeat', data: {} } };
-  return sendEvents(parts, request, reply, frames, { resumable: true, beat });
+  const heartbeat = { everyMs, frame: { event: 'heartbeat', data: {} } };
+  return sendEvents(ctx, request, reply, frames, { resumable: true, heartbeat });
 }

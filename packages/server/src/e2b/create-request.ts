@@ -1,13 +1,13 @@
-/** A create as E2B's clients ask for it, in both generations, as one of ours. */
+/** Converts a create request of E2B's API, first or second version, into a native one. */
 import type { CreateRequest } from '@torpor/protocol';
 import { z } from 'zod';
 import { egressSchema, networkOf, refuseUnsupported } from './network-rules.ts';
 
-/** What those get who do not say: the first generation's servers, and the second's. */
+/** The default timeouts of E2B's API, by version. */
 export const DEFAULT_SECONDS = { v1: 15, v2: 300 } as const;
 export type ApiVersion = keyof typeof DEFAULT_SECONDS;
 
-/** A timeout of nothing is over at once. */
+/** Zero is allowed: such a sandbox ends at once. */
 export const secondsSchema = z
   .number()
   .int()
@@ -40,7 +40,7 @@ export const createSchema = z.object({
 });
 export type E2bCreate = z.infer<typeof createSchema>;
 
-/** Everything but what it is made from. A sandbox of E2B's lives until its timeout, however idle it is. */
+/** Everything but the template. With E2B an idle sandbox runs until its timeout, so `onIdle` is `keep`. */
 export function createRequestOf(body: E2bCreate, version: ApiVersion): CreateRequest {
   refuseUnsupported(body, Object.keys(unsupportedFields));
   const { network } = body;

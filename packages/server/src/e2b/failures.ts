@@ -1,13 +1,13 @@
-/** Every failure as E2B's clients read it: a status, and a body that repeats it as `code`. */
+/** Errors as E2B's clients read them: a status, and a body that repeats the status as `code`. */
 import { type ErrorCode, TorporError } from '@torpor/protocol';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { toTorporError } from '../http/error-answer.ts';
-import { noteFailure } from '../http/failures.ts';
-import type { RouteParts } from '../parts.ts';
+import { recordFailure } from '../http/failures.ts';
+import type { RouteContext } from '../route-context.ts';
 
 /**
- * A killed sandbox is not found, as it is with E2B. A lost one, and a checkpoint that cannot be used, never are:
- * a client that hears 404 forgets what it had.
+ * A killed sandbox is 404, as with E2B. A lost sandbox and an unusable checkpoint are never 404, because a client that
+ * gets 404 forgets the sandbox.
  */
 const STATUS: Readonly<Record<ErrorCode, number>> = {
   not_found: 404,
@@ -41,7 +41,7 @@ const STATUS: Readonly<Record<ErrorCode, number>> = {
 export interface E2bError {
   readonly code: number;
   readonly message: string;
-  /** Torpor's own word for it. Absent where it says no more than the status. */
+  /** Torpor's error code. Absent when it says no more than the status. */
   readonly error_code?: ErrorCode;
 }
 
@@ -49,21 +49,21 @@ export function e2bError(error: TorporError): E2bError {
   const { code, message } = error;
   const shown = code === 'internal' ? 'Something went wrong inside Torpor.' : message;
   const body = { code: STATUS[code], message: shown };
-  // Clients compare the bodies that refuse a signature as a whole.
+  // Clients compare the whole body of a refused signature, so it has no extra field.
   return code === 'unauthenticated' ? body : { ...body, error_code: code };
 }
 
 export function answerE2bFailure(
-  parts: Pick<RouteParts, 'log' | 'metrics'>,
+  ctx: Pick<RouteContext, 'log' | 'metrics'>,
   thrown: unknown,
   request: FastifyRequest,
   reply: FastifyReply,
 ): FastifyReply {
   const error = toTorporError(thrown);
   const body = e2bError(error);
-  noteFailure(parts, thrown, error, body.code, request);
+  recordFailure(ctx, thrown, error, body.code, request);
   const { retryAfterMs } = error.toBody();
-  // Clients that wait as long as they are told to need whole seconds.
+  // `Retry-After` has whole seconds.
   if (retryAfterMs !== undefined) reply.header('retry-after', Math.max(1, Math.ceil(retryAfterMs / 1_000)));
   if (!request.raw.complete) reply.header('connection', 'close');
   return reply.code(body.code).header('x-request-id', request.id).send(body);

@@ -1,23 +1,23 @@
-/** Pause, connect, resume, fork and the network of a sandbox, as E2B's clients ask for them. */
+/** E2B's routes for pause, connect, resume, fork and the network of a sandbox. */
 import { type SandboxId, TorporError } from '@torpor/protocol';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { z } from 'zod';
 import { lifecycle } from '../http/lifecycle.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
-import type { RouteParts } from '../parts.ts';
+import type { RouteContext } from '../route-context.ts';
+import { waitForTransition } from '../sandbox/wait-for-transition.ts';
 import { DEFAULT_SECONDS, secondsSchema } from './create-request.ts';
 import { e2bError } from './failures.ts';
 import { egressSchema, networkOf } from './network-rules.ts';
-import { inTurn } from './patience.ts';
-import { idParams } from './route-words.ts';
-import { isAsleep, sandboxShape } from './sandbox-shapes.ts';
+import { idParams } from './route-params.ts';
+import { isPaused, sandboxShape } from './sandbox-shapes.ts';
 
 const startSchema = z.object({ timeout: secondsSchema.nullish(), memory: z.boolean().nullish() });
 type Start = z.infer<typeof startSchema>;
 
-export function e2bLifecycleRoutes(app: RoutesApp, parts: RouteParts): void {
-  const { engine } = parts;
-  const config = { bound: 'lifecycle' } as const;
+export function e2bLifecycleRoutes(app: RoutesApp, ctx: RouteContext): void {
+  const { engine } = ctx;
+  const config = { deadline: 'lifecycle' } as const;
 
   app.post(
     '/sandboxes/:id/pause',
@@ -27,20 +27,22 @@ export function e2bLifecycleRoutes(app: RoutesApp, parts: RouteParts): void {
       const { memory } = request.body;
       const mode =
         memory === undefined || memory === null ? {} : ({ mode: memory ? 'memory' : 'files' } as const);
-      const { paused } = await lifecycle(parts, request, id, (caller) =>
-        inTurn(parts, request, () => engine.pause(caller, id, mode)).catch(notPaused),
+      const { paused } = await lifecycle(ctx, request, id, (caller) =>
+        waitForTransition(ctx.clock, request.deadline.signal, () => engine.pause(caller, id, mode)).catch(
+          avoidConflictStatus,
+        ),
       );
-      if (!paused) throw new TorporError('conflict', 'The sandbox is paused already.', { sandboxId: id });
+      if (!paused) throw new TorporError('conflict', 'The sandbox is already paused.', { sandboxId: id });
       return reply.code(204).send();
     },
   );
 
   const connect = async (request: FastifyRequest, reply: FastifyReply, id: SandboxId, wanted: Start) => {
-    const start = await startOf(parts, request.identity.org, id, wanted);
-    const { sandbox, resumed } = await lifecycle(parts, request, id, (caller) =>
-      inTurn(parts, request, () => engine.resume(caller, id, start)),
+    const start = await resumeOptions(ctx, request.identity.org, id, wanted);
+    const { sandbox, resumed } = await lifecycle(ctx, request, id, (caller) =>
+      waitForTransition(ctx.clock, request.deadline.signal, () => engine.resume(caller, id, start)),
     );
-    return reply.code(resumed ? 201 : 200).send(sandboxShape(parts, sandbox));
+    return reply.code(resumed ? 201 : 200).send(sandboxShape(ctx, sandbox));
   };
   for (const path of ['/sandboxes/:id/connect', '/v2/sandboxes/:id/connect']) {
     app.post(
@@ -54,8 +56,8 @@ export function e2bLifecycleRoutes(app: RoutesApp, parts: RouteParts): void {
     { config, schema: { hide: true, params: idParams, body: startSchema } },
     async (request, reply) => {
       const { id } = request.params;
-      const { state } = await request.bound.run(() => engine.get(request.identity.org, id));
-      if (state === 'running') throw new TorporError('conflict', 'The sandbox is running already.');
+      const { state } = await request.deadline.run(() => engine.get(request.identity.org, id));
+      if (state === 'running') throw new TorporError('conflict', 'The sandbox is already running.');
       const { timeout } = request.body;
       return connect(request, reply, id, { ...request.body, timeout: timeout ?? DEFAULT_SECONDS.v1 });
     },
@@ -82,15 +84,15 @@ export function e2bLifecycleRoutes(app: RoutesApp, parts: RouteParts): void {
         count: count ?? 1,
         ...(timeout === undefined || timeout === null ? {} : { timeoutSeconds: Math.max(1, timeout) }),
       };
-      const { forks } = await lifecycle(parts, request, id, (caller) =>
-        inTurn(parts, request, async () => {
-          if (isAsleep(await engine.get(org, id))) throw asleep(id);
+      const { forks } = await lifecycle(ctx, request, id, (caller) =>
+        waitForTransition(ctx.clock, request.deadline.signal, async () => {
+          if (isPaused(await engine.get(org, id))) throw pausedError(id);
           return engine.fork(caller, id, wanted);
         }),
       );
       const results = forks.map((fork) =>
         'sandbox' in fork
-          ? { sandbox: sandboxShape(parts, fork.sandbox) }
+          ? { sandbox: sandboxShape(ctx, fork.sandbox) }
           : { error: e2bError(TorporError.fromBody(fork.error)) },
       );
       return reply.code(201).send(results);
@@ -103,9 +105,11 @@ export function e2bLifecycleRoutes(app: RoutesApp, parts: RouteParts): void {
     async (request, reply) => {
       const { id } = request.params;
       const network = networkOf(request.body);
-      request.facts.sandboxId = id;
-      await request.bound.run(() =>
-        inTurn(parts, request, () => engine.setNetwork(request.identity.org, id, network)),
+      request.logFields.sandboxId = id;
+      await request.deadline.run(() =>
+        waitForTransition(ctx.clock, request.deadline.signal, () =>
+          engine.setNetwork(request.identity.org, id, network),
+        ),
       );
       return reply.code(204).send();
     },
@@ -113,10 +117,15 @@ export function e2bLifecycleRoutes(app: RoutesApp, parts: RouteParts): void {
 }
 
 /**
- * The lifetime of a run that a connect begins or joins. Who does not say gets what the sandbox was made with, and
- * never less than E2B gives; one that was made without an end keeps none.
+ * The timeout of a run that a connect starts or joins. Without `timeout` it is the timeout that the sandbox was made
+ * with, and never less than E2B's default. A sandbox that was made without a timeout keeps none.
  */
-async function startOf({ engine }: RouteParts, org: string, id: SandboxId, { timeout, memory }: Start) {
+async function resumeOptions(
+  { engine }: RouteContext,
+  org: string,
+  id: SandboxId,
+  { timeout, memory }: Start,
+) {
   const mode = memory === false ? ({ mode: 'files' } as const) : {};
   if (timeout !== undefined && timeout !== null) return { timeoutSeconds: Math.max(1, timeout), ...mode };
   const { timeoutSeconds } = await engine.get(org, id);
@@ -125,14 +134,14 @@ async function startOf({ engine }: RouteParts, org: string, id: SandboxId, { tim
     : { timeoutSeconds: Math.max(DEFAULT_SECONDS.v2, timeoutSeconds), ...mode };
 }
 
-function asleep(sandboxId: SandboxId): TorporError {
+function pausedError(sandboxId: SandboxId): TorporError {
   return new TorporError('conflict', 'The sandbox is paused: connect to it first, then fork it.', {
     sandboxId,
   });
 }
 
-/** To their SDK a 409 means that the sandbox is paused already, so nothing else may be answered with one. */
-function notPaused(thrown: unknown): never {
+/** E2B's SDK takes any 409 to mean that the sandbox is already paused, so other conflicts become `unreachable`. */
+function avoidConflictStatus(thrown: unknown): never {
   if (!(thrown instanceof TorporError)) throw thrown;
   if (thrown.code !== 'transitioning' && thrown.code !== 'conflict') throw thrown;
   throw new TorporError('unreachable', thrown.message, { ...thrown.toBody(), cause: thrown });

@@ -1,33 +1,33 @@
-/** Deadlines of sandboxes that run. A connect is not here: it never makes one earlier. */
+/** E2B's routes that set the end of a running sandbox. A connect, in lifecycle.ts, never sets an earlier end. */
 import { z } from 'zod';
 import type { RoutesApp } from '../http/routes-app.ts';
-import type { RouteParts } from '../parts.ts';
+import type { RouteContext } from '../route-context.ts';
+import { waitForTransition } from '../sandbox/wait-for-transition.ts';
 import { secondsSchema } from './create-request.ts';
 import { notFound } from './failures.ts';
-import { inTurn } from './patience.ts';
-import { idParams } from './route-words.ts';
-import { isAsleep } from './sandbox-shapes.ts';
+import { idParams } from './route-params.ts';
+import { isPaused } from './sandbox-shapes.ts';
 
-/** What a refresh adds at least. */
+/** A refresh extends the life of a sandbox by at least this much. */
 const REFRESH_SECONDS = 15;
 
-export function e2bLifetimeRoutes(app: RoutesApp, parts: RouteParts): void {
-  const { engine } = parts;
+export function e2bLifetimeRoutes(app: RoutesApp, ctx: RouteContext): void {
+  const { engine } = ctx;
 
   app.post(
     '/sandboxes/:id/timeout',
     {
-      config: { bound: 'lifecycle' },
+      config: { deadline: 'lifecycle' },
       schema: { hide: true, params: idParams, body: z.object({ timeout: secondsSchema }) },
     },
     async (request, reply) => {
       const { id } = request.params;
       const { org } = request.identity;
-      request.facts.sandboxId = id;
-      await request.bound.run(async () => {
-        await inTurn(parts, request, async () => {
-          // As with E2B: what sleeps has no end to set, and is not found here.
-          if (isAsleep(await engine.get(org, id))) throw notFound('The running sandbox');
+      request.logFields.sandboxId = id;
+      await request.deadline.run(async () => {
+        await waitForTransition(ctx.clock, request.deadline.signal, async () => {
+          // As with E2B, a paused sandbox has no end to set and is 404 here.
+          if (isPaused(await engine.get(org, id))) throw notFound('The running sandbox');
           await engine.setEnd(org, id, request.body.timeout, 'exactly');
         });
       });
@@ -47,8 +47,8 @@ export function e2bLifetimeRoutes(app: RoutesApp, parts: RouteParts): void {
     async (request, reply) => {
       const { id } = request.params;
       const seconds = Math.max(REFRESH_SECONDS, request.body.duration ?? 0);
-      request.facts.sandboxId = id;
-      await request.bound.run(() => engine.setEnd(request.identity.org, id, seconds, 'at least'));
+      request.logFields.sandboxId = id;
+      await request.deadline.run(() => engine.setEnd(request.identity.org, id, seconds, 'at least'));
       return reply.code(204).send();
     },
   );

@@ -1,4 +1,4 @@
-/** What E2B's lists can be asked for: filters, order, and where the last page ended. */
+/** The query parameters of E2B's lists: filters, order and page tokens. */
 import { TorporError } from '@torpor/protocol';
 import { z } from 'zod';
 
@@ -27,31 +27,31 @@ export const snapshotsQuery = z.object({
   nextToken: tokenSchema,
 });
 
-/** Their clients encode keys and values, and then the whole once more. */
-export function metadataIn(text: string | undefined): Record<string, string> {
+/** E2B's clients encode keys and values, and then the whole text once more. */
+export function parseMetadataFilter(text: string | undefined): Record<string, string> {
   const pairs = [...new URLSearchParams(text ?? '')];
   try {
     return Object.fromEntries(pairs.map((pair) => pair.map((part) => decodeURIComponent(part))));
   } catch (cause) {
-    throw new TorporError('invalid_request', 'The filter by metadata is not encoded well.', { cause });
+    throw new TorporError('invalid_request', 'The metadata filter is not encoded correctly.', { cause });
   }
 }
 
-interface Place {
+interface PageToken {
   readonly at: number;
   readonly id: string;
 }
 
-export function tokenOf({ at, id }: Place): string {
+export function formatToken({ at, id }: PageToken): string {
   return Buffer.from(`${at}__${id}`).toString('base64url');
 }
 
-export function placeOf(token: string | undefined): Place | undefined {
+export function parseToken(token: string | undefined): PageToken | undefined {
   if (!token) return undefined;
   const [, at, id = ''] =
     /^(\d{1,15})__([a-z]+_[a-z0-9]{20})$/.exec(Buffer.from(token, 'base64url').toString()) ?? [];
   if (at === undefined) {
-    throw new TorporError('invalid_request', 'The nextToken is not one of this list.');
+    throw new TorporError('invalid_request', 'The nextToken does not belong to this list.');
   }
   return { at: Number(at), id };
 }

@@ -1,9 +1,9 @@
-/** What a sandbox may reach, in E2B's words and in ours. */
+/** Converts network rules between E2B's API and the native one. */
 import { type Network, TorporError } from '@torpor/protocol';
 import { z } from 'zod';
 
 const listSchema = z.array(z.string().min(1).max(253)).max(256);
-/** Of all traffic. */
+/** The rules that match all traffic. */
 const EVERYTHING = ['0.0.0.0/0', '::/0'];
 
 const unsupportedFields = { egressProxy: z.unknown().optional(), rules: z.unknown().optional() };
@@ -17,8 +17,8 @@ export const egressSchema = z.object({
 export type Egress = z.infer<typeof egressSchema>;
 
 /**
- * With E2B what is allowed wins over what is denied, and everything else passes. Here a denial wins. The two say
- * the same when everything is denied, or nothing is allowed by name; a smaller denial with exceptions is refused.
+ * With E2B `allowOut` wins over `denyOut`, and all other traffic passes. Here a denial wins. Both mean the same when
+ * everything is denied or when nothing is allowed by name. A partial denial with exceptions is refused.
  */
 export function networkOf(egress: Egress): Network {
   refuseUnsupported(egress, Object.keys(unsupportedFields));
@@ -31,13 +31,13 @@ export function networkOf(egress: Egress): Network {
   if (allow.length > 0) {
     throw new TorporError(
       'capability_unsupported',
-      'allowOut as an exception from a denyOut that does not deny everything is not there yet: deny 0.0.0.0/0.',
+      'allowOut together with a denyOut that does not deny everything is not supported yet. Deny 0.0.0.0/0 instead.',
     );
   }
   return { mode: 'internet', deny };
 }
 
-/** The other way round, for those who ask. */
+/** The opposite direction, for E2B's responses. */
 export function egressOf({ mode, allow = [], deny = [] }: Network) {
   const isClosed = mode === 'none' || (mode === undefined && allow.length > 0);
   return { allowOut: [...allow], denyOut: isClosed ? ['0.0.0.0/0', ...deny] : [...deny] };
@@ -49,8 +49,8 @@ export function refuseUnsupported(given: object, names: readonly string[]): void
     const isAbsent = value === undefined || value === null || value === '';
     const isEmpty = typeof value === 'object' && value !== null && Object.keys(value).length === 0;
     if (isAbsent || isEmpty) continue;
-    throw new TorporError('capability_unsupported', `"${name}" is not there yet.`, {
-      hint: 'docs/coming-from-e2b.md says what is.',
+    throw new TorporError('capability_unsupported', `"${name}" is not supported yet.`, {
+      hint: 'docs/coming-from-e2b.md lists what is supported.',
     });
   }
 }

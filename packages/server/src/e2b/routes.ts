@@ -1,15 +1,15 @@
-/** E2B's face: one room in the server, where failures look as E2B's clients expect. */
+/** E2B's API: a Fastify scope of its own, because errors have the shape that E2B's clients expect. */
 import type { RoutesApp } from '../http/routes-app.ts';
-import type { RouteParts } from '../parts.ts';
+import type { RouteContext } from '../route-context.ts';
 import { answerE2bFailure } from './failures.ts';
-import { e2bFigureRoutes } from './figures.ts';
 import { e2bLifecycleRoutes } from './lifecycle.ts';
 import { e2bLifetimeRoutes } from './lifetimes.ts';
-import { e2bNotYetRoutes } from './not-yet.ts';
+import { e2bMetricsAndLogRoutes } from './metrics-and-logs.ts';
 import { e2bSandboxRoutes } from './sandboxes.ts';
 import { e2bSignedFileRoutes } from './signed-files.ts';
 import { e2bSnapshotRoutes } from './snapshots.ts';
 import { e2bTemplateRoutes } from './templates.ts';
+import { e2bUnsupportedRoutes } from './unsupported-routes.ts';
 
 const ROUTES = [
   e2bSandboxRoutes,
@@ -17,14 +17,14 @@ const ROUTES = [
   e2bLifetimeRoutes,
   e2bSnapshotRoutes,
   e2bTemplateRoutes,
-  e2bFigureRoutes,
+  e2bMetricsAndLogRoutes,
   e2bSignedFileRoutes,
-  e2bNotYetRoutes,
+  e2bUnsupportedRoutes,
 ];
 
-export function e2bRoutes(app: RoutesApp, parts: RouteParts): void {
-  app.register(async (room: RoutesApp) => {
-    room.setErrorHandler((thrown, request, reply) => answerE2bFailure(parts, thrown, request, reply));
-    for (const addRoutes of ROUTES) addRoutes(room, parts);
+export function e2bRoutes(app: RoutesApp, ctx: RouteContext): void {
+  app.register(async (scope: RoutesApp) => {
+    scope.setErrorHandler((thrown, request, reply) => answerE2bFailure(ctx, thrown, request, reply));
+    for (const addRoutes of ROUTES) addRoutes(scope, ctx);
   });
 }

@@ -1,4 +1,4 @@
-/** A sandbox as E2B's clients know it. */
+/** Sandboxes in the shape of E2B's API. */
 import { availableParallelism, totalmem } from 'node:os';
 import { ENVD_VERSION } from '@torpor/envd';
 import type { Gateway } from '@torpor/gateway';
@@ -13,24 +13,24 @@ import {
 import { notFound } from './failures.ts';
 import { egressOf } from './network-rules.ts';
 
-/** E2B gives every sandbox the id of a client, which nobody uses any more. */
+/** E2B's responses require a client id, which its clients no longer use. */
 const CLIENT_ID = 'torpor';
-/** Of a sandbox without an end, because the field must be there. */
+/** The end of a sandbox without a timeout, because the field is required. */
 const NEVER = '9999-12-31T23:59:59.999Z';
 const MIB = 1024 * 1024;
-/** What runtimes give to those who do not say; a bound, not a promise. */
-const USUAL = { memoryMb: 4_096, diskMb: 10_240 };
+/** The default limits of the runtimes: upper bounds, not reservations. */
+const DEFAULT_LIMITS = { memoryMb: 4_096, diskMb: 10_240 };
 
-/** What a sandbox may take, in whole numbers. */
+/** The resource limits of a sandbox, in whole numbers. */
 export function limitsOf({ cpus, memoryMb, diskMb }: Resources) {
   return {
     cpuCount: Math.max(1, Math.ceil(cpus ?? availableParallelism())),
-    memoryMB: memoryMb ?? Math.min(USUAL.memoryMb, Math.floor(totalmem() / MIB / 2)),
-    diskSizeMB: diskMb ?? USUAL.diskMb,
+    memoryMB: memoryMb ?? Math.min(DEFAULT_LIMITS.memoryMb, Math.floor(totalmem() / MIB / 2)),
+    diskSizeMB: diskMb ?? DEFAULT_LIMITS.diskMb,
   };
 }
 
-/** The two states that their clients know; those in between count as asleep. Undefined: not shown to anybody. */
+/** E2B has two states; transitions count as paused. States without an entry are not shown. */
 const SHOWN: Readonly<Partial<Record<SandboxState, 'running' | 'paused'>>> = {
   running: 'running',
   pausing: 'paused',
@@ -40,13 +40,13 @@ const SHOWN: Readonly<Partial<Record<SandboxState, 'running' | 'paused'>>> = {
 
 export const SHOWN_STATES = Object.keys(SHOWN) as SandboxState[];
 
-/** Throws for what their clients must take for absent, or for lost. */
+/** Throws `not_found` for sandboxes that E2B's clients must not see, and `lost` for a lost one. */
 export function shownState(sandbox: SandboxView): 'running' | 'paused' {
   const { id, state, reason, operationKind } = sandbox;
   const shown = SHOWN[state];
-  // Some runtimes put a sandbox to sleep for the moment in which it is copied.
-  const isCopied = operationKind === 'snapshot' || operationKind === 'fork';
-  if (shown !== undefined) return isCopied ? 'running' : shown;
+  // Some runtimes pause a sandbox for a moment while it is copied.
+  const isBeingCopied = operationKind === 'snapshot' || operationKind === 'fork';
+  if (shown !== undefined) return isBeingCopied ? 'running' : shown;
   if (state === 'lost') {
     throw new TorporError('lost', `The sandbox is lost: ${reason ?? 'nothing usable is left of it'}.`, {
       sandboxId: id,
@@ -56,8 +56,8 @@ export function shownState(sandbox: SandboxView): 'running' | 'paused' {
   throw notFound(`The sandbox ${bareSandboxId(id)}`);
 }
 
-/** Asleep to stay so. Throws for what is gone, and `transitioning` for what only passes through its sleep. */
-export function isAsleep(sandbox: SandboxView): boolean {
+/** Whether the sandbox is paused and stays so. Throws when it is gone, and `transitioning` during an operation. */
+export function isPaused(sandbox: SandboxView): boolean {
   const { id: sandboxId, state, operationId } = sandbox;
   shownState(sandbox);
   if (state !== 'paused') return false;
@@ -65,13 +65,13 @@ export function isAsleep(sandbox: SandboxView): boolean {
   throw new TorporError('transitioning', 'The sandbox is busy.', { sandboxId, operationId });
 }
 
-export type ShapeParts = { readonly gateway?: Pick<Gateway, 'tokens' | 'domain'> };
+export type ShapeContext = { readonly gateway?: Pick<Gateway, 'tokens' | 'domain'> };
 
-/** What it takes to talk to a sandbox: the answer to create, connect and fork. */
-export function sandboxShape({ gateway }: ShapeParts, sandbox: SandboxView) {
+/** The answer to create, connect and fork: what a client needs to reach the sandbox. */
+export function sandboxShape({ gateway }: ShapeContext, sandbox: SandboxView) {
   const { id, preview } = sandbox;
   return {
-    ...named(sandbox),
+    ...templateFields(sandbox),
     sandboxID: bareSandboxId(id),
     clientID: CLIENT_ID,
     envdVersion: ENVD_VERSION,
@@ -89,7 +89,7 @@ export function listedShape(sandbox: SandboxView) {
   const { id, startedAt, createdAt, metadata, resources } = sandbox;
   const state = shownState(sandbox);
   return {
-    ...named(sandbox),
+    ...templateFields(sandbox),
     sandboxID: bareSandboxId(id),
     clientID: CLIENT_ID,
     startedAt: new Date(startedAt ?? createdAt).toISOString(),
@@ -102,8 +102,8 @@ export function listedShape(sandbox: SandboxView) {
   };
 }
 
-export function detailShape(parts: ShapeParts, sandbox: SandboxView) {
-  const { envdAccessToken, domain } = sandboxShape(parts, sandbox);
+export function detailShape(ctx: ShapeContext, sandbox: SandboxView) {
+  const { envdAccessToken, domain } = sandboxShape(ctx, sandbox);
   const { network, autoResume, onTimeout, preview } = sandbox;
   const egress = egressOf(network);
   return {
@@ -115,14 +115,14 @@ export function detailShape(parts: ShapeParts, sandbox: SandboxView) {
   };
 }
 
-/** A sandbox that sleeps has ended when it fell asleep. */
+/** For a paused sandbox without a timeout, the time when it was paused. */
 function endOf({ endsAt, observedAt }: SandboxView, state: 'running' | 'paused'): string {
   if (endsAt !== null) return new Date(endsAt).toISOString();
   return state === 'running' ? NEVER : new Date(observedAt).toISOString();
 }
 
-/** One that was made from a checkpoint without a name has only that to be named by. */
-function named({ template, baseId, checkpointId }: SandboxView) {
+/** A sandbox that was made from an unnamed checkpoint has the id of that checkpoint as its template. */
+function templateFields({ template, baseId, checkpointId }: SandboxView) {
   return template === null
     ? { templateID: baseId ?? checkpointId ?? 'base' }
     : { templateID: template, alias: template };

@@ -1,31 +1,31 @@
-/** Making, finding and ending sandboxes, as E2B's clients do. */
+/** E2B's routes to create, list, get and kill sandboxes. */
 import { pageOf } from '@torpor/protocol';
 import type { FastifyRequest } from 'fastify';
 import type { z } from 'zod';
 import { lifecycle } from '../http/lifecycle.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
-import type { RouteParts } from '../parts.ts';
+import type { RouteContext } from '../route-context.ts';
 import { type ApiVersion, createRequestOf, createSchema, type E2bCreate } from './create-request.ts';
-import { metadataIn, placeOf, sandboxesQuery, tokenOf } from './list-query.ts';
-import { originOf } from './origin.ts';
-import { idParams } from './route-words.ts';
+import { formatToken, parseMetadataFilter, parseToken, sandboxesQuery } from './list-query.ts';
+import { idParams } from './route-params.ts';
 import { detailShape, listedShape, SHOWN_STATES, sandboxShape, shownState } from './sandbox-shapes.ts';
+import { createSource } from './template-reference.ts';
 
-export function e2bSandboxRoutes(app: RoutesApp, parts: RouteParts): void {
-  const { engine } = parts;
-  const config = { bound: 'lifecycle' } as const;
+export function e2bSandboxRoutes(app: RoutesApp, ctx: RouteContext): void {
+  const { engine } = ctx;
+  const config = { deadline: 'lifecycle' } as const;
 
   const create = async (request: FastifyRequest, body: E2bCreate, version: ApiVersion) => {
     const wanted = createRequestOf(body, version);
     const { org } = request.identity;
-    const { sandbox } = await lifecycle(parts, request, undefined, async (caller) =>
+    const { sandbox } = await lifecycle(ctx, request, undefined, async (caller) =>
       engine.create(
         { ...caller, dialect: 'e2b' },
-        { ...wanted, ...(await originOf(engine, org, body.templateID)) },
+        { ...wanted, ...(await createSource(engine, org, body.templateID)) },
       ),
     );
-    request.facts.sandboxId = sandbox.id;
-    return sandboxShape(parts, sandbox);
+    request.logFields.sandboxId = sandbox.id;
+    return sandboxShape(ctx, sandbox);
   };
   for (const [path, version] of [
     ['/sandboxes', 'v1'],
@@ -39,14 +39,14 @@ export function e2bSandboxRoutes(app: RoutesApp, parts: RouteParts): void {
   const list = async (request: FastifyRequest, query: z.infer<typeof sandboxesQuery>) => {
     const { metadata, state = ['running', 'paused'], order, startedAfter, template, limit } = query;
     const { org } = request.identity;
-    const last = placeOf(query.nextToken);
-    const found = await request.bound.run(() =>
+    const last = parseToken(query.nextToken);
+    const found = await request.deadline.run(() =>
       engine.listByStart(
         {
           org,
           states: SHOWN_STATES,
           awake: new Set(state).size === 1 ? state[0] === 'running' : undefined,
-          metadata: metadataIn(metadata),
+          metadata: parseMetadataFilter(metadata),
         },
         {
           order: order === 'asc' ? 'oldest first' : 'newest first',
@@ -58,7 +58,7 @@ export function e2bSandboxRoutes(app: RoutesApp, parts: RouteParts): void {
       ),
     );
     const { items, nextCursor } = pageOf(found, limit, ({ startedAt, id }) =>
-      tokenOf({ at: startedAt ?? 0, id }),
+      formatToken({ at: startedAt ?? 0, id }),
     );
     return { items: items.map(listedShape), next: nextCursor ?? undefined };
   };
@@ -71,7 +71,7 @@ export function e2bSandboxRoutes(app: RoutesApp, parts: RouteParts): void {
       return reply.send(items);
     },
   );
-  // The first generation's list has no pages, and shows only what runs.
+  // The list of the first API version has no pages and shows only running sandboxes.
   app.get('/sandboxes', { schema: { hide: true, querystring: sandboxesQuery } }, async (request, reply) => {
     const all = [];
     for (let nextToken: string | undefined; ; ) {
@@ -85,8 +85,8 @@ export function e2bSandboxRoutes(app: RoutesApp, parts: RouteParts): void {
 
   app.get('/sandboxes/:id', { schema: { hide: true, params: idParams } }, async (request) => {
     const { id } = request.params;
-    request.facts.sandboxId = id;
-    return request.bound.run(async () => detailShape(parts, await engine.get(request.identity.org, id)));
+    request.logFields.sandboxId = id;
+    return request.deadline.run(async () => detailShape(ctx, await engine.get(request.identity.org, id)));
   });
 
   app.delete(
@@ -94,9 +94,9 @@ export function e2bSandboxRoutes(app: RoutesApp, parts: RouteParts): void {
     { config, schema: { hide: true, params: idParams } },
     async (request, reply) => {
       const { id } = request.params;
-      // A second kill finds nothing, as it does with E2B.
-      shownState(await request.bound.run(() => engine.get(request.identity.org, id)));
-      await lifecycle(parts, request, id, (caller) => engine.kill(caller, id));
+      // A second kill is 404, as with E2B.
+      shownState(await request.deadline.run(() => engine.get(request.identity.org, id)));
+      await lifecycle(ctx, request, id, (caller) => engine.kill(caller, id));
       return reply.code(204).send();
     },
   );

@@ -1,25 +1,25 @@
 /**
- * File URLs that E2B's SDK signs by itself. When it is told one address for all sandboxes they name no sandbox: then
- * the signature does, because it was made with that sandbox's token.
+ * File URLs that E2B's SDK signs itself. When the SDK is configured with one address for all sandboxes, these URLs do
+ * not name the sandbox. The signature identifies it, because it is made with that sandbox's token.
  */
 import { makeSignature, sameSecret } from '@torpor/envd';
 import type { ClientResponse } from '@torpor/gateway';
 import { type SandboxId, TorporError } from '@torpor/protocol';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { RoutesApp } from '../http/routes-app.ts';
-import type { RouteParts } from '../parts.ts';
+import type { RouteContext } from '../route-context.ts';
 
 const AGENT_PORT = 49_983;
 const SIGNATURE = /^v1_[A-Za-z0-9+/]{43}$/;
 const PAGE = 500;
 const ALIVE = ['running', 'pausing', 'paused', 'resuming'] as const;
 
-export function e2bSignedFileRoutes(app: RoutesApp, parts: RouteParts): void {
-  const { gateway } = parts;
+export function e2bSignedFileRoutes(app: RoutesApp, ctx: RouteContext): void {
+  const { gateway } = ctx;
   if (gateway === undefined) return;
   let last: Promise<unknown> = Promise.resolve();
-  /** One search after another: nobody needs a key to ask for one. */
-  const inLine = <T>(work: () => Promise<T>): Promise<T> => {
+  /** Searches run one at a time, because a search needs no key. */
+  const oneAtATime = <T>(work: () => Promise<T>): Promise<T> => {
     const turn = last.then(work);
     last = turn.catch(() => {});
     return turn;
@@ -30,17 +30,17 @@ export function e2bSignedFileRoutes(app: RoutesApp, parts: RouteParts): void {
     const signature = query.get('signature') ?? '';
     if (signature === '') throw refused('missing signature query parameter');
     if (!SIGNATURE.test(signature)) throw refused('invalid signature');
-    const sandboxId = await request.bound.run((signal) =>
-      inLine(async () => {
-        // Whoever has gone while they waited is not searched for.
+    const sandboxId = await request.deadline.run((signal) =>
+      oneAtATime(async () => {
+        // The client may have gone away while its search waited.
         signal.throwIfAborted();
-        return signerOf(parts, request.method, query);
+        return findSigner(ctx, request.method, query);
       }),
     );
     if (sandboxId === undefined) throw refused('invalid signature');
-    request.facts.sandboxId = sandboxId;
-    request.bound.release();
-    // The body is for the sandbox, and nobody here has read of it.
+    request.logFields.sandboxId = sandboxId;
+    request.deadline.release();
+    // The body is for the sandbox and has not been read.
     reply.hijack();
     gateway.pass(sandboxId, AGENT_PORT, request.raw, reply.raw as ClientResponse);
   };
@@ -60,9 +60,9 @@ function refused(why: string): TorporError {
   return new TorporError('unauthenticated', why);
 }
 
-/** Every living sandbox is tried. Their tokens are not kept anywhere: they are made from their ids. */
-async function signerOf(
-  { engine, gateway }: RouteParts,
+/** Tries the token of every sandbox that is not ended. Tokens are not stored: each is derived from the sandbox id. */
+async function findSigner(
+  { engine, gateway }: RouteContext,
   method: string,
   query: URLSearchParams,
 ): Promise<SandboxId | undefined> {

@@ -1,21 +1,21 @@
 /**
- * Snapshots. With E2B they are templates; here they are checkpoints that are kept, and those with a name are templates
- * too. Both go by one call.
+ * E2B's snapshots. With E2B a snapshot is a template. Here it is a kept checkpoint, and one with a name is a template
+ * too. One route deletes both.
  */
 import { pageOf, parseSandboxId, TorporError } from '@torpor/protocol';
 import { z } from 'zod';
 import { lifecycle } from '../http/lifecycle.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
-import type { RouteParts } from '../parts.ts';
+import type { RouteContext } from '../route-context.ts';
+import { waitForTransition } from '../sandbox/wait-for-transition.ts';
 import { notFound } from './failures.ts';
-import { placeOf, snapshotsQuery, tokenOf } from './list-query.ts';
-import { namedBy, newName } from './origin.ts';
-import { inTurn } from './patience.ts';
-import { idParams, templateParams } from './route-words.ts';
+import { formatToken, parseToken, snapshotsQuery } from './list-query.ts';
+import { idParams, templateParams } from './route-params.ts';
+import { parseSnapshotName, parseTemplateReference } from './template-reference.ts';
 
-export function e2bSnapshotRoutes(app: RoutesApp, parts: RouteParts): void {
-  const { engine } = parts;
-  const config = { bound: 'lifecycle' } as const;
+export function e2bSnapshotRoutes(app: RoutesApp, ctx: RouteContext): void {
+  const { engine } = ctx;
+  const config = { deadline: 'lifecycle' } as const;
 
   app.post(
     '/sandboxes/:id/snapshots',
@@ -30,12 +30,14 @@ export function e2bSnapshotRoutes(app: RoutesApp, parts: RouteParts): void {
     async (request, reply) => {
       const { id } = request.params;
       const { org } = request.identity;
-      const name = request.body.name ? newName(request.body.name, org) : undefined;
-      const { checkpoint } = await lifecycle(parts, request, id, async (caller) => {
-        const snapshot = await inTurn(parts, request, () => engine.snapshot(caller, id));
+      const name = request.body.name ? parseSnapshotName(request.body.name, org) : undefined;
+      const { checkpoint } = await lifecycle(ctx, request, id, async (caller) => {
+        const snapshot = await waitForTransition(ctx.clock, request.deadline.signal, () =>
+          engine.snapshot(caller, id),
+        );
         if (name === undefined) return snapshot;
         try {
-          // The same name again means the newest.
+          // A name that exists already moves to the newest snapshot.
           await engine.nameTemplate(org, { name, from: snapshot.checkpoint.id }, 'replace');
         } catch (thrown) {
           await engine.letGoOfCheckpoint(org, snapshot.checkpoint.id);
@@ -53,16 +55,18 @@ export function e2bSnapshotRoutes(app: RoutesApp, parts: RouteParts): void {
     const { org } = request.identity;
     const sandboxId = sandboxID === undefined ? undefined : parseSandboxId(sandboxID);
     if (sandboxID !== undefined && sandboxId === undefined) return reply.send([]);
-    const last = placeOf(nextToken);
-    const found = await request.bound.run(() =>
+    const last = parseToken(nextToken);
+    const found = await request.deadline.run(() =>
       engine.keptCheckpoints(org, {
         sandboxId,
-        template: name === undefined ? undefined : templateNamed(name, org),
+        template: name === undefined ? undefined : templateNameOf(name, org),
         after: last === undefined ? undefined : { createdAt: last.at, id: last.id },
         limit: limit + 1,
       }),
     );
-    const { items, nextCursor } = pageOf(found, limit, ({ createdAt, id }) => tokenOf({ at: createdAt, id }));
+    const { items, nextCursor } = pageOf(found, limit, ({ createdAt, id }) =>
+      formatToken({ at: createdAt, id }),
+    );
     if (nextCursor !== null) reply.header('x-next-token', nextCursor);
     return reply.send(items.map((kept) => snapshotShape(org, kept)));
   });
@@ -72,15 +76,18 @@ export function e2bSnapshotRoutes(app: RoutesApp, parts: RouteParts): void {
     { config, schema: { hide: true, params: templateParams } },
     async (request, reply) => {
       const { org } = request.identity;
-      const named = namedBy(request.params.id, org);
-      await request.bound.run(async () => {
+      const named = parseTemplateReference(request.params.id, org);
+      await request.deadline.run(async () => {
         if (named.is === 'checkpoint') {
           if (!(await engine.letGoOfCheckpoint(org, named.id))) throw notFound(`The snapshot ${named.id}`);
           return;
         }
         const { checkpointId, builtIn } = await engine.template(org, named.name);
         if (builtIn)
-          throw new TorporError('forbidden', `The template "${named.name}" is built in, and stays.`);
+          throw new TorporError(
+            'forbidden',
+            `The template "${named.name}" is built in and cannot be deleted.`,
+          );
         if (checkpointId !== null && (await engine.letGoOfCheckpoint(org, checkpointId))) return;
         await engine.deleteTemplate(org, named.name);
       });
@@ -89,13 +96,13 @@ export function e2bSnapshotRoutes(app: RoutesApp, parts: RouteParts): void {
   );
 }
 
-/** Those with a name are known by it: it goes on to lead to the newest. */
+/** A named snapshot is identified by its name, which always leads to the newest snapshot of that name. */
 function snapshotShape(org: string, { id, templates }: { id: string; templates: readonly string[] }) {
   const names = templates.map((name) => `${org}/${name}`);
   return { snapshotID: names[0] === undefined ? id : `${names[0]}:default`, names };
 }
 
-function templateNamed(text: string, org: string): string {
-  const named = namedBy(text, org);
+function templateNameOf(text: string, org: string): string {
+  const named = parseTemplateReference(text, org);
   return named.is === 'template' ? named.name : named.id;
 }

@@ -1,23 +1,23 @@
-/** Templates as E2B's clients list and look for them. */
+/** E2B's routes to list and get templates. */
 import { ENVD_VERSION } from '@torpor/envd';
 import type { TemplateView } from '@torpor/protocol';
 import type { FastifyRequest } from 'fastify';
 import type { RoutesApp } from '../http/routes-app.ts';
-import type { RouteParts } from '../parts.ts';
+import type { RouteContext } from '../route-context.ts';
 import { notFound } from './failures.ts';
-import { namedBy } from './origin.ts';
-import { templateParams } from './route-words.ts';
+import { templateParams } from './route-params.ts';
 import { limitsOf } from './sandbox-shapes.ts';
+import { parseTemplateReference } from './template-reference.ts';
 
-export function e2bTemplateRoutes(app: RoutesApp, parts: RouteParts): void {
-  const { engine } = parts;
+export function e2bTemplateRoutes(app: RoutesApp, ctx: RouteContext): void {
+  const { engine } = ctx;
 
   for (const path of ['/templates', '/v2/templates']) {
     app.get(path, { schema: { hide: true } }, async (request) => {
-      const all = await request.bound.run(() => engine.templates(request.identity.org));
-      const [usual] = engine.runtimes().filter((runtime) => runtime.default);
-      // A built-in one is there for each runtime, and would be listed once for each.
-      const shown = all.filter(({ builtIn, runtime }) => !builtIn || runtime === usual?.name);
+      const all = await request.deadline.run(() => engine.templates(request.identity.org));
+      const [defaultRuntime] = engine.runtimes().filter((runtime) => runtime.default);
+      // A built-in template exists once per runtime; only the one of the default runtime is listed.
+      const shown = all.filter(({ builtIn, runtime }) => !builtIn || runtime === defaultRuntime?.name);
       return shown.map((template) => templateShape(template));
     });
   }
@@ -38,9 +38,9 @@ export function e2bTemplateRoutes(app: RoutesApp, parts: RouteParts): void {
   });
 
   const find = (request: FastifyRequest<{ Params: { id: string } }>): Promise<TemplateView> =>
-    request.bound.run(async () => {
+    request.deadline.run(async () => {
       const { org } = request.identity;
-      const named = namedBy(request.params.id, org);
+      const named = parseTemplateReference(request.params.id, org);
       if (named.is === 'template') return engine.template(org, named.name);
       const kept = await engine.keptCheckpoint(org, named.id);
       const [name] = kept?.templates ?? [];
@@ -51,7 +51,7 @@ export function e2bTemplateRoutes(app: RoutesApp, parts: RouteParts): void {
 
 const STATUS = { preparing: 'building', ready: 'ready', failed: 'error' } as const;
 
-/** The id of a build is that of the checkpoint that it made. */
+/** The id of a build is the id of the checkpoint that it made. */
 function buildShape({ name, checkpointId, state, createdAt }: TemplateView) {
   const at = new Date(createdAt).toISOString();
   return {

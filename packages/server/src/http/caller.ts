@@ -1,4 +1,4 @@
-/** A request as the engine knows its caller: organisation, idempotency key, and how long it waits. */
+/** The caller of an engine operation, from a request: organisation, idempotency key, and the signal that ends its wait. */
 import type { Caller } from '@torpor/engine';
 import { TorporError } from '@torpor/protocol';
 import type { FastifyRequest } from 'fastify';
@@ -16,6 +16,6 @@ export function idempotencyKeyOf(request: FastifyRequest): string | undefined {
   if (typeof given === 'string' && KEY.test(given)) return given;
   throw new TorporError(
     'invalid_request',
-    'The Idempotency-Key is not one: 1 to 255 visible ASCII characters without spaces.',
+    'The Idempotency-Key is not valid. It needs 1 to 255 visible ASCII characters without spaces.',
   );
 }

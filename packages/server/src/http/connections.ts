@@ -1,25 +1,25 @@
 /**
- * Which connections have a request on them. Node's own count of idle ones leaves out those that have not sent
- * their first request yet, and clients that open connections in advance would hold up every stop.
+ * Tracks which connections have a request in progress. Node's own idle tracking leaves out connections that have not
+ * sent their first request yet. Clients that open connections in advance would delay every stop.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import type { TLSSocket } from 'node:tls';
-import type { FrontServer } from '@torpor/gateway';
+import type { PublicServer } from '@torpor/gateway';
 
 export interface Connections {
-  /** Closes those that nothing is under way on. */
+  /** Closes the connections without a request in progress. */
   closeIdle(): void;
   closeAll(): void;
 }
 
-export function watchConnections(server: FrontServer): Connections {
+export function watchConnections(server: PublicServer): Connections {
   const open = new Set<Socket>();
   const underWay = new Map<Socket, number>();
-  // Over TLS a request knows only the socket inside the socket.
+  // Over TLS `request.socket` is the TLS socket, not the TCP socket.
   server.on('setSecureContext' in server ? 'secureConnection' : 'connection', (socket: Socket) => {
     open.add(socket);
-    // Sessions of HTTP/2 have many requests at once, and are closed by the server itself when they are done.
+    // An HTTP/2 session has many requests at once. The server itself closes it when they are done.
     if ((socket as TLSSocket).alpnProtocol !== 'h2') underWay.set(socket, 0);
     socket.once('close', () => {
       open.delete(socket);
@@ -37,7 +37,7 @@ export function watchConnections(server: FrontServer): Connections {
   };
   server.on('request', count);
   server.on('checkContinue', count);
-  // From there on it is somebody else's, who ends it with a word.
+  // After an upgrade the WebSocket code owns the connection and sends a close frame.
   server.on('upgrade', ({ socket }: IncomingMessage) => {
     underWay.delete(socket);
   });

@@ -1,4 +1,4 @@
-/** How a failure looks to the caller: one shape for all, whoever noticed it first. */
+/** Converts any failure into the one error shape of the API. */
 import { type ErrorBody, factsOf, type RequestId, TorporError } from '@torpor/protocol';
 
 export interface ErrorAnswer {
@@ -8,7 +8,7 @@ export interface ErrorAnswer {
   readonly error: TorporError;
 }
 
-/** What Fastify throws of its own; the fields are its own too. */
+/** The fields of errors that Fastify throws itself. */
 interface FrameworkError {
   readonly statusCode?: number;
   readonly message: string;
@@ -16,19 +16,19 @@ interface FrameworkError {
   readonly validationContext?: string;
 }
 
-const PLACES: Readonly<Record<string, string>> = {
+const PART_NAMES: Readonly<Record<string, string>> = {
   body: 'body',
   querystring: 'query',
   params: 'path',
   headers: 'headers',
 };
 
-/** `sandboxId` is the one the request was about, for errors that do not say it themselves. */
+/** `sandboxId` is the sandbox of the request, for errors that do not name one. */
 export function answerOf(thrown: unknown, requestId: RequestId, sandboxId?: string): ErrorAnswer {
   const error = toTorporError(thrown);
   const { code } = error;
   const said: ErrorBody = error.toBody();
-  // What is inside stays inside: the request id leads to it in the log (R114).
+  // Internal details stay in the log, where the request id finds them (R114).
   const shown =
     code === 'internal'
       ? { ...said, message: 'Something went wrong inside Torpor.', details: undefined }
@@ -44,8 +44,8 @@ export function answerOf(thrown: unknown, requestId: RequestId, sandboxId?: stri
   };
 }
 
-/** Statuses that say more than the code's own: too large, the wrong type, the wrong method. */
-const FINER: ReadonlySet<number> = new Set([405, 408, 413, 414, 415, 431]);
+/** Statuses that are more specific than the status of `invalid_request`, as 413 and 405. */
+const SPECIFIC_STATUSES: ReadonlySet<number> = new Set([405, 408, 413, 414, 415, 431]);
 
 export class HttpRefusal extends TorporError {
   readonly statusCode: number;
@@ -58,11 +58,12 @@ export class HttpRefusal extends TorporError {
 
 function statusOf(thrown: unknown, error: TorporError): number {
   const { statusCode } = (thrown ?? {}) as { statusCode?: unknown };
-  const finer = error.code === 'invalid_request' && typeof statusCode === 'number' && FINER.has(statusCode);
+  const finer =
+    error.code === 'invalid_request' && typeof statusCode === 'number' && SPECIFIC_STATUSES.has(statusCode);
   return finer ? (statusCode as number) : factsOf(error.code).http;
 }
 
-/** Fastify's own failures too. */
+/** Converts errors of Fastify too. */
 export function toTorporError(thrown: unknown): TorporError {
   if (thrown instanceof TorporError) return thrown;
   if (!(thrown instanceof Error)) return TorporError.from(thrown);
@@ -75,8 +76,8 @@ export function toTorporError(thrown: unknown): TorporError {
 }
 
 function invalid(validation: NonNullable<FrameworkError['validation']>, context: string): TorporError {
-  // Every parameter in a path is an id, and what has not the form of one cannot be there.
-  if (context === 'params') return new TorporError('not_found', 'There is nothing with this id.');
+  // Every path parameter is an id. A text that has not the form of an id cannot exist.
+  if (context === 'params') return new TorporError('not_found', 'Nothing has this id.');
   const fields = validation.slice(0, 20).map(({ instancePath = '', message = 'is not valid' }) => ({
     path: instancePath.split('/').filter(Boolean).join('.'),
     message,
@@ -85,7 +86,7 @@ function invalid(validation: NonNullable<FrameworkError['validation']>, context:
   const where = first?.path ? ` at "${first.path}"` : '';
   return new TorporError(
     'invalid_request',
-    `The ${PLACES[context] ?? context} is not valid${where}: ${first?.message}.`,
-    { details: { in: PLACES[context] ?? context, fields } },
+    `The ${PART_NAMES[context] ?? context} is not valid${where}: ${first?.message}.`,
+    { details: { in: PART_NAMES[context] ?? context, fields } },
   );
 }

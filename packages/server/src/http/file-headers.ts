@@ -1,4 +1,4 @@
-/** For a file that somebody else wrote: it comes from the API's own address, and must not be taken for a page of it. */
+/** Headers for a file from a sandbox. It is served from the API's origin, so a browser must not treat it as a page. */
 export const FILE_HEADERS = {
   'content-type': 'application/octet-stream',
   'content-disposition': 'attachment',

@@ -1,9 +1,9 @@
 /**
- * The names that the server is called by. A page of a stranger can make its own name lead to this machine (DNS
- * rebinding) and then reads, as its own, whatever is answered without a key. Its browser says that name in `Host`.
+ * The host names that the server accepts. A malicious page can point its own name at this machine (DNS rebinding) and
+ * then read every answer that needs no key. The browser sends that name in `Host`.
  *
- * With a valid key in a header any name is accepted: a browser adds no key by itself. So a reverse proxy may keep
- * the name that its clients use.
+ * With a valid key in a header any name is accepted, because a browser adds no key by itself. So a reverse proxy may
+ * keep the name that its clients use.
  */
 import type { IncomingHttpHeaders } from 'node:http';
 import { isIP } from 'node:net';
@@ -21,19 +21,19 @@ export const allowedHostsSchema = z.preprocess(
 );
 
 export interface HostNamesOptions {
-  /** What the server listens on, a name or an address. */
+  /** The name or address that the server listens on. */
   readonly host: string;
-  /** Under which previews are found; `api.` below it is the API. It may have a port. */
+  /** The domain of previews; `api.` below it is the API. It may have a port. */
   readonly domain: string;
   /** The name of the machine. */
   readonly machine: string;
-  /** What the operator adds. */
+  /** Names that the operator adds. */
   readonly allowed: readonly string[];
 }
 
 export class HostNames {
   readonly #names: ReadonlySet<string>;
-  /** `.example.com` for everything below it. */
+  /** `.example.com` accepts every name below it. */
   readonly #suffixes: readonly string[];
 
   constructor({ host, domain, machine, allowed }: HostNamesOptions) {
@@ -41,15 +41,15 @@ export class HostNames {
     const names = ['localhost', host, machine, plainDomain, `api.${plainDomain}`, ...allowed];
     const lower = names.map((name) => name.toLowerCase());
     this.#names = new Set(lower.filter((name) => !name.startsWith('*.')));
-    // Browsers look no name below `localhost` up: it is always this machine.
+    // Browsers resolve every name below `localhost` to this machine without DNS.
     this.#suffixes = [
       '.localhost',
       ...lower.filter((name) => name.startsWith('*.')).map((name) => name.slice(1)),
     ];
   }
 
-  knows(headers: IncomingHttpHeaders): boolean {
-    // HTTP/1.0 may have neither; a browser always sends one.
+  accepts(headers: IncomingHttpHeaders): boolean {
+    // HTTP/1.0 requests may have neither header; a browser always sends one.
     const said = [headers[':authority'], headers.host].filter((authority) => authority !== undefined);
     return said.every((authority) => typeof authority === 'string' && this.#isOurs(authority));
   }
@@ -57,14 +57,14 @@ export class HostNames {
   #isOurs(authority: string): boolean {
     const name = hostNameOf(authority);
     if (name === undefined) return false;
-    // Nobody can make an address lead to another machine, so a page that was loaded from one was loaded from us.
+    // DNS rebinding needs a name. A page that was loaded from an address was loaded from this server.
     if (isIP(name.replace(/^\[|\]$/g, '')) !== 0) return true;
     return this.#names.has(name) || this.#suffixes.some((suffix) => name.endsWith(suffix));
   }
 }
 
-export function strangeName(): TorporError {
-  return new TorporError('forbidden', 'Without a key the server answers only under its own names.', {
-    hint: 'Send a key, or start the server with --allowed-hosts and the name that you use.',
+export function unknownHostName(): TorporError {
+  return new TorporError('forbidden', 'Without a key the server answers only under its own host names.', {
+    hint: 'Send a key, or add this name with --allowed-hosts when you start the server.',
   });
 }

@@ -1,13 +1,13 @@
-/** Reads JSON bodies: bounded in size and time, and only what can safely go on to a database or a process. */
+/** Reads JSON bodies with limits on size and time, and refuses values that a database or a process cannot take. */
 
 import { TorporError } from '@torpor/protocol';
 import type { FastifyInstance, FastifyRequest } from 'fastify';
 import { HttpRefusal } from './error-answer.ts';
 
-/** Deeper than any request of ours, shallow enough for everything that walks it. */
+/** Deeper than any valid request, and shallow enough for recursive code. */
 const MAX_DEPTH = 32;
 
-/** JSON is the only kind of body; every other is refused with 415. An empty one counts as `{}`. */
+/** Accepts only JSON bodies; other types get 415. An empty body counts as `{}`. */
 export function acceptJson(app: FastifyInstance, maxBytes: number): void {
   app.removeAllContentTypeParsers();
   app.addContentTypeParser(
@@ -23,8 +23,8 @@ export function acceptJson(app: FastifyInstance, maxBytes: number): void {
     reply.header('accept-encoding', 'identity');
     throw new HttpRefusal(
       415,
-      `The Content-Encoding ${encoding} is not taken: bodies are read as they are.`,
-      'Send the body unpacked, without Content-Encoding.',
+      `The Content-Encoding ${encoding} is not supported.`,
+      'Send the body uncompressed, without Content-Encoding.',
     );
   });
   app.addHook('preValidation', async (request) => {
@@ -40,7 +40,7 @@ async function readBounded(
   maxBytes: number,
 ): Promise<Buffer> {
   if (Number(request.headers['content-length'] ?? 0) > maxBytes) throw tooLarge(maxBytes);
-  return request.bound.run(async () => {
+  return request.deadline.run(async () => {
     const chunks: Buffer[] = [];
     let size = 0;
     for await (const chunk of payload) {
@@ -56,11 +56,11 @@ function tooLarge(maxBytes: number): TorporError {
   return new HttpRefusal(
     413,
     `The body has more than ${maxBytes} bytes.`,
-    'Large contents go by PUT …/files.',
+    'Send large contents with PUT …/files.',
   );
 }
 
-/** Throws `invalid_request` for what is no JSON, or cannot safely go on. */
+/** Throws `invalid_request` for text that is not JSON or has unsafe values. */
 export function parseJson(text: string): unknown {
   try {
     const value: unknown = JSON.parse(text);
@@ -73,8 +73,8 @@ export function parseJson(text: string): unknown {
 }
 
 /**
- * No NUL and no half characters, which neither PostgreSQL's texts nor the arguments of a process can hold;
- * no `__proto__`; not too deep. Not recursive, because the depth is the caller's choice until it was checked.
+ * Refuses NUL and lone surrogates, which neither PostgreSQL texts nor process arguments can hold, the key `__proto__`,
+ * and too deep nesting. It is not recursive, because the caller controls the depth until it is checked.
  */
 function refuseUnsafe(root: unknown): void {
   const left: { value: unknown; depth: number }[] = [{ value: root, depth: 0 }];
@@ -91,7 +91,7 @@ function refuseUnsafe(root: unknown): void {
   }
 }
 
-/** Of a text, or of the texts of a query or of a path. */
+/** Checks a text, or all texts of a query or of path parameters. */
 function refuseUnwritable(value: unknown): void {
   const texts =
     typeof value === 'string' ? [value] : typeof value === 'object' && value !== null ? entriesOf(value) : [];

@@ -39,8 +39,8 @@ beforeEach(async () => {
   key = await create();
 });
 
-const parts = () => ({ db: fresh.db, clock, randomBytes });
-const create = (more: object = {}) => createKey(parts(), 'acme', { name: 'watched', ...more });
+const ctx = () => ({ db: fresh.db, clock, randomBytes });
+const create = (more: object = {}) => createKey(ctx(), 'acme', { name: 'watched', ...more });
 const open = ({ id }: CreatedKey) => watch.watch({ org: 'acme', keyId: id });
 
 /** One look at the database, and the sleep before the next. */
@@ -53,42 +53,42 @@ async function look(): Promise<void> {
 
 describe('the watch over a key', () => {
   it('leaves a good key alone, however often it looks', async () => {
-    const { lost, release } = open(key);
+    const { revoked, release } = open(key);
     for (let looks = 0; looks < 3; looks++) await look();
     await clock.untilAsleepFor(EVERY_MS);
-    expect(lost.aborted).toBe(false);
+    expect(revoked.aborted).toBe(false);
     release();
   });
 
   it('tells all who have it open when it was revoked, and asks once for all of them', async () => {
     const connections = [open(key), open(key), open(key)];
-    const told = Promise.all(connections.map(({ lost }) => once(lost, 'abort')));
-    await revokeKey(parts(), 'acme', key.id);
+    const told = Promise.all(connections.map(({ revoked }) => once(revoked, 'abort')));
+    await revokeKey(ctx(), 'acme', key.id);
     await look();
     await told;
     expect(asked).toBe(1);
-    for (const { lost } of connections) expect(lost.reason).toMatchObject({ code: 'unauthenticated' });
+    for (const { revoked } of connections) expect(revoked.reason).toMatchObject({ code: 'unauthenticated' });
   });
 
   it('tells when it has expired', async () => {
-    const { lost } = open(await create({ expiresInSeconds: 20 }));
+    const { revoked } = open(await create({ expiresInSeconds: 20 }));
     await look();
     await clock.untilAsleepFor(EVERY_MS);
-    expect(lost.aborted).toBe(false);
-    const told = once(lost, 'abort');
+    expect(revoked.aborted).toBe(false);
+    const told = once(revoked, 'abort');
     await look();
     await told;
   });
 
   it('takes a database that does not answer for no answer', async () => {
-    const { lost } = open(key);
-    await revokeKey(parts(), 'acme', key.id);
+    const { revoked } = open(key);
+    await revokeKey(ctx(), 'acme', key.id);
     isDown = true;
     await look();
     await clock.untilAsleepFor(EVERY_MS);
-    expect(lost.aborted).toBe(false);
+    expect(revoked.aborted).toBe(false);
     isDown = false;
-    const told = once(lost, 'abort');
+    const told = once(revoked, 'abort');
     await look();
     await told;
   });
@@ -105,19 +105,19 @@ describe('the watch over a key', () => {
     expect(asked).toBe(1);
     const third = open(key);
     await look();
-    expect([asked, third.lost.aborted]).toEqual([2, false]);
+    expect([asked, third.revoked.aborted]).toEqual([2, false]);
     third.release();
   });
 
   it('keeps keys apart', async () => {
     const other = await create();
     const [mine, theirs] = [open(key), open(other)];
-    const told = once(mine.lost, 'abort');
-    await revokeKey(parts(), 'acme', key.id);
+    const told = once(mine.revoked, 'abort');
+    await revokeKey(ctx(), 'acme', key.id);
     await look();
     await told;
     await clock.untilAsleepFor(EVERY_MS);
-    expect(theirs.lost.aborted).toBe(false);
+    expect(theirs.revoked.aborted).toBe(false);
     theirs.release();
   });
 });

@@ -2,9 +2,9 @@
 import type { Caller } from '@torpor/engine';
 import { type OperationId, type SandboxId, TorporError } from '@torpor/protocol';
 import type { FastifyRequest } from 'fastify';
-import type { RouteParts } from '../parts.ts';
+import type { RouteContext } from '../route-context.ts';
 import { callerOf } from './caller.ts';
-import { RequestBound } from './request-bound.ts';
+import { RequestDeadline } from './request-deadline.ts';
 
 /** What every verb answers with: the operation that the request became, or null when none was needed. */
 interface VerbAnswer {
@@ -12,17 +12,17 @@ interface VerbAnswer {
 }
 
 export async function lifecycle<T extends VerbAnswer>(
-  parts: RouteParts,
+  ctx: RouteContext,
   request: FastifyRequest,
   sandboxId: SandboxId | undefined,
   verb: (caller: Caller) => Promise<T>,
 ): Promise<T> {
-  if (sandboxId !== undefined) request.facts.sandboxId = sandboxId;
-  const answer = await request.bound.run(
+  if (sandboxId !== undefined) request.logFields.sandboxId = sandboxId;
+  const answer = await request.deadline.run(
     (signal) => verb(callerOf(request, signal)),
-    () => stillUnderWay(parts, request, sandboxId),
+    () => stillUnderWay(ctx, request, sandboxId),
   );
-  if (answer.operation !== null) request.facts.operationId = answer.operation.id;
+  if (answer.operation !== null) request.logFields.operationId = answer.operation.id;
   return answer;
 }
 
@@ -31,19 +31,19 @@ const QUERY_MS = 500;
 
 /** The engine itself answers a late verb with its operation. This answer is for an engine that cannot answer. */
 async function stillUnderWay(
-  { clock, engine }: RouteParts,
+  { clock, engine }: RouteContext,
   request: FastifyRequest,
   sandboxId: SandboxId | undefined,
 ): Promise<TorporError> {
-  const bound = new RequestBound(clock, QUERY_MS, 0);
+  const deadline = new RequestDeadline(clock, QUERY_MS, 0);
   const { org } = request.identity;
-  const operationId = await bound
+  const operationId = await deadline
     .run(async () => (sandboxId === undefined ? null : (await engine.get(org, sandboxId)).operationId))
     .catch(() => null)
-    .finally(() => bound.release());
+    .finally(() => deadline.release());
   return new TorporError(
     'timeout',
-    `There was no answer within ${request.bound.ms} ms; it is still under way.`,
+    `There was no answer within ${request.deadline.ms} ms; it is still under way.`,
     {
       ...(sandboxId === undefined ? {} : { sandboxId }),
       ...(operationId === null ? {} : { operationId }),

@@ -1,16 +1,16 @@
 /**
- * The optional query parameter `orgId`: which organisation a request means. A key belongs to one organisation, so
- * naming another is a mistake and is refused before the route does anything. Only routes that say
- * `config: { orgId: 'operator' }` let an operator key name another one.
+ * The optional query parameter `orgId` names the organisation of a request. A key belongs to one organisation, so
+ * another name is a mistake and is refused before the route runs. Only routes with `config: { orgId: 'operator' }`
+ * let an operator key name another organisation.
  *
- * This is the one place where `orgId` is read. It is taken out of the query here, so that no route's schema has to
- * know it; `request.org` is the organisation that the request is about.
+ * This is the only place that reads `orgId`. It is removed from the query here, so that no route's schema needs it.
+ * `request.org` is the organisation of the request.
  */
 import { TorporError } from '@torpor/protocol';
 import type { FastifyRequest } from 'fastify';
 import type { Identity } from '../keys/identity.ts';
 
-/** Wider than what new organisations may be called: a foreign id is to be told that it is foreign. */
+/** Accepts more than names of organisations, so that a foreign id gets `forbidden` and not `invalid_request`. */
 const ORG_ID = /^[\x21-\x7e]{1,200}$/;
 
 export function takeOrgId(request: FastifyRequest): string {
@@ -27,17 +27,22 @@ export function takeOrgId(request: FastifyRequest): string {
   return requireOrg(identity, named);
 }
 
-/** The organisation, when it is the key's own or the key is an operator's. */
+/** Returns the organisation when it is the key's own or the key is an operator key. */
 export function requireOrg(identity: Identity, org: string): string {
   if (org !== identity.org && !identity.operator) throw anotherOrg(identity, org);
   return org;
 }
 
 export function requireOperator({ operator }: Identity): void {
-  if (!operator) throw new TorporError('forbidden', 'Only an operator key may do that.');
+  if (!operator) throw new TorporError('forbidden', 'This needs an operator key.');
 }
 
-/** Says nothing about whether the other one exists. */
+/** Refuses the key of a user where a route shows the whole server. */
+export function requireService({ service }: Identity): void {
+  if (!service) throw new TorporError('forbidden', 'The key of a user cannot see the whole server.');
+}
+
+/** The message does not say whether the other organisation exists. */
 function anotherOrg(identity: Identity, org: string): TorporError {
   return new TorporError('forbidden', `The key belongs to "${identity.org}" and not to "${org}".`, {
     hint: 'Use a key of that organisation, or leave the organisation out.',

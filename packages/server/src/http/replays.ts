@@ -1,9 +1,8 @@
 /**
- * Idempotency keys of requests that are not operations: the answer is kept and given again. (Operations keep
- * theirs with their rows, inside the engine.)
+ * Idempotency keys of requests that are not operations: the answer is stored and sent again. (Operations store their
+ * keys in their own rows, in the engine.)
  *
- * The work of all these requests may be repeated without harm, so an answer that was lost in a crash before it
- * was written down costs nothing.
+ * All these requests can be repeated without harm, so losing an answer in a crash before it is stored costs nothing.
  */
 import { createHash } from 'node:crypto';
 import type { Clock, Database } from '@torpor/engine';
@@ -13,7 +12,7 @@ import { idempotencyKeyOf } from './caller.ts';
 
 export interface Answer<T> {
   readonly body: T;
-  /** What a repetition is told instead, where the answer may be given only once. */
+  /** The error that a repeated request gets, when the answer may be sent only once. */
   readonly again?: TorporError;
 }
 
@@ -24,27 +23,27 @@ interface Scope {
   readonly bodyHash: string;
 }
 
-export interface ReplayParts {
+export interface ReplayContext {
   readonly db: Database;
   readonly clock: Clock;
   readonly keptMs: number;
 }
 
 export class Replays {
-  private readonly parts: ReplayParts;
-  /** Twins that arrive while the first is at work wait for its answer. */
-  private readonly underWay = new Map<
+  readonly #ctx: ReplayContext;
+  /** Identical requests that arrive while the first one runs wait for its answer. */
+  readonly #underWay = new Map<
     string,
     { readonly bodyHash: string; readonly answer: Promise<Answer<unknown>> }
   >();
 
-  constructor(parts: ReplayParts) {
-    this.parts = parts;
+  constructor(ctx: ReplayContext) {
+    this.#ctx = ctx;
   }
 
   /**
-   * `thing` tells requests of one route apart beyond their bodies. `failures: 'forget'` frees the key after every
-   * failure, so that a corrected request may come under it.
+   * `thing` distinguishes requests of one route beyond their bodies. `failures: 'forget'` frees the key after every
+   * failure, so that a corrected request may use the same key.
    */
   async once<T>(
     request: FastifyRequest,
@@ -63,56 +62,56 @@ export class Replays {
         .digest('hex'),
     };
     const name = JSON.stringify([scope.org, scope.route, scope.key]);
-    const twin = this.underWay.get(name);
-    if (twin !== undefined) {
-      refuseOther(twin.bodyHash, scope);
-      const { body, again } = (await twin.answer) as Answer<T>;
+    const identical = this.#underWay.get(name);
+    if (identical !== undefined) {
+      refuseOtherBody(identical.bodyHash, scope);
+      const { body, again } = (await identical.answer) as Answer<T>;
       if (again !== undefined) throw again;
       return body;
     }
-    const answer = this.answer(scope, work, failures).finally(() => this.underWay.delete(name));
-    this.underWay.set(name, { bodyHash: scope.bodyHash, answer });
+    const answer = this.#answer(scope, work, failures).finally(() => this.#underWay.delete(name));
+    this.#underWay.set(name, { bodyHash: scope.bodyHash, answer });
     return (await answer).body;
   }
 
-  private async answer<T>(
+  async #answer<T>(
     scope: Scope,
     work: () => Promise<Answer<T>>,
     failures: 'keep' | 'forget',
   ): Promise<Answer<T>> {
-    const known = await this.find<T>(scope);
+    const known = await this.#find<T>(scope);
     if (known !== undefined) return known;
     try {
       const answer = await work();
-      await this.remember(scope, answer.again ?? answer);
+      await this.#remember(scope, answer.again ?? answer);
       return answer;
     } catch (thrown) {
-      // What may pass, or is our own fault, frees the key for another try.
+      // A retryable or internal failure frees the key for another try.
       const isFinal = thrown instanceof TorporError && !thrown.retryable && thrown.code !== 'internal';
-      if (isFinal && failures === 'keep') await this.remember(scope, thrown);
+      if (isFinal && failures === 'keep') await this.#remember(scope, thrown);
       throw thrown;
     }
   }
 
-  private async find<T>(scope: Scope): Promise<Answer<T> | undefined> {
-    const [row] = await this.parts.db.query<{ body_hash: string; failed: number; answer: string }>(
+  async #find<T>(scope: Scope): Promise<Answer<T> | undefined> {
+    const [row] = await this.#ctx.db.query<{ body_hash: string; failed: number; answer: string }>(
       `SELECT body_hash, failed, answer FROM request_replays
        WHERE org = $1 AND route = $2 AND key = $3 AND expires_at > $4`,
-      [scope.org, scope.route, scope.key, this.parts.clock.now()],
+      [scope.org, scope.route, scope.key, this.#ctx.clock.now()],
     );
     if (row === undefined) return undefined;
-    refuseOther(row.body_hash, scope);
+    refuseOtherBody(row.body_hash, scope);
     const body: unknown = JSON.parse(row.answer);
     if (row.failed === 1) throw TorporError.fromBody(body as ErrorBody);
     return { body: body as T };
   }
 
-  /** The first answer stays: a twin on another server may have been quicker. */
-  private async remember(scope: Scope, answer: Answer<unknown> | TorporError): Promise<void> {
-    const now = this.parts.clock.now();
+  /** Keeps the first stored answer: an identical request on another server may have been faster. */
+  async #remember(scope: Scope, answer: Answer<unknown> | TorporError): Promise<void> {
+    const now = this.#ctx.clock.now();
     const failed = answer instanceof TorporError;
     const body = failed ? answer.toBody() : answer.body;
-    await this.parts.db.transaction(async (tx) => {
+    await this.#ctx.db.transaction(async (tx) => {
       await tx.query('DELETE FROM request_replays WHERE expires_at <= $1', [now]);
       await tx.query(
         `INSERT INTO request_replays (org, route, key, body_hash, failed, answer, expires_at)
@@ -124,14 +123,14 @@ export class Replays {
           scope.bodyHash,
           failed ? 1 : 0,
           JSON.stringify(body),
-          now + this.parts.keptMs,
+          now + this.#ctx.keptMs,
         ],
       );
     });
   }
 }
 
-function refuseOther(bodyHash: string, scope: Scope): void {
+function refuseOtherBody(bodyHash: string, scope: Scope): void {
   if (bodyHash === scope.bodyHash) return;
   throw new TorporError(
     'idempotency_mismatch',

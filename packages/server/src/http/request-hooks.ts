@@ -1,78 +1,85 @@
-/** What happens to every request around its route: its id, its time, its key, its line in the log. */
+/** Hooks that run for every request: request id, deadline, key check, log line. */
 import { TorporError } from '@torpor/protocol';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { identify } from '../keys/identity.ts';
-import type { RouteParts } from '../parts.ts';
-import { strangeName } from './host-names.ts';
+import type { RouteContext } from '../route-context.ts';
+import { unknownHostName } from './host-names.ts';
 import { isLoopback } from './loopback.ts';
+import { onResponseClosed } from './on-response-closed.ts';
 import { takeOrgId } from './org-id.ts';
-import { RequestBound } from './request-bound.ts';
-import type { BoundKind } from './request-state.ts';
-import { whenOver } from './when-over.ts';
+import { RequestDeadline } from './request-deadline.ts';
+import type { DeadlineKind } from './request-state.ts';
 
-export function addRequestHooks(app: FastifyInstance, parts: RouteParts): void {
-  const { clock, settings, db } = parts;
-  const bounds: Readonly<Record<BoundKind, number>> = {
+export function addRequestHooks(app: FastifyInstance, ctx: RouteContext): void {
+  const { clock, settings, db } = ctx;
+  const deadlines: Readonly<Record<DeadlineKind, number>> = {
     read: settings.readMs,
     checkpoint: settings.checkpointReadMs,
     lifecycle: settings.lifecycleMs,
   };
-  for (const name of ['bound', 'facts', 'startedAt', 'identity', 'org'] as const)
+  for (const name of ['deadline', 'logFields', 'startedAt', 'identity', 'org'] as const)
     app.decorateRequest(name, null as never);
 
   app.addHook('onRequest', async (request, reply) => {
     const { config } = request.routeOptions;
     request.startedAt = clock.monotonic();
-    request.facts = {};
-    request.bound = new RequestBound(clock, bounds[config.bound ?? 'read'], settings.graceMs);
+    request.logFields = {};
+    request.deadline = new RequestDeadline(clock, deadlines[config.deadline ?? 'read'], settings.graceMs);
     reply.header('x-request-id', request.id);
     reply.header('cache-control', 'no-store');
-    whenOver(reply, () => request.bound.end(new TorporError('timeout', 'The caller went away.')));
-    if (parts.stopping.aborted) throw leaving();
-    if (!needsKey(request) && mayAnswerAnybody(parts, request)) return;
-    request.identity = await request.bound.run(() => identify(db, clock, request.headers));
+    onResponseClosed(reply, () => request.deadline.end(new TorporError('timeout', 'The caller went away.')));
+    if (ctx.stopping.aborted) throw stoppingError();
+    if (!needsKey(request) && mayAnswerWithoutKey(ctx, request)) return;
+    request.identity = await request.deadline.run(() => identify(db, clock, request.headers));
     request.org = takeOrgId(request);
   });
 
   app.addHook('onSend', async (_, reply) => {
-    // A connection that is kept would hold up the stop.
-    if (parts.stopping.aborted) reply.header('connection', 'close');
+    // A kept-alive connection would delay the stop.
+    if (ctx.stopping.aborted) reply.header('connection', 'close');
   });
-  app.addHook('onResponse', async (request, reply) => answered(parts, request, reply));
+  app.addHook('onResponse', async (request, reply) => recordResponse(ctx, request, reply));
 }
 
-/** A path that leads nowhere needs a key too, so that a stranger cannot tell which do. */
+/** An unknown path needs a key too, so that a caller without a key cannot find out which paths exist. */
 function needsKey(request: FastifyRequest): boolean {
   const { access = 'key' } = request.routeOptions.config;
   if (access === 'loopback') return !(isLoopback(request.socket.remoteAddress) && !isForwarded(request));
   return access === 'key';
 }
 
-/** Under a name that is not ours a key is needed after all; see `HostNames`. */
-function mayAnswerAnybody({ hostNames }: RouteParts, { routeOptions, headers }: FastifyRequest): boolean {
-  // What is signed is known to nobody but whom it was signed for.
-  if (routeOptions.config.access === 'signed' || hostNames.knows(headers)) return true;
+/** Under an unknown host name even open routes need a key; see `HostNames`. */
+function mayAnswerWithoutKey(
+  { hostNames }: RouteContext,
+  { routeOptions, headers }: FastifyRequest,
+): boolean {
+  // Only the client that a URL was signed for knows the signature.
+  if (routeOptions.config.access === 'signed' || hostNames.accepts(headers)) return true;
   if (headers.authorization !== undefined || headers['x-api-key'] !== undefined) return false;
-  throw strangeName();
+  throw unknownHostName();
 }
 
-/** A proxy on this machine speaks for somebody who is not on it. */
+/** A request that a proxy forwards comes from another machine. */
 function isForwarded({ headers }: FastifyRequest): boolean {
   return headers['forwarded'] !== undefined || headers['x-forwarded-for'] !== undefined;
 }
 
-function leaving(): TorporError {
+function stoppingError(): TorporError {
   return new TorporError('unreachable', 'The server is stopping.', { retryAfterMs: 1_000 });
 }
 
-function answered({ clock, log, metrics }: RouteParts, request: FastifyRequest, reply: FastifyReply): void {
-  request.bound.release();
+function recordResponse(
+  { clock, log, metrics }: RouteContext,
+  request: FastifyRequest,
+  reply: FastifyReply,
+): void {
+  request.deadline.release();
   const route = request.routeOptions.url ?? 'unknown';
   const { method } = request;
   const durationMs = Math.round(clock.monotonic() - request.startedAt);
   metrics.requests.inc({ method, route, status: reply.statusCode });
   metrics.requestSeconds.observe({ method, route }, durationMs / 1_000);
-  const { errorCode, ...ids } = request.facts;
+  const { errorCode, ...ids } = request.logFields;
   log.info(
     {
       event: 'request',

@@ -1,31 +1,31 @@
-/** What the server knows of a request beside what Fastify does; filled by hooks, read by routes and the log. */
+/** Fields that the server adds to Fastify's requests. Hooks set them; routes and the log read them. */
 import type { Identity } from '../keys/identity.ts';
-import type { RequestBound } from './request-bound.ts';
+import type { RequestDeadline } from './request-deadline.ts';
 
-/** What the log line of a request names. */
-interface RequestFacts {
+/** Fields of the log line of a request. */
+interface LogFields {
   sandboxId?: string;
   operationId?: string;
   errorCode?: string;
 }
 
-/** How long a route may take; see ServerSettings. */
-export type BoundKind = 'read' | 'checkpoint' | 'lifecycle';
+/** Which time limit of `ServerSettings` applies to a route. */
+export type DeadlineKind = 'read' | 'checkpoint' | 'lifecycle';
 
 declare module 'fastify' {
   interface FastifyRequest {
-    bound: RequestBound;
-    facts: RequestFacts;
+    deadline: RequestDeadline;
+    logFields: LogFields;
     startedAt: number;
-    /** Of routes that need a key. */
+    /** Set for routes that need a key. */
     identity: Identity;
-    /** The organisation that the request is about: the key's own, unless an operator named another. */
+    /** The organisation of the request: the key's own, unless an operator key named another. */
     org: string;
   }
 
   interface FastifyContextConfig {
-    bound?: BoundKind;
-    /** `open` needs no key, `signed` has a signature instead, `loopback` needs none from this machine. */
+    deadline?: DeadlineKind;
+    /** `open` needs no key, `signed` needs a signature, `loopback` needs no key from this machine. */
     access?: 'key' | 'signed' | 'open' | 'loopback';
     /** `operator`: an operator key may name another organisation by `orgId`. */
     orgId?: 'operator';

@@ -30,8 +30,8 @@ afterEach(() => {
 });
 
 const revoke = () => server.ask('DELETE', `/v1/keys/${key.id}`);
-const leases = () => server.parts.engine.leases.count(id);
-const openStreams = async () => (await server.parts.metrics.streams.get()).values[0]?.value;
+const leases = () => server.ctx.engine.leases.count(id);
+const openStreams = async () => (await server.ctx.metrics.streams.get()).values[0]?.value;
 
 function stream(method: string, path: string, body?: object, bearer = key.key): Promise<Response> {
   return fetch(`${url}${path}`, {

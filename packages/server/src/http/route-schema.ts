@@ -1,4 +1,4 @@
-/** The words that every route's schema is put together from: ids in paths, pages, and the errors it may answer. */
+/** Pieces of the routes' schemas: ids in paths, pages, and error responses. */
 import {
   type ErrorCode,
   errorReplySchema,
@@ -9,12 +9,12 @@ import {
 } from '@torpor/protocol';
 import { z } from 'zod';
 
-/** `sbx_…`, or only what comes after it. */
+/** `sbx_…`, or the id without this prefix. */
 export const sandboxIdParam = z
   .string()
   .regex(/^(?:sbx_)?[a-z0-9]{20}$/)
   .transform((text) => parseSandboxId(text) as SandboxId)
-  .meta({ description: "A sandbox's id, with or without sbx_ in front." });
+  .meta({ description: "A sandbox's id, with or without the prefix sbx_." });
 
 export const sandboxParams = z.object({ id: sandboxIdParam });
 export const checkpointParams = z.object({ id: idSchema('ckpt') });
@@ -24,25 +24,25 @@ const MAX_PAGE = 1_000;
 
 export const limitQuery = z.coerce.number().int().min(1).max(MAX_PAGE).default(100);
 
-/** For lists whose `nextCursor` is an id that starts so. Those who send a cursor always leave the first empty. */
+/** For lists whose `nextCursor` is an id with this prefix. An empty cursor is the first page. */
 export function pageQuery(prefix: 'sbx' | 'ses' | 'key') {
   return { limit: limitQuery, cursor: cursorLike(new RegExp(`^(?:${prefix}_[a-z0-9]{20})?$`)) };
 }
 
-/** A number as a query or a header has it. */
+/** A number in a query or a header. */
 export const numberText = z
   .string()
   .regex(/^\d{1,15}$/)
   .transform(Number);
 
-/** For lists whose items are numbered in order; the cursor is the number of the last one. */
+/** For lists whose items are numbered in order. The cursor is the number of the last item. */
 export const numberedPageQuery = z.strictObject({ limit: limitQuery, cursor: numberText.optional() });
 
-/** For lists that come whole, and never give a cursor. */
-export const wholeQuery = { limit: limitQuery, cursor: cursorLike(/^$/) };
+/** For lists without pages. They never return a cursor. */
+export const unpagedQuery = { limit: limitQuery, cursor: cursorLike(/^$/) };
 
 function cursorLike(form: RegExp) {
-  return z.string().regex(form, 'it is not the nextCursor of a page of this list').optional();
+  return z.string().regex(form, 'is not a nextCursor of this list').optional();
 }
 
 /** Errors that any route may answer. */
@@ -60,7 +60,7 @@ interface Answer {
   readonly content: Readonly<Record<string, { readonly schema: z.ZodType }>>;
 }
 
-/** The errors a route may answer, by status, each status with its codes. */
+/** The errors that a route may answer: each status with its error codes. */
 export function errors(...codes: ErrorCode[]): Record<number, Answer> {
   const byStatus = new Map<number, ErrorCode[]>();
   for (const code of new Set([...ANY, ...codes])) {

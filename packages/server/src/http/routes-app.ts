@@ -1,4 +1,4 @@
-/** Fastify as the routes see it: with schemas that are zod's, for requests and answers. */
+/** The type of Fastify with zod schemas for requests and responses. */
 import type {
   FastifyBaseLogger,
   FastifyInstance,

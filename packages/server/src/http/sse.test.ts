@@ -8,7 +8,7 @@ import type { FastifyReply, FastifyRequest } from 'fastify';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { framesOf } from '../../testing/event-frames.ts';
 import { type TestServer, testServer } from '../../testing/test-server.ts';
-import type { RouteParts } from '../parts.ts';
+import type { RouteContext } from '../route-context.ts';
 import { KeyWatch } from './key-watch.ts';
 import { type Frame, sendEvents } from './sse.ts';
 import { StreamLimit } from './stream-limit.ts';
@@ -41,7 +41,7 @@ function manyFrames() {
 
 /** The body that a route would send, which nobody reads yet. */
 function bodyOf(frames: AsyncGenerator<Frame>, clock = new ManualClock(), resumable = true): Readable {
-  const { parts } = server;
+  const { ctx } = server;
   let body: Readable | undefined;
   const raw = Object.assign(new EventEmitter(), { closed: false });
   const reply = {
@@ -54,16 +54,16 @@ function bodyOf(frames: AsyncGenerator<Frame>, clock = new ManualClock(), resuma
   };
   const request = {
     id: 'req_1',
-    facts: {},
+    logFields: {},
     identity: { org: 'default', keyId: 'k', subject: 'ada', service: true },
-    bound: { release() {}, end() {}, signal: new AbortController().signal },
+    deadline: { release() {}, end() {}, signal: new AbortController().signal },
   };
   const everything = {
-    ...parts,
+    ...ctx,
     clock,
-    keyWatch: new KeyWatch({ db: parts.db, clock, everyMs: 1_000_000 }),
+    keyWatch: new KeyWatch({ db: ctx.db, clock, everyMs: 1_000_000 }),
     streamLimit: new StreamLimit(10),
-  } as unknown as RouteParts;
+  } as unknown as RouteContext;
   sendEvents(everything, request as unknown as FastifyRequest, reply as unknown as FastifyReply, frames, {
     resumable,
   });
@@ -81,7 +81,7 @@ async function beginToRead(body: Readable): Promise<void> {
 describe('a stream of events', () => {
   it('lets others work between two batches of a long ledger', async () => {
     const { given, frames } = manyFrames();
-    const engine: Engine = Object.assign(Object.create(server.parts.engine), { follow: () => frames });
+    const engine: Engine = Object.assign(Object.create(server.ctx.engine), { follow: () => frames });
     const long = await testServer({ wrapApp: () => ({ engine }) });
     const response = await fetch(`${await long.listen()}/v1/events`, {
       headers: { accept: 'text/event-stream', 'x-api-key': long.keys.default },
@@ -115,7 +115,7 @@ describe('a stream of events', () => {
     const body = bodyOf(frames, clock);
     await beginToRead(body);
     const closed = once(body, 'close');
-    clock.advance(server.parts.settings.stallMs);
+    clock.advance(server.ctx.settings.stallMs);
     await closed;
     await expect.poll(() => given.ended).toBe(true);
   });
@@ -124,7 +124,7 @@ describe('a stream of events', () => {
     const clock = new ManualClock();
     const body = bodyOf(manyFrames().frames, clock, false);
     await beginToRead(body);
-    clock.advance(server.parts.settings.stallMs);
+    clock.advance(server.ctx.settings.stallMs);
     for (let i = 0; i < 50; i++) await turn();
     expect(body.destroyed).toBe(false);
     body.destroy();

@@ -1,10 +1,10 @@
-/** Server-sent events: frames, and a stream that shows signs of life and ends when nobody reads it. */
+/** Server-sent events: frames, heartbeats, and the end of streams that nobody reads. */
 import { Readable } from 'node:stream';
 import { setImmediate } from 'node:timers/promises';
 import type { Clock } from '@torpor/engine';
 import type { TorporError } from '@torpor/protocol';
 import type { FastifyReply, FastifyRequest } from 'fastify';
-import type { RouteParts } from '../parts.ts';
+import type { RouteContext } from '../route-context.ts';
 
 export interface Frame {
   readonly id?: string;
@@ -19,65 +19,66 @@ export function wantsEvents(request: FastifyRequest): boolean {
   return accepted.includes('text/event-stream');
 }
 
-/** JSON never holds a line break, so one line of data is enough. */
+/** JSON text has no line break, so one `data` line is enough. */
 function frameText({ id, event, data }: Frame): string {
   return `${id === undefined ? '' : `id: ${id}\n`}event: ${event}\ndata: ${JSON.stringify(data)}\n\n`;
 }
 
-/** When nothing happens for so long, the stream shows that it is alive. */
-interface Beat {
+/** The text that is sent after `everyMs` without a frame. */
+interface Heartbeat {
   readonly everyMs: number;
   readonly text: string;
 }
 
 export interface StreamOptions {
   /**
-   * Whether a reader that is cut off can go on where it stopped. Such a stream counts towards what its key may have
-   * open, and is ended when nobody reads it. A command is not: its reader may rest, and would lose it.
+   * Whether a client that loses its connection can continue where it stopped. Such a stream counts towards the limit of
+   * its key, and is ended when its client does not read. The stream of a command is neither: ending it would lose the
+   * command.
    */
   readonly resumable: boolean;
-  /** Instead of the usual comment. */
-  readonly beat?: { readonly everyMs: number; readonly frame: Frame };
+  /** Replaces the usual comment. */
+  readonly heartbeat?: { readonly everyMs: number; readonly frame: Frame };
 }
 
 /**
- * Answers with the frames as they come. Frames that are there at once go out in batches, each only when the caller
- * has taken the one before and everybody else has had a turn. `frames` must end when `request.bound.signal` fires;
- * it is told to, also when the caller goes away or its key is revoked.
+ * Sends frames as they arrive. Frames that are available at once are sent in batches. A batch is sent only after the
+ * client has read the previous one and the event loop has run. `frames` must end when `request.deadline.signal` fires;
+ * the signal also fires when the client goes away or its key is revoked.
  */
 export function sendEvents(
-  parts: RouteParts,
+  ctx: RouteContext,
   request: FastifyRequest,
   reply: FastifyReply,
   frames: AsyncGenerator<Frame>,
   options: StreamOptions,
 ): FastifyReply {
-  const { metrics, clock, settings, keyWatch, streamLimit } = parts;
+  const { metrics, clock, settings, keyWatch, streamLimit } = ctx;
   if (options.resumable) streamLimit.take(request, reply);
-  request.bound.release();
+  request.deadline.release();
   metrics.streams.inc();
   const key = keyWatch.watch(request.identity);
   const closed = new AbortController();
-  const usualBeat = { everyMs: settings.heartbeatMs, text: ': heartbeat\n\n' };
+  const defaultHeartbeat = { everyMs: settings.heartbeatMs, text: ': heartbeat\n\n' };
   const beat =
-    options.beat === undefined
-      ? usualBeat
-      : { everyMs: options.beat.everyMs, text: frameText(options.beat.frame) };
+    options.heartbeat === undefined
+      ? defaultHeartbeat
+      : { everyMs: options.heartbeat.everyMs, text: frameText(options.heartbeat.frame) };
   const endUntaken = (chunks: AsyncGenerator<string>) =>
-    whileTaken(chunks, clock, settings.stallMs, () => {
-      request.facts.errorCode = 'timeout';
+    withReadTimeout(chunks, clock, settings.stallMs, () => {
+      request.logFields.errorCode = 'timeout';
       body.destroy();
     });
-  const batches = inBatches(frames, clock, beat, key.lost, request.id);
+  const batches = inBatches(frames, clock, beat, key.revoked, request.id);
   const body = Readable.from(options.resumable ? endUntaken(batches) : batches, {
     objectMode: false,
     highWaterMark: 1,
   });
-  key.lost.addEventListener('abort', () => {
-    const { reason } = key.lost as { readonly reason: TorporError };
-    request.facts.errorCode = reason.code;
-    request.bound.end(reason);
-    // Who does not read is not told either, and must not keep the stream for that.
+  key.revoked.addEventListener('abort', () => {
+    const { reason } = key.revoked as { readonly reason: TorporError };
+    request.logFields.errorCode = reason.code;
+    request.deadline.end(reason);
+    // A client that does not read cannot receive the error, and must not keep the stream open.
     clock.sleep(settings.stallMs, closed.signal).then(
       () => body.destroy(),
       () => {},
@@ -91,29 +92,29 @@ export function sendEvents(
   return (
     reply
       .header('content-type', 'text/event-stream; charset=utf-8')
-      // A proxy that collects the answer first would defeat its purpose.
+      // Tells nginx not to buffer the stream.
       .header('x-accel-buffering', 'no')
       .send(body)
   );
 }
 
-/** A batch is sent when it has grown to this. */
+/** A batch is sent when it reaches this size. */
 const BATCH_CHARACTERS = 32 * 1024;
 
 async function* inBatches(
   frames: AsyncGenerator<Frame>,
   clock: Clock,
-  beat: Beat,
-  lost: AbortSignal,
+  beat: Heartbeat,
+  revoked: AbortSignal,
   requestId: string,
 ): AsyncGenerator<string> {
-  // The head of the answer goes out with its first byte, and the caller waits for the head.
+  // Node sends the response headers with the first byte, and the client waits for the headers.
   yield ': connected\n\n';
   let next = frames.next();
   let timer = new AbortController();
-  lost.addEventListener('abort', () => timer.abort());
+  revoked.addEventListener('abort', () => timer.abort());
   try {
-    while (!lost.aborted) {
+    while (!revoked.aborted) {
       timer = new AbortController();
       const quiet = clock.sleep(beat.everyMs, timer.signal).then(
         () => 'quiet' as const,
@@ -121,7 +122,7 @@ async function* inBatches(
       );
       const first = await Promise.race([next, quiet]);
       timer.abort();
-      if (lost.aborted) break;
+      if (revoked.aborted) break;
       if (first === 'quiet') {
         yield beat.text;
         continue;
@@ -131,7 +132,7 @@ async function* inBatches(
       next = frames.next();
       const turn = setImmediate();
       while (batch.length < BATCH_CHARACTERS) {
-        // A failure is met again, and thrown, once the batch is out.
+        // `next` is awaited again after the batch is sent; a failure is thrown there.
         const more = await Promise.race([next, turn]).catch(() => undefined);
         if (more === undefined || more.done) break;
         batch += frameText(more.value);
@@ -140,7 +141,7 @@ async function* inBatches(
       yield batch;
       await turn;
     }
-    const error = lost.reason as TorporError;
+    const error = revoked.reason as TorporError;
     yield frameText({ event: 'error', data: { ...error.toBody(), requestId } });
   } finally {
     next.catch(() => {});
@@ -148,8 +149,8 @@ async function* inBatches(
   }
 }
 
-/** Calls back when a chunk waits for longer than `stallMs` until the next one is asked for. */
-async function* whileTaken(
+/** Calls `onStall` when the reader does not request the next chunk for `stallMs`. */
+async function* withReadTimeout(
   chunks: AsyncGenerator<string>,
   clock: Clock,
   stallMs: number,

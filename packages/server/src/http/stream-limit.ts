@@ -1,36 +1,40 @@
-/** How many event streams each API key has open. One key must not use up the memory of the server. */
+/** Limits the open event streams of each API key, so that one key cannot use up the server's memory. */
 import { TorporError } from '@torpor/protocol';
 import type { FastifyReply, FastifyRequest } from 'fastify';
-import { whenOver } from './when-over.ts';
+import { onResponseClosed } from './on-response-closed.ts';
 
 export class StreamLimit {
-  readonly #most: number;
-  /** By organisation and key. */
+  readonly #limit: number;
+  /** The number of open streams, by organisation and key. */
   readonly #open = new Map<string, number>();
   readonly #counted = new WeakSet<FastifyRequest>();
 
-  constructor(most: number) {
-    this.#most = most;
+  constructor(limit: number) {
+    this.#limit = limit;
   }
 
   /**
-   * Counts the stream that answers this request until the answer is over; throws when its key has too many. A
-   * route that changes something calls it first, so that a refusal changes nothing. A second call does nothing.
+   * Counts the stream of this request until its response is closed. Throws when the key has too many streams. A route
+   * that changes something calls this first, so that a refusal changes nothing. A second call does nothing.
    */
   take(request: FastifyRequest, reply: FastifyReply): void {
     if (this.#counted.has(request)) return;
     const { org, keyId } = request.identity;
     const key = JSON.stringify([org, keyId]);
     const open = this.#open.get(key) ?? 0;
-    if (open >= this.#most) {
-      throw new TorporError('quota_exceeded', `This key has ${open} event streams open, which is the most.`, {
-        hint: 'End one of them. The limit is the setting server.streamsPerKey.',
-        retryAfterMs: 1_000,
-      });
+    if (open >= this.#limit) {
+      throw new TorporError(
+        'quota_exceeded',
+        `This key has ${open} event streams open, which is the limit.`,
+        {
+          hint: 'End one of them. The limit is the setting server.streamsPerKey.',
+          retryAfterMs: 1_000,
+        },
+      );
     }
     this.#open.set(key, open + 1);
     this.#counted.add(request);
-    whenOver(reply, () => this.#leave(key));
+    onResponseClosed(reply, () => this.#leave(key));
   }
 
   #leave(key: string): void {

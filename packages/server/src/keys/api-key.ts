@@ -1,10 +1,10 @@
-/** A key as text: hex, 32 random bytes of it when we make it. Only its hash is ever written down. */
+/** An API key is hex text; new keys have 32 random bytes. Only the hash of a key is stored. */
 import { createHash, timingSafeEqual } from 'node:crypto';
 
-/** Clients of E2B's API write their keys with this in front. */
+/** E2B's clients send keys with the prefix `e2b_`. */
 const FORM = /^(?:e2b_)?([0-9a-f]{32,128})$/i;
 
-/** The key itself, however it was written; undefined when it cannot be one. */
+/** The key without its prefix, in lower case. Undefined when the text is not a key. */
 export function parseKey(text: string): string | undefined {
   return FORM.exec(text.trim())?.[1]?.toLowerCase();
 }
@@ -13,7 +13,7 @@ export function makeKey(randomBytes: (n: number) => Uint8Array): string {
   return Buffer.from(randomBytes(32)).toString('hex');
 }
 
-/** Plain SHA-256 is enough: a key has 256 random bits, which nobody can go through. */
+/** Plain SHA-256 is enough: 256 random bits cannot be searched. */
 export function hashKey(key: string): string {
   return createHash('sha256').update(key).digest('hex');
 }
@@ -22,7 +22,7 @@ export function keyIdOf(hash: string): string {
   return `key_${hash.slice(0, 20)}`;
 }
 
-/** In a time that does not tell where two hashes begin to differ. */
+/** Compares in constant time. */
 export function sameHash(a: string, b: string): boolean {
   const [left, right] = [Buffer.from(a), Buffer.from(b)];
   return left.length === right.length && timingSafeEqual(left, right);

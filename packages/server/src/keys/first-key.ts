@@ -1,19 +1,19 @@
-/** The key that a server starts with: set on purpose by its operator, or made once and kept beside the data. */
+/** The first key of a server: configured by the operator, or made once and stored in the data directory. */
 import { readFile, rename, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { DEFAULT_ORG, TorporError } from '@torpor/protocol';
 import { hashKey, makeKey, parseKey } from './api-key.ts';
 import { findKey, insertKey, lockServiceKeys, markRevoked, markValid } from './key-table.ts';
-import { type KeyParts, rowOf } from './manage.ts';
+import { type KeyContext, rowOf } from './manage.ts';
 
-/** The name of the key that was set on purpose; another value at the next start takes its place. */
-const ON_PURPOSE = 'TORPOR_API_KEY';
+/** The name of the configured key. A different value at the next start replaces it. */
+const CONFIGURED = 'TORPOR_API_KEY';
 const FIRST = 'first';
 
 export interface FirstKey {
-  /** Where the key can be read again; null when the operator knows it anyway. */
+  /** The file that holds the key; null for a configured key. */
   readonly file: string | null;
-  /** The key, when it was made just now and nobody has seen it yet. */
+  /** The key, when this start has made it and nobody has seen it yet. */
   readonly made: string | null;
 }
 
@@ -22,37 +22,41 @@ export function keyFileOf(dataDir: string): string {
 }
 
 export async function ensureFirstKey(
-  parts: KeyParts,
+  ctx: KeyContext,
   dataDir: string,
   onPurpose: string | undefined,
 ): Promise<FirstKey> {
   if (onPurpose !== undefined) {
-    await adopt(parts, keyOnPurpose(onPurpose), ON_PURPOSE);
+    await registerKey(ctx, parseConfiguredKey(onPurpose), CONFIGURED);
     return { file: null, made: null };
   }
   const file = keyFileOf(dataDir);
   const kept = await readKeyFile(file);
   if (kept !== undefined) {
-    // A key that was revoked stays so, whatever the file says.
-    if ((await findKey(parts.db, hashKey(kept))) === undefined) await adopt(parts, kept, FIRST);
+    // A revoked key stays revoked, although the file holds it.
+    if ((await findKey(ctx.db, hashKey(kept))) === undefined) await registerKey(ctx, kept, FIRST);
     return { file, made: null };
   }
-  const key = makeKey(parts.randomBytes);
-  // The file first: a key in the table that nobody can read would be of no use.
+  const key = makeKey(ctx.randomBytes);
+  // The file is written first: a key that only the table has would be of no use.
   await writeKeyFile(file, key);
-  await adopt(parts, key, FIRST);
+  await registerKey(ctx, key, FIRST);
   return { file, made: key };
 }
 
-export function keyOnPurpose(text: string): string {
+export function parseConfiguredKey(text: string): string {
   const key = parseKey(text);
   if (key !== undefined) return key;
-  throw new TorporError('invalid_request', 'TORPOR_API_KEY is not a key: 32 to 128 hexadecimal digits are.', {
-    hint: 'Make one with: openssl rand -hex 32',
-  });
+  throw new TorporError(
+    'invalid_request',
+    'TORPOR_API_KEY is not a key. A key has 32 to 128 hexadecimal digits.',
+    {
+      hint: 'Make one with: openssl rand -hex 32',
+    },
+  );
 }
 
-async function adopt({ db, clock }: KeyParts, key: string, name: string): Promise<void> {
+async function registerKey({ db, clock }: KeyContext, key: string, name: string): Promise<void> {
   const now = clock.now();
   const row = rowOf(key, {
     org: DEFAULT_ORG,
@@ -65,7 +69,7 @@ async function adopt({ db, clock }: KeyParts, key: string, name: string): Promis
   await db.transaction(async (tx) => {
     const valid = await lockServiceKeys(tx, DEFAULT_ORG, now);
     for (const other of valid) {
-      if (name === ON_PURPOSE && other.name === name && other.hash !== row.hash) {
+      if (name === CONFIGURED && other.name === name && other.hash !== row.hash) {
         await markRevoked(tx, other.hash, now);
       }
     }
@@ -83,11 +87,11 @@ async function readKeyFile(file: string): Promise<string | undefined> {
   const key = parseKey(text);
   if (key !== undefined) return key;
   throw new TorporError('invalid_request', `The key file ${file} does not hold a key.`, {
-    hint: 'Remove it, and the next start makes a new key.',
+    hint: 'Remove the file. The next start makes a new key.',
   });
 }
 
-/** By renaming, so that a reader finds a whole key or none. */
+/** Renames a finished file, so that a reader finds a whole key or none. */
 async function writeKeyFile(file: string, key: string): Promise<void> {
   const unfinished = `${file}.new`;
   await writeFile(unfinished, `${key}\n`, { mode: 0o600 });

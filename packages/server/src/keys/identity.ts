@@ -1,4 +1,4 @@
-/** Who asks: the organisation and the user that a request's key stands for. */
+/** The identity behind a request's key: organisation, user and rights. */
 import type { IncomingHttpHeaders } from 'node:http';
 import type { Clock, Queryable } from '@torpor/engine';
 import { subjectSchema, TorporError } from '@torpor/protocol';
@@ -10,16 +10,16 @@ export interface Identity {
   /** The user that the request is for. */
   readonly subject: string;
   readonly keyId: string;
-  /** Whether the key is nobody's in particular: it may manage keys and act for any user. */
+  /** Whether it is a service key: it belongs to no user, may manage keys and may act for any user. */
   readonly service: boolean;
-  /** Whether it may manage organisations, and the keys, quotas and usage of each. */
+  /** Whether it is an operator key: it may manage organisations with their keys, quotas and usage. */
   readonly operator: boolean;
 }
 
-/** Whom a service key acts for when it names nobody. */
-const NOBODY = 'default';
+/** The user of a service key that names no user. */
+const DEFAULT_SUBJECT = 'default';
 
-/** One refusal for all that is wrong with a key, so that it tells nothing about the keys there are. */
+/** One error for every problem with a key, so that it tells nothing about existing keys. */
 function refused(): TorporError {
   return new TorporError('unauthenticated', 'The request has no valid API key.');
 }
@@ -27,16 +27,16 @@ function refused(): TorporError {
 export async function identify(db: Queryable, clock: Clock, headers: IncomingHttpHeaders): Promise<Identity> {
   const hash = hashKey(keyIn(headers));
   const key = await findKey(db, hash);
-  if (key === undefined || !sameHash(key.hash, hash) || !isGood(key, clock.now())) throw refused();
+  if (key === undefined || !sameHash(key.hash, hash) || !isValidKey(key, clock.now())) throw refused();
   const subject = subjectOf(key.subject, headers['torpor-user']);
   return { org: key.org, subject, keyId: key.id, service: key.subject === null, operator: key.operator };
 }
 
-export function isGood({ revokedAt, expiresAt }: KeyRow, now: number): boolean {
+export function isValidKey({ revokedAt, expiresAt }: KeyRow, now: number): boolean {
   return revokedAt === null && (expiresAt === null || expiresAt > now);
 }
 
-/** Two keys that differ are no key: which one was meant is not ours to guess. */
+/** A request with two different keys is refused, because it is unclear which one counts. */
 function keyIn(headers: IncomingHttpHeaders): string {
   const bearer = /^Bearer +(\S+)$/i.exec(headers.authorization ?? '')?.[1];
   const plain = headers['x-api-key'];
@@ -47,9 +47,10 @@ function keyIn(headers: IncomingHttpHeaders): string {
 }
 
 function subjectOf(own: string | null, named: string | string[] | undefined): string {
-  if (named === undefined) return own ?? NOBODY;
+  if (named === undefined) return own ?? DEFAULT_SUBJECT;
   const subject = subjectSchema.safeParse(named);
-  if (!subject.success) throw new TorporError('invalid_request', 'The header Torpor-User names no user.');
+  if (!subject.success)
+    throw new TorporError('invalid_request', 'The header Torpor-User is not a valid user name.');
   if (own !== null && own !== subject.data) {
     throw new TorporError('forbidden', 'Only a service key may act for another user.');
   }

@@ -1,4 +1,4 @@
-/** API keys as the database has them: one statement per function. */
+/** The table of API keys: one statement per function. */
 import type { Queryable, Row, Transaction } from '@torpor/engine';
 import { DEFAULT_ORG, type KeyView } from '@torpor/protocol';
 
@@ -32,7 +32,7 @@ export async function findKeyById(db: Queryable, org: string, id: string): Promi
   return row === undefined ? undefined : toKey(row);
 }
 
-/** In pages by id; the revoked and the expired are shown too, so that nobody wonders where they went. */
+/** Keys in pages by id, including revoked and expired ones. */
 export async function listKeys(db: Queryable, org: string, after: string, limit: number): Promise<KeyRow[]> {
   const rows = await db.query(
     `SELECT ${COLUMNS} FROM api_keys WHERE org = $1 AND id > $2 ORDER BY id LIMIT $3`,
@@ -41,7 +41,7 @@ export async function listKeys(db: Queryable, org: string, after: string, limit:
   return rows.map(toKey);
 }
 
-/** A key that is there already stays as it is: the same key set again at the next start is no news. */
+/** An existing key does not change: the next start inserts the same configured key again. */
 export async function insertKey(tx: Transaction, key: KeyRow): Promise<void> {
   await tx.query(
     `INSERT INTO api_keys (hash, id, org, subject, name, operator, created_at, expires_at, revoked_at)
@@ -64,7 +64,7 @@ export async function markRevoked(tx: Transaction, hash: string, now: number): P
   await tx.query('UPDATE api_keys SET revoked_at = $2 WHERE hash = $1 AND revoked_at IS NULL', [hash, now]);
 }
 
-/** For the key that a server is started with: it opens everything, whatever became of it before. */
+/** Makes the key that the server is started with a valid operator key, even if it was revoked. */
 export async function markValid(tx: Transaction, hash: string): Promise<void> {
   await tx.query(
     'UPDATE api_keys SET revoked_at = NULL, expires_at = NULL, operator = 1 WHERE hash = $1 AND org = $2',
@@ -72,7 +72,7 @@ export async function markValid(tx: Transaction, hash: string): Promise<void> {
   );
 }
 
-/** Keys of the organisation that still open something. */
+/** The number of valid keys of the organisation. */
 export async function countValidKeys(db: Queryable, org: string, now: number): Promise<number> {
   const [row] = await db.query<{ valid: number }>(
     `SELECT COUNT(*) AS valid FROM api_keys
@@ -82,7 +82,7 @@ export async function countValidKeys(db: Queryable, org: string, now: number): P
   return row?.valid ?? 0;
 }
 
-/** Locks the keys of the organisation, so that two revocations at once cannot both leave the other as the last. */
+/** Locks the service keys of the organisation, so that two concurrent revocations cannot remove the last two keys. */
 export async function lockServiceKeys(tx: Transaction, org: string, now: number): Promise<KeyRow[]> {
   const rows = await tx.query(
     `SELECT ${COLUMNS} FROM api_keys

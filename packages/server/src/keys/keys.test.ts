@@ -23,14 +23,14 @@ describe.each(databaseKinds)('keys on %s', (kind) => {
   const clock = new ManualClock();
   beforeAll(async () => {
     fresh = await freshDatabase(kind);
-    for (const name of ['acme', 'mine', 'theirs', 'solo']) await createOrg(parts(), { name });
+    for (const name of ['acme', 'mine', 'theirs', 'solo']) await createOrg(ctx(), { name });
   });
   afterAll(() => fresh.dispose());
-  const parts = () => ({ db: fresh.db, clock, randomBytes });
+  const ctx = () => ({ db: fresh.db, clock, randomBytes });
   const ask = (headers: Record<string, string>): Promise<Identity> => identify(fresh.db, clock, headers);
 
   it('open in each form that clients write them in', async () => {
-    const { key, id } = await createKey(parts(), 'acme', { name: 'a' });
+    const { key, id } = await createKey(ctx(), 'acme', { name: 'a' });
     const identity = { org: 'acme', subject: 'default', keyId: id, service: true, operator: false };
     expect(await ask({ authorization: `Bearer ${key}` })).toEqual(identity);
     expect(await ask({ authorization: `bearer e2b_${key}` })).toEqual(identity);
@@ -41,16 +41,16 @@ describe.each(databaseKinds)('keys on %s', (kind) => {
   });
 
   it('are stored as hashes only', async () => {
-    const { key } = await createKey(parts(), 'acme', { name: 'hashed' });
+    const { key } = await createKey(ctx(), 'acme', { name: 'hashed' });
     const rows = await fresh.db.query('SELECT * FROM api_keys');
     expect(JSON.stringify(rows)).not.toContain(key);
   });
 
   it('that are missing, malformed, unknown, two, revoked or expired are all refused alike', async () => {
-    const good = await createKey(parts(), 'acme', { name: 'good' });
-    const revoked = await createKey(parts(), 'acme', { name: 'revoked' });
-    await revokeKey(parts(), 'acme', revoked.id);
-    const expired = await createKey(parts(), 'acme', { name: 'expired', expiresInSeconds: 60 });
+    const good = await createKey(ctx(), 'acme', { name: 'good' });
+    const revoked = await createKey(ctx(), 'acme', { name: 'revoked' });
+    await revokeKey(ctx(), 'acme', revoked.id);
+    const expired = await createKey(ctx(), 'acme', { name: 'expired', expiresInSeconds: 60 });
     expect((await ask({ 'x-api-key': expired.key })).org).toBe('acme');
     clock.advance(60_000);
     const refused = [
@@ -75,8 +75,8 @@ describe.each(databaseKinds)('keys on %s', (kind) => {
   });
 
   it('without an owner act for anybody, those of a user for that user alone', async () => {
-    const service = await createKey(parts(), 'acme', { name: 's' });
-    const user = await createKey(parts(), 'acme', { name: 'u', subject: 'ada' });
+    const service = await createKey(ctx(), 'acme', { name: 's' });
+    const user = await createKey(ctx(), 'acme', { name: 'u', subject: 'ada' });
     expect(await ask({ 'x-api-key': service.key, 'torpor-user': 'grace' })).toMatchObject({
       subject: 'grace',
     });
@@ -89,18 +89,18 @@ describe.each(databaseKinds)('keys on %s', (kind) => {
   });
 
   it('of another organisation are not there', async () => {
-    const mine = await createKey(parts(), 'mine', { name: 'mine' });
-    const theirs = await createKey(parts(), 'theirs', { name: 'theirs' });
-    expect(await codeOf(revokeKey(parts(), 'mine', theirs.id))).toBe('not_found');
-    expect((await pageOfKeys(parts(), 'mine', '', 10)).items).toMatchObject([{ id: mine.id, org: 'mine' }]);
+    const mine = await createKey(ctx(), 'mine', { name: 'mine' });
+    const theirs = await createKey(ctx(), 'theirs', { name: 'theirs' });
+    expect(await codeOf(revokeKey(ctx(), 'mine', theirs.id))).toBe('not_found');
+    expect((await pageOfKeys(ctx(), 'mine', '', 10)).items).toMatchObject([{ id: mine.id, org: 'mine' }]);
   });
 
   it('of which the last could make others cannot be revoked', async () => {
-    const only = await createKey(parts(), 'solo', { name: 'only' });
-    await createKey(parts(), 'solo', { name: 'of a user', subject: 'ada' });
-    expect(await codeOf(revokeKey(parts(), 'solo', only.id))).toBe('conflict');
-    const another = await createKey(parts(), 'solo', { name: 'another' });
-    const both = await Promise.all([only, another].map(({ id }) => codeOf(revokeKey(parts(), 'solo', id))));
+    const only = await createKey(ctx(), 'solo', { name: 'only' });
+    await createKey(ctx(), 'solo', { name: 'of a user', subject: 'ada' });
+    expect(await codeOf(revokeKey(ctx(), 'solo', only.id))).toBe('conflict');
+    const another = await createKey(ctx(), 'solo', { name: 'another' });
+    const both = await Promise.all([only, another].map(({ id }) => codeOf(revokeKey(ctx(), 'solo', id))));
     expect(both.sort()).toEqual(['conflict', 'fine']);
   });
 });
@@ -116,8 +116,8 @@ describe('the first key', () => {
     await fresh.dispose();
     await rm(dataDir, { recursive: true });
   });
-  const parts = () => ({ db: fresh.db, clock: systemClock, randomBytes });
-  const ensure = (onPurpose?: string) => ensureFirstKey(parts(), dataDir, onPurpose);
+  const ctx = () => ({ db: fresh.db, clock: systemClock, randomBytes });
+  const ensure = (onPurpose?: string) => ensureFirstKey(ctx(), dataDir, onPurpose);
   const opens = (key: string) => codeOf(identify(fresh.db, systemClock, { 'x-api-key': key }));
 
   it('is made once, kept for its user alone, and shown once', async () => {
@@ -130,9 +130,9 @@ describe('the first key', () => {
   });
 
   it('that was revoked is not brought back by its file', async () => {
-    const { items } = await pageOfKeys(parts(), 'default', '', 10);
-    const spare = await createKey(parts(), 'default', { name: 'spare', operator: true });
-    await revokeKey(parts(), 'default', items[0]?.id ?? '', true);
+    const { items } = await pageOfKeys(ctx(), 'default', '', 10);
+    const spare = await createKey(ctx(), 'default', { name: 'spare', operator: true });
+    await revokeKey(ctx(), 'default', items[0]?.id ?? '', true);
     await ensure();
     expect(await opens((await readFile(keyFileOf(dataDir), 'utf8')).trim())).toBe('unauthenticated');
     expect(await opens(spare.key)).toBe('fine');

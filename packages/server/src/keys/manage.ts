@@ -1,4 +1,4 @@
-/** Making and revoking keys, for the routes, the command line and the first start. */
+/** Creating and revoking keys, for the routes, the CLI and the first start. */
 import { type Clock, type Database, lockOrg } from '@torpor/engine';
 import {
   type CreatedKey,
@@ -12,14 +12,14 @@ import { noSuchOrg } from '../orgs/manage.ts';
 import { hashKey, keyIdOf, makeKey } from './api-key.ts';
 import { findKeyById, insertKey, type KeyRow, listKeys, lockServiceKeys, markRevoked } from './key-table.ts';
 
-export interface KeyParts {
+export interface KeyContext {
   readonly db: Database;
   readonly clock: Clock;
   readonly randomBytes: (n: number) => Uint8Array;
 }
 
 export async function createKey(
-  { db, clock, randomBytes }: KeyParts,
+  { db, clock, randomBytes }: KeyContext,
   org: string,
   request: CreateKeyRequest,
 ): Promise<CreatedKey> {
@@ -27,12 +27,12 @@ export async function createKey(
   const now = clock.now();
   const { name, subject = null, operator = false, expiresInSeconds } = request;
   if (operator && org !== DEFAULT_ORG) {
-    throw new TorporError('invalid_request', `Only keys of "${DEFAULT_ORG}" can carry the operator right.`);
+    throw new TorporError('invalid_request', `Only keys of "${DEFAULT_ORG}" can be operator keys.`);
   }
   const expiresAt = expiresInSeconds === undefined ? null : now + expiresInSeconds * 1_000;
   const row = rowOf(key, { org, subject, name, operator, createdAt: now, expiresAt });
   await db.transaction(async (tx) => {
-    // Locked, so that the organisation is not deleted between this look and the insert.
+    // The lock prevents that the organisation is deleted between this check and the insert.
     if ((await lockOrg(tx, org)) === undefined) throw noSuchOrg(org);
     await insertKey(tx, row);
   });
@@ -44,17 +44,17 @@ export function rowOf(key: string, rest: Omit<KeyView, 'id' | 'revokedAt'>): Key
   return { ...rest, hash, id: keyIdOf(hash), revokedAt: null };
 }
 
-export async function pageOfKeys({ db }: Pick<KeyParts, 'db'>, org: string, after: string, limit: number) {
+export async function pageOfKeys({ db }: Pick<KeyContext, 'db'>, org: string, after: string, limit: number) {
   const { items, nextCursor } = pageOf(await listKeys(db, org, after, limit + 1), limit, ({ id }) => id);
   return { items: items.map(viewKey), nextCursor };
 }
 
 /**
- * Revoking a key that is revoked changes nothing. The last service key of an organisation and the last operator key
- * stay, because nobody could make another; an operator may take the last one of another organisation.
+ * Revoking a revoked key changes nothing. The last service key of an organisation and the last operator key cannot be
+ * revoked, because nobody could make another. An operator may revoke the last key of another organisation.
  */
 export async function revokeKey(
-  { db, clock }: Pick<KeyParts, 'db' | 'clock'>,
+  { db, clock }: Pick<KeyContext, 'db' | 'clock'>,
   org: string,
   id: string,
   byOperator = false,
@@ -70,17 +70,17 @@ export async function revokeKey(
     const others = left.filter(({ hash }) => hash !== key.hash);
     const mayBeLast = byOperator && org !== DEFAULT_ORG;
     if (left.length === 1 && others.length === 0 && !mayBeLast) {
-      throw lastOne('service key of the organisation');
+      throw lastKeyError('service key of the organisation');
     }
     if (key.operator && others.length < left.length && !others.some(({ operator }) => operator)) {
-      throw lastOne('operator key');
+      throw lastKeyError('operator key');
     }
     await markRevoked(tx, key.hash, now);
     return { ...viewKey(key), revokedAt: key.revokedAt ?? now };
   });
 }
 
-function lastOne(what: string): TorporError {
+function lastKeyError(what: string): TorporError {
   return new TorporError('conflict', `This is the last ${what}.`, { hint: 'Create another one first.' });
 }
 

@@ -1,4 +1,4 @@
-/** The server's secret, from which the tokens of sandboxes are made. It stays the same for as long as the data does. */
+/** The server's secret. The tokens of sandboxes are derived from it. It lives as long as the data directory. */
 import { readFile, rename, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { TorporError } from '@torpor/protocol';
@@ -16,17 +16,17 @@ export async function ensureSecret(
   });
   if (kept !== undefined) return parsed(file, kept);
   const made = Buffer.from(randomBytes(BYTES));
-  // By renaming, so that whoever reads it finds a whole one or none.
+  // Renames a finished file, so that a reader finds a whole secret or none.
   await writeFile(`${file}.new`, `${made.toString('hex')}\n`, { mode: 0o600 });
   await rename(`${file}.new`, file);
   return made;
 }
 
-/** A new one would shut out everybody who has a token, so it is not made without being asked for. */
+/** A new secret would invalidate all tokens, so a broken file is an error. */
 function parsed(file: string, text: string): Uint8Array {
   const secret = Buffer.from(text.trim(), 'hex');
   if (secret.length === BYTES) return secret;
   throw new TorporError('invalid_request', `The file ${file} does not hold the server's secret.`, {
-    hint: 'Bring it back from a backup, or remove it: tokens and links of sandboxes are then made anew.',
+    hint: 'Restore it from a backup, or remove it. Without it all tokens and links of sandboxes become invalid.',
   });
 }

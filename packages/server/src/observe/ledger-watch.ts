@@ -1,14 +1,14 @@
 /**
- * Follows the whole ledger for log and metrics (R115): every line that is written while this server runs becomes
- * a line of the log and is counted. Only what this server's own operations wrote, so that several servers on one
- * database do not count twice; lines that belong to no operation are counted by each.
+ * Follows the ledger for the log and the metrics (R115): every event that is written while this server runs becomes a
+ * log line and is counted. Events of other servers' operations are left out, so that several servers on one database
+ * do not count twice. Events without an operation are counted by each server.
  */
 import type { Database, Queryable } from '@torpor/engine';
 import type { EventType } from '@torpor/protocol';
 import type { Log } from './log.ts';
 import type { Metrics } from './metrics.ts';
 
-interface Line {
+interface LedgerEvent {
   readonly position: number;
   readonly sandbox_id: string;
   readonly org: string;
@@ -30,8 +30,8 @@ async function headOf(db: Queryable): Promise<number> {
   return row?.position ?? 0;
 }
 
-async function linesAfter(db: Queryable, position: number): Promise<Line[]> {
-  return db.query<Line>(
+async function eventsAfter(db: Queryable, position: number): Promise<LedgerEvent[]> {
+  return db.query<LedgerEvent>(
     `SELECT e.position, e.sandbox_id, e.org, e.type, e.state, e.previous_state, e.generation, e.checkpoint_id,
        e.operation_id, e.data, o.owner
      FROM events e LEFT JOIN operations o ON o.id = e.operation_id
@@ -40,16 +40,16 @@ async function linesAfter(db: Queryable, position: number): Promise<Line[]> {
   );
 }
 
-export interface LedgerWatchParts {
+export interface LedgerWatchContext {
   readonly db: Database;
   readonly serverId: string;
   readonly log: Log;
   readonly metrics: Metrics;
 }
 
-/** Returns how to stop it, which waits for what is being read. */
-export async function watchLedger(parts: LedgerWatchParts): Promise<() => Promise<void>> {
-  const { db, log } = parts;
+/** Returns a function that stops the watch after the current read. */
+export async function watchLedger(ctx: LedgerWatchContext): Promise<() => Promise<void>> {
+  const { db, log } = ctx;
   let position = await headOf(db);
   let reading: Promise<void> | undefined;
   let again = false;
@@ -58,11 +58,11 @@ export async function watchLedger(parts: LedgerWatchParts): Promise<() => Promis
     do {
       again = false;
       for (
-        let page = await linesAfter(db, position);
+        let page = await eventsAfter(db, position);
         page.length > 0;
-        page = await linesAfter(db, position)
+        page = await eventsAfter(db, position)
       ) {
-        for (const line of page) note(parts, line);
+        for (const line of page) recordEvent(ctx, line);
         position = page.at(-1)?.position ?? position;
       }
     } while (again && !stopped);
@@ -71,7 +71,7 @@ export async function watchLedger(parts: LedgerWatchParts): Promise<() => Promis
     again = true;
     if (stopped) return;
     reading ??= readOn()
-      .catch((thrown: unknown) => log.warn({ error: thrown }, 'the ledger could not be followed'))
+      .catch((thrown: unknown) => log.warn({ error: thrown }, 'the ledger could not be read'))
       .finally(() => {
         reading = undefined;
       });
@@ -94,7 +94,7 @@ interface KnownData {
   readonly phase?: string;
 }
 
-function note({ serverId, log, metrics }: LedgerWatchParts, line: Line): void {
+function recordEvent({ serverId, log, metrics }: LedgerWatchContext, line: LedgerEvent): void {
   if (line.owner !== null && line.owner !== serverId) return;
   const data = JSON.parse(line.data) as KnownData;
   const { type } = line;

@@ -1,4 +1,4 @@
-/** The log: one JSON object per line, every line past the net that catches secrets. */
+/** The log: one JSON object per line, with secrets hidden in every line. */
 import { type DestinationStream, type Logger, pino } from 'pino';
 import { hideSecrets, loggable } from './redaction.ts';
 

@@ -1,6 +1,6 @@
 /**
- * What the server counts, for Prometheus. No label holds an id, because their number has no bound. Organisations are
- * labels of a few figures, and only a bounded number of them.
+ * Metrics for Prometheus. No label holds an id, because the number of ids is unlimited. Organisations are labels of a
+ * few metrics, and only a limited number of them.
  */
 import type { OrgTotals } from '@torpor/engine';
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
@@ -9,75 +9,75 @@ const SECONDS = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60
 
 export class Metrics {
   readonly registry = new Registry();
-  readonly requests = this.counter('torpor_http_requests_total', 'Requests answered.', [
+  readonly requests = this.#counter('torpor_http_requests_total', 'Requests answered.', [
     'method',
     'route',
     'status',
   ]);
-  readonly requestSeconds = this.histogram('torpor_http_request_seconds', 'Time to answer.', [
+  readonly requestSeconds = this.#histogram('torpor_http_request_seconds', 'Time to answer.', [
     'method',
     'route',
   ]);
   readonly streams = new Gauge({
     name: 'torpor_http_streams',
-    help: 'Streams of events and output that are open.',
+    help: 'Open streams of events and output.',
     registers: [this.registry],
   });
-  readonly failures = this.counter('torpor_http_errors_total', 'Errors answered.', ['code', 'retryable']);
-  /** One per line of the ledger: pauses, resumes, recoveries, repairs and all else that happens to a sandbox. */
-  readonly events = this.counter('torpor_events_total', 'Lines of the ledger, by type.', ['type']);
-  readonly starts = this.counter('torpor_starts_total', 'Sandboxes started, by what from.', ['source']);
-  readonly losses = this.counter('torpor_losses_total', 'Starts and pauses that lost something.', ['what']);
-  readonly fallbacks = this.counter('torpor_fallbacks_total', 'Starts that turned to another source.', [
+  readonly failures = this.#counter('torpor_http_errors_total', 'Errors answered.', ['code', 'retryable']);
+  /** One per event of the ledger: pauses, resumes, recoveries, repairs and everything else. */
+  readonly events = this.#counter('torpor_events_total', 'Events of the ledger, by type.', ['type']);
+  readonly starts = this.#counter('torpor_starts_total', 'Sandboxes started, by source.', ['source']);
+  readonly losses = this.#counter('torpor_losses_total', 'Starts and pauses that lost something.', ['what']);
+  readonly fallbacks = this.#counter('torpor_fallbacks_total', 'Starts that used a fallback.', ['kind']);
+  readonly takeovers = this.#counter('torpor_takeovers_total', 'Operations retried for a dead server.', [
     'kind',
   ]);
-  readonly takeovers = this.counter('torpor_takeovers_total', 'Operations retried for a dead server.', [
-    'kind',
-  ]);
-  readonly lifecycleSeconds = this.histogram('torpor_lifecycle_seconds', 'Time to pause or start.', [
+  readonly lifecycleSeconds = this.#histogram('torpor_lifecycle_seconds', 'Time to pause or start.', [
     'event',
   ]);
-  readonly checkpointBytes = this.counter(
+  readonly checkpointBytes = this.#counter(
     'torpor_checkpoint_bytes_total',
     'Bytes sealed in checkpoints.',
     [],
   );
-  /** As the last look at the checkpoints found them. */
+  /** From the last inspection of the checkpoints. */
   readonly checkpointsUnhealthy = new Gauge({
     name: 'torpor_checkpoints_unhealthy',
     help: 'Sealed checkpoints that are damaged, missing, or could not be read.',
     labelNames: ['health'],
     registers: [this.registry],
   });
-  readonly diskFree = this.gauge('torpor_disk_free_bytes', 'Free room on the disk of the checkpoints.', []);
-  readonly diskTotal = this.gauge('torpor_disk_total_bytes', 'Size of the disk of the checkpoints.', []);
-  readonly diskReserve = this.gauge(
+  readonly diskFree = this.#gauge('torpor_disk_free_bytes', 'Free space on the disk of the checkpoints.', []);
+  readonly diskTotal = this.#gauge('torpor_disk_total_bytes', 'Size of the disk of the checkpoints.', []);
+  readonly diskReserve = this.#gauge(
     'torpor_disk_reserve_bytes',
-    'Room held back for kills, deletions and starts on a full disk.',
+    'Space reserved for kills, deletions and starts on a full disk.',
     [],
   );
-  readonly diskLevel = this.gauge(
+  readonly diskLevel = this.#gauge(
     'torpor_disk_level',
-    '1 for the level that the disk of the checkpoints has now: ok, low, refusing or full.',
+    '1 for the current level of the checkpoint disk: ok, low, refusing or full.',
     ['level'],
   );
-  readonly previews = this.counter('torpor_previews_total', 'Requests to ports of sandboxes.', ['by']);
-  readonly previewRefusals = this.counter(
+  readonly previews = this.#counter('torpor_previews_total', 'Requests to ports of sandboxes.', ['by']);
+  readonly previewRefusals = this.#counter(
     'torpor_preview_refusals_total',
     'Requests to ports of sandboxes that the gateway answered itself.',
     ['code'],
   );
-  readonly wakeSeconds = this.histogram('torpor_wake_seconds', 'Time to wake a sandbox for a visitor.', [
-    'outcome',
-  ]);
-  readonly reports = this.counter('torpor_reports_total', 'What went wrong where nobody waited.', ['what']);
+  readonly wakeSeconds = this.#histogram(
+    'torpor_wake_seconds',
+    'Time to wake a sandbox for a preview request.',
+    ['outcome'],
+  );
+  readonly reports = this.#counter('torpor_reports_total', 'Problems in background work.', ['what']);
 
   constructor(options: { readonly process: boolean } = { process: true }) {
     if (options.process) collectDefaultMetrics({ register: this.registry });
   }
 
-  /** Requests that wait for a sandbox just now. */
-  watchHeld(held: () => number): void {
+  /** Reports how many requests wait for a sandbox. */
+  watchWaitingRequests(held: () => number): void {
     new Gauge({
       name: 'torpor_preview_held',
       help: 'Requests that wait for a sandbox.',
@@ -88,14 +88,14 @@ export class Metrics {
     });
   }
 
-  /** What organisations have used, asked of the database when the figures are. */
+  /** Reports what organisations have used. The database is queried at each scrape. */
   watchOrgs(read: () => Promise<OrgTotals[]>): void {
     const figures = {
-      torpor_org_running_seconds_total: ['Seconds in which sandboxes ran.', 'runningMs', 1_000],
-      torpor_org_paused_seconds_total: ['Seconds in which sandboxes slept.', 'pausedMs', 1_000],
+      torpor_org_running_seconds_total: ['Seconds that sandboxes ran.', 'runningMs', 1_000],
+      torpor_org_paused_seconds_total: ['Seconds that sandboxes were paused.', 'pausedMs', 1_000],
       torpor_org_disk_bytes: ['Bytes of sealed checkpoints.', 'diskBytes', 1],
     } as const;
-    // One question for all figures of a scrape, which are collected at once.
+    // One query for all metrics of a scrape, which are collected at the same time.
     let asked: Promise<OrgTotals[]> | undefined;
     const ask = () => {
       asked ??= read().finally(() => {
@@ -118,15 +118,15 @@ export class Metrics {
     }
   }
 
-  private counter<L extends string>(name: string, help: string, labelNames: L[]): Counter<L> {
+  #counter<L extends string>(name: string, help: string, labelNames: L[]): Counter<L> {
     return new Counter({ name, help, labelNames, registers: [this.registry] });
   }
 
-  private gauge<L extends string>(name: string, help: string, labelNames: L[]): Gauge<L> {
+  #gauge<L extends string>(name: string, help: string, labelNames: L[]): Gauge<L> {
     return new Gauge({ name, help, labelNames, registers: [this.registry] });
   }
 
-  private histogram<L extends string>(name: string, help: string, labelNames: L[]): Histogram<L> {
+  #histogram<L extends string>(name: string, help: string, labelNames: L[]): Histogram<L> {
     return new Histogram({ name, help, labelNames, buckets: SECONDS, registers: [this.registry] });
   }
 }

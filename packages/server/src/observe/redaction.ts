@@ -1,13 +1,13 @@
-/** Keeps secrets out of the log (R114): by the names of fields, and by the form of what looks like a secret. */
+/** Keeps secrets out of the log (R114): by the names of fields, and by patterns of secrets. */
 import { TorporError } from '@torpor/protocol';
 
 const HIDDEN = '[hidden]';
 const SECRET_NAMES =
   /^(?:authorization|cookie|set-cookie|x-api-key|x-access-token|torpor-credential|api-?key|key|token|access-?token|credential|secret|password|signature|stdin)$/i;
-/** Objects whose values are the user's own and none of ours to show. */
+/** Objects whose values belong to the user and are not shown. */
 const PRIVATE_NAMES = /^envs?$/i;
 
-/** Keys (a digest looks the same, and is no loss), `Bearer …`, signatures in URLs, passwords in URLs. */
+/** Keys (digests look the same and are hidden too), `Bearer …`, signatures in URLs, passwords in URLs. */
 const SECRET_FORMS: readonly (readonly [RegExp, string])[] = [
   [/\b(?:e2b_)?[0-9a-f]{64}\b/gi, HIDDEN],
   [/\b(Bearer|Basic) +[A-Za-z0-9._~+/=-]+/gi, `$1 ${HIDDEN}`],
@@ -15,7 +15,7 @@ const SECRET_FORMS: readonly (readonly [RegExp, string])[] = [
   [/(\b[a-z][a-z0-9+.-]*:\/\/[^:/?#\s"'\\]*:)[^@/?#\s"'\\]+@/gi, `$1${HIDDEN}@`],
 ];
 
-/** The last net, over the finished line. */
+/** The last check, applied to the finished log line. */
 export function hideSecrets(text: string): string {
   let hidden = text;
   for (const [form, instead] of SECRET_FORMS) hidden = hidden.replace(form, instead);
@@ -24,7 +24,7 @@ export function hideSecrets(text: string): string {
 
 const MAX_DEPTH = 6;
 
-/** Facts as they may be logged: errors with their causes, secrets hidden, nothing endless. */
+/** Converts log fields: errors include their causes, secrets are hidden, depth and length are limited. */
 export function loggable(value: unknown, depth = 0): unknown {
   if (value instanceof Error) return loggableError(value, depth);
   if (typeof value !== 'object' || value === null) return value;

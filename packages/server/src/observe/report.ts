@@ -1,9 +1,9 @@
-/** What the engine tells its operator, as log lines and counts. */
+/** Reports of the engine as log lines and metrics. */
 import type { Report } from '@torpor/engine';
 import type { Log } from './log.ts';
 import type { Metrics } from './metrics.ts';
 
-/** Some reports name what they are about; a label must not. */
+/** Some reports contain ids; a metric label must not. */
 const NAMES = /\s*\b(?:of |for )?(?:sbx|ckpt|op|evt|job)_[a-z0-9]{20}\b/g;
 
 export function reportTo(log: Log, metrics: Metrics): Report {

@@ -1,4 +1,4 @@
-/** Making, changing and deleting organisations, for the routes. */
+/** Creating, changing and deleting organisations, for the routes. */
 import {
   type Clock,
   type Database,
@@ -25,7 +25,7 @@ import {
 } from '@torpor/protocol';
 import { countValidKeys } from '../keys/key-table.ts';
 
-export interface OrgParts {
+export interface OrgContext {
   readonly db: Database;
   readonly clock: Clock;
 }
@@ -34,7 +34,7 @@ export function noSuchOrg(id: string): TorporError {
   return new TorporError('not_found', `There is no organisation "${id}".`);
 }
 
-export async function createOrg({ db, clock }: OrgParts, request: CreateOrgRequest): Promise<OrgDetails> {
+export async function createOrg({ db, clock }: OrgContext, request: CreateOrgRequest): Promise<OrgDetails> {
   const { name: id, quotas = {}, deletePausedAfterSeconds = 'default' } = request;
   const org: OrgView = {
     id,
@@ -45,31 +45,31 @@ export async function createOrg({ db, clock }: OrgParts, request: CreateOrgReque
   return db.transaction(async (tx) => {
     if (!(await insertOrg(tx, org))) {
       throw new TorporError('conflict', `The name "${id}" is taken.`, {
-        hint: 'Choose another one; the name of a deleted organisation is not given away again.',
+        hint: 'Choose another name. The name of a deleted organisation cannot be used again.',
       });
     }
     return { ...org, used: await usedBy(tx, id) };
   });
 }
 
-export async function requireOrgExists({ db }: Pick<OrgParts, 'db'>, id: string): Promise<void> {
+export async function requireOrgExists({ db }: Pick<OrgContext, 'db'>, id: string): Promise<void> {
   if ((await findOrg(db, id)) === undefined) throw noSuchOrg(id);
 }
 
-export async function getOrg({ db }: Pick<OrgParts, 'db'>, id: string): Promise<OrgDetails> {
+export async function getOrg({ db }: Pick<OrgContext, 'db'>, id: string): Promise<OrgDetails> {
   const org = await findOrg(db, id);
   if (org === undefined) throw noSuchOrg(id);
   return { ...org, used: await usedBy(db, id) };
 }
 
-export async function pageOfOrgs({ db }: Pick<OrgParts, 'db'>, after: string, limit: number) {
+export async function pageOfOrgs({ db }: Pick<OrgContext, 'db'>, after: string, limit: number) {
   const items = await listOrgs(db, after, limit);
   return { items, nextCursor: items.length < limit ? null : (items.at(-1)?.id ?? null) };
 }
 
-/** A quota below what is used takes nothing away; it refuses what would add to it. */
+/** A quota below the current usage takes nothing away; it refuses anything that would add to the usage. */
 export async function changeOrg(
-  { db }: Pick<OrgParts, 'db'>,
+  { db }: Pick<OrgContext, 'db'>,
   id: string,
   request: ChangeOrgRequest,
 ): Promise<OrgDetails> {
@@ -84,13 +84,16 @@ export async function changeOrg(
   });
 }
 
-/** Refuses while anything of the organisation is left that somebody could still use. */
-export async function deleteOrg({ db, clock }: OrgParts, id: string): Promise<OrgView> {
+/** Refuses while the organisation still has anything that can be used. */
+export async function deleteOrg({ db, clock }: OrgContext, id: string): Promise<OrgView> {
   if (id === DEFAULT_ORG) {
-    throw new TorporError('conflict', 'The default organisation has the keys that manage all others.');
+    throw new TorporError(
+      'conflict',
+      'The default organisation cannot be deleted: its keys manage all others.',
+    );
   }
   return db.transaction(async (tx) => {
-    // The lock keeps new keys and sandboxes out until this is decided.
+    // The lock prevents new keys and sandboxes until the decision is made.
     const org = await lockOrg(tx, id);
     if (org === undefined) throw noSuchOrg(id);
     const left = await whatIsLeft(tx, id, clock.now());

@@ -1,4 +1,4 @@
-/** The gateway as part of the server: with its keys, its figures, and what only agents know about ports. */
+/** Makes the gateway of the server, with the server's keys and metrics and the open ports that agents report. */
 import type { Clock, Database, Engine, Ids } from '@torpor/engine';
 import { checkSignature } from '@torpor/envd';
 import {
@@ -13,9 +13,9 @@ import { identify } from '../keys/identity.ts';
 import { findKey } from '../keys/key-table.ts';
 import type { Log } from '../observe/log.ts';
 import type { Metrics } from '../observe/metrics.ts';
-import { openPortsOf } from '../port-list.ts';
+import { openPortsOf } from '../routes/ports.ts';
 
-export interface OpenGatewayParts {
+export interface OpenGatewayContext {
   /** Asked late: the engine is made with the gateway's doors in its hand. */
   readonly engine: () => Engine;
   readonly db: Database;
@@ -28,45 +28,45 @@ export interface OpenGatewayParts {
   readonly settings: GatewaySettings;
 }
 
-/** For the list of open ports in an error, which nobody waits long for. */
+/** How long to wait for the list of open ports that an error shows. */
 const OPEN_PORTS_MS = 1_000;
 
-export function openGateway(parts: OpenGatewayParts): Gateway {
-  const { engine, clock, ids, randomBytes, secret, metrics, settings } = parts;
+export function openGateway(ctx: OpenGatewayContext): Gateway {
+  const { engine, clock, ids, randomBytes, secret, metrics, settings } = ctx;
   const sandboxes = engineSandboxes(engine, ({ org, id }) =>
     openPortsOf(engine(), org, id, AbortSignal.timeout(OPEN_PORTS_MS)),
   );
   const gateway = new Gateway({
     sandboxes,
-    keys: keysOf(parts),
+    keys: keysOf(ctx),
     clock,
     ids,
     randomBytes,
     secret,
     checkSignature,
     settings,
-    observe: observer(parts),
+    observe: observer(ctx),
   });
-  metrics.watchHeld(() => gateway.held);
+  metrics.watchWaitingRequests(() => gateway.held);
   return gateway;
 }
 
-function keysOf({ db, clock }: OpenGatewayParts): Keys {
+function keysOf({ db, clock }: OpenGatewayContext): Keys {
   return {
-    // One that was revoked is still none of the app's business.
+    // A revoked key is still hidden from the app.
     isKey: async (text) => (await findKey(db, hashKey(parseKey(text) ?? ''))) !== undefined,
     orgOf: async (headers) => {
       const plain = headers['x-api-key'];
-      // With a key of ours in its own header, Authorization is for the app.
+      // When X-API-Key has our key, Authorization is for the app.
       const only = plain === undefined ? headers : { 'x-api-key': plain };
       return (await identify(db, clock, only)).org;
     },
   };
 }
 
-function observer({ log, metrics }: OpenGatewayParts): GatewayObserver {
+function observer({ log, metrics }: OpenGatewayContext): GatewayObserver {
   return {
-    visited: ({ by }) => metrics.previews.inc({ by }),
+    previewRequested: ({ by }) => metrics.previews.inc({ by }),
     refused: (route, error, requestId) => {
       metrics.previewRefusals.inc({ code: error.code });
       const facts = {
@@ -82,7 +82,7 @@ function observer({ log, metrics }: OpenGatewayParts): GatewayObserver {
       const outcome = error?.code ?? 'ok';
       const durationMs = Math.round(ms);
       metrics.wakeSeconds.observe({ outcome }, ms / 1_000);
-      log.info({ event: 'wake', sandboxId, durationMs, outcome }, `woken for a visitor: ${outcome}`);
+      log.info({ event: 'wake', sandboxId, durationMs, outcome }, `woken for a preview request: ${outcome}`);
     },
   };
 }

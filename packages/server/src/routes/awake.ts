@@ -1,18 +1,18 @@
-/** For operators who take a server down: the sandboxes of all organisations that are awake, and putting one to sleep. */
+/** For operators who stop a server: list the awake sandboxes of all organisations, and pause one. */
 import { awakeSandboxSchema, putToSleepReplySchema, type SandboxId, TorporError } from '@torpor/protocol';
 import { z } from 'zod';
 import { requireOperator } from '../http/org-id.ts';
 import { errors, json, pageQuery, sandboxParams } from '../http/route-schema.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
-import type { RouteParts } from '../parts.ts';
+import type { RouteContext } from '../route-context.ts';
 
 const AWAKE = ['creating', 'running', 'pausing', 'resuming'] as const;
 
-export function awakeRoutes(app: RoutesApp, { engine }: RouteParts): void {
+export function awakeRoutes(app: RoutesApp, { engine }: RouteContext): void {
   const orgOf = async (id: SandboxId) => {
     const found = await engine.find(id);
     if (found !== undefined) return found.org;
-    throw new TorporError('not_found', `There is no sandbox ${id}.`, { sandboxId: id });
+    throw new TorporError('not_found', `Sandbox ${id} does not exist.`, { sandboxId: id });
   };
 
   app.get(
@@ -20,13 +20,13 @@ export function awakeRoutes(app: RoutesApp, { engine }: RouteParts): void {
     {
       schema: {
         operationId: 'listAwakeSandboxes',
-        summary: 'Sandboxes of all organisations that run or are about to',
-        description: 'For operator keys: ids and organisations, and nothing else of them.',
+        summary: 'Awake sandboxes of all organisations',
+        description: 'For operator keys. The list has only ids and organisations.',
         tags: ['server'],
         querystring: z.strictObject(pageQuery('sbx')),
         response: {
           200: json(
-            'A page of them.',
+            'One page.',
             z.object({ items: z.array(awakeSandboxSchema), nextCursor: z.string().nullable() }),
           ),
           ...errors('forbidden'),
@@ -36,7 +36,7 @@ export function awakeRoutes(app: RoutesApp, { engine }: RouteParts): void {
     async (request) => {
       requireOperator(request.identity);
       const { limit, cursor = '' } = request.query;
-      return request.bound.run(async () => {
+      return request.deadline.run(async () => {
         const { items, nextCursor } = await engine.list({ states: AWAKE }, cursor, limit);
         return {
           items: await Promise.all(items.map(async ({ id }) => ({ id, org: await orgOf(id) }))),
@@ -49,17 +49,17 @@ export function awakeRoutes(app: RoutesApp, { engine }: RouteParts): void {
   app.post(
     '/v1/admin/sandboxes/:id/pause',
     {
-      config: { bound: 'lifecycle' },
+      config: { deadline: 'lifecycle' },
       schema: {
         operationId: 'putSandboxToSleep',
         summary: 'Pause a sandbox of any organisation',
         description:
-          'For operator keys, before a server is taken down. The answer names the checkpoint alone.',
+          'For operator keys, before a server is stopped. The answer has only the id of the checkpoint.',
         tags: ['server'],
         params: sandboxParams,
         body: z.strictObject({}),
         response: {
-          200: json('It sleeps.', putToSleepReplySchema),
+          200: json('The sandbox is paused.', putToSleepReplySchema),
           ...errors('forbidden', 'not_found', 'conflict', 'capability_unsupported'),
         },
       },
@@ -67,7 +67,7 @@ export function awakeRoutes(app: RoutesApp, { engine }: RouteParts): void {
     async (request) => {
       requireOperator(request.identity);
       const { id } = request.params;
-      return request.bound.run(async (signal) => {
+      return request.deadline.run(async (signal) => {
         const { checkpoint } = await engine.pause({ org: await orgOf(id), signal }, id);
         return { checkpointId: checkpoint.id };
       });

@@ -1,18 +1,18 @@
-/** Checkpoints: looking at them, reading them through, deleting them. Always answers, whatever the store does. */
+/** Checkpoints: list, get, verify, delete. Every route answers within its deadline, even when the store hangs. */
 import { checkpointPageSchema, checkpointViewSchema, idSchema } from '@torpor/protocol';
 import { z } from 'zod';
 import { checkpointParams, errors, json, limitQuery, sandboxParams } from '../http/route-schema.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
-import type { RouteParts } from '../parts.ts';
+import type { RouteContext } from '../route-context.ts';
 
-export function checkpointRoutes(app: RoutesApp, parts: RouteParts): void {
-  const { engine, replays } = parts;
+export function checkpointRoutes(app: RoutesApp, ctx: RouteContext): void {
+  const { engine, replays } = ctx;
   const tags = ['checkpoints'];
 
   app.get(
     '/v1/sandboxes/:id/checkpoints',
     {
-      config: { bound: 'checkpoint' },
+      config: { deadline: 'checkpoint' },
       schema: {
         operationId: 'listCheckpoints',
         summary: 'The checkpoints of a sandbox, newest first',
@@ -25,46 +25,46 @@ export function checkpointRoutes(app: RoutesApp, parts: RouteParts): void {
     async (request) => {
       const { id } = request.params;
       const { limit, cursor = null } = request.query;
-      request.facts.sandboxId = id;
-      return request.bound.run(() => engine.checkpoints(request.identity.org, id, limit, cursor));
+      request.logFields.sandboxId = id;
+      return request.deadline.run(() => engine.checkpoints(request.identity.org, id, limit, cursor));
     },
   );
 
   app.get(
     '/v1/checkpoints/:id',
     {
-      config: { bound: 'checkpoint' },
+      config: { deadline: 'checkpoint' },
       schema: {
         operationId: 'getCheckpoint',
-        summary: 'One checkpoint: what was committed, and what the last look and verification saw',
+        summary: 'One checkpoint, with the results of its last inspection and verification',
         tags,
         params: checkpointParams,
-        response: { 200: json('As it is known.', checkpointViewSchema), ...errors('not_found') },
+        response: { 200: json('The checkpoint.', checkpointViewSchema), ...errors('not_found') },
       },
     },
-    async (request) => request.bound.run(() => engine.checkpoint(request.identity.org, request.params.id)),
+    async (request) => request.deadline.run(() => engine.checkpoint(request.identity.org, request.params.id)),
   );
 
   app.post(
     '/v1/checkpoints/:id/verify',
     {
-      config: { bound: 'lifecycle' },
+      config: { deadline: 'lifecycle' },
       schema: {
         operationId: 'verifyCheckpoint',
-        summary: 'Read a checkpoint through and record its health',
+        summary: 'Read all contents of a checkpoint and record its health',
         description: 'A store that does not answer makes the health `unknown`, never `damaged`.',
         tags,
         params: checkpointParams,
         body: z.strictObject({}),
         response: {
-          200: json('What was seen.', checkpointViewSchema),
+          200: json('The checkpoint after the verification.', checkpointViewSchema),
           ...errors('not_found', 'checkpoint_unreadable', 'capability_unsupported', 'idempotency_mismatch'),
         },
       },
     },
     async (request) => {
       const { id } = request.params;
-      return request.bound.run(() =>
+      return request.deadline.run(() =>
         replays.once(request, id, async () => ({ body: await engine.verify(request.identity.org, id) })),
       );
     },
@@ -73,21 +73,21 @@ export function checkpointRoutes(app: RoutesApp, parts: RouteParts): void {
   app.delete(
     '/v1/checkpoints/:id',
     {
-      config: { bound: 'lifecycle' },
+      config: { deadline: 'lifecycle' },
       schema: {
         operationId: 'deleteCheckpoint',
-        summary: 'Delete a checkpoint that nothing needs any more',
+        summary: 'Delete a checkpoint that nothing needs',
         tags,
         params: checkpointParams,
         response: {
-          204: z.null().meta({ description: 'It is deleted.' }),
+          204: z.null().meta({ description: 'The checkpoint is deleted.' }),
           ...errors('not_found', 'conflict', 'forbidden', 'idempotency_mismatch'),
         },
       },
     },
     async (request, reply) => {
       const { id } = request.params;
-      await request.bound.run(() =>
+      await request.deadline.run(() =>
         replays.once(request, id, async () => {
           await engine.deleteCheckpoint(request.identity.org, id);
           return { body: null };

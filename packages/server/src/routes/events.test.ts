@@ -177,7 +177,7 @@ describe('the stream of events', () => {
     }
     expect(comments).toEqual(['connected', 'heartbeat', 'heartbeat']);
     leaving.abort();
-    while ((await server.parts.metrics.streams.get()).values[0]?.value !== 0) await delay(10);
+    while ((await server.ctx.metrics.streams.get()).values[0]?.value !== 0) await delay(10);
   });
 
   it('ends when the server stops', async () => {

@@ -1,4 +1,4 @@
-/** The ledger: pages of lines, oldest first, or a stream that goes on where the reader stopped. */
+/** The ledger: pages of events, oldest first, or a stream that continues where the client stopped. */
 import type { Cursor } from '@torpor/engine';
 import { type EventView, eventViewSchema, pageOf, pageSchema, TorporError } from '@torpor/protocol';
 import type { FastifyReply, FastifyRequest } from 'fastify';
@@ -6,9 +6,9 @@ import { z } from 'zod';
 import { errors, limitQuery, sandboxParams } from '../http/route-schema.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
 import { type Frame, sendEvents, wantsEvents } from '../http/sse.ts';
-import type { RouteParts } from '../parts.ts';
+import type { RouteContext } from '../route-context.ts';
 
-/** A number that a database holds exactly. */
+/** A number that JavaScript and the databases hold exactly. */
 const numberSchema = z
   .string()
   .regex(/^\d{1,15}$/)
@@ -17,8 +17,7 @@ const eventsQuery = z.strictObject({ limit: limitQuery, cursor: numberSchema.opt
 
 const response = {
   200: {
-    description:
-      'One page, or with `Accept: text/event-stream` every event and every new one as it is written.',
+    description: 'One page. With `Accept: text/event-stream`, all events and then each new one.',
     content: {
       'application/json': { schema: pageSchema(eventViewSchema) },
       'text/event-stream': { schema: z.string() },
@@ -26,8 +25,8 @@ const response = {
   },
 };
 
-export function eventRoutes(app: RoutesApp, parts: RouteParts): void {
-  const { engine } = parts;
+export function eventRoutes(app: RoutesApp, ctx: RouteContext): void {
+  const { engine } = ctx;
   const tags = ['events'];
 
   app.get(
@@ -36,8 +35,9 @@ export function eventRoutes(app: RoutesApp, parts: RouteParts): void {
       exposeHeadRoute: false,
       schema: {
         operationId: 'listSandboxEvents',
-        summary: 'What happened to a sandbox',
-        description: 'Cursors and the `Last-Event-ID` of the stream are `seq`, up to the newest there is.',
+        summary: 'The events of a sandbox',
+        description:
+          'Cursors and the `Last-Event-ID` of the stream are `seq`, at most that of the newest event.',
         tags,
         params: sandboxParams,
         querystring: eventsQuery,
@@ -46,11 +46,11 @@ export function eventRoutes(app: RoutesApp, parts: RouteParts): void {
     },
     async (request, reply) => {
       const { id } = request.params;
-      request.facts.sandboxId = id;
-      // The ledger of a stranger's sandbox is as absent as the sandbox (R104).
-      await request.bound.run(() => engine.get(request.identity.org, id));
+      request.logFields.sandboxId = id;
+      // The events of another organisation's sandbox are 404, like the sandbox itself (R104).
+      await request.deadline.run(() => engine.get(request.identity.org, id));
       const after = startOf(request, request.query.cursor);
-      return answer(parts, request, reply, {
+      return answer(ctx, request, reply, {
         limit: request.query.limit,
         after,
         cursor: { sandboxId: id, afterSeq: after },
@@ -65,9 +65,9 @@ export function eventRoutes(app: RoutesApp, parts: RouteParts): void {
       exposeHeadRoute: false,
       schema: {
         operationId: 'listEvents',
-        summary: 'What happened to all sandboxes of the organisation',
+        summary: 'The events of all sandboxes of the organisation',
         description:
-          'Cursors and the `Last-Event-ID` of the stream are `position`, up to the newest there is.',
+          'Cursors and the `Last-Event-ID` of the stream are `position`, at most that of the newest event.',
         tags,
         querystring: eventsQuery,
         response: { ...response, ...errors('quota_exceeded') },
@@ -75,7 +75,7 @@ export function eventRoutes(app: RoutesApp, parts: RouteParts): void {
     },
     async (request, reply) => {
       const after = startOf(request, request.query.cursor);
-      return answer(parts, request, reply, {
+      return answer(ctx, request, reply, {
         limit: request.query.limit,
         after,
         cursor: { org: request.identity.org, afterPosition: after },
@@ -87,42 +87,46 @@ export function eventRoutes(app: RoutesApp, parts: RouteParts): void {
 
 interface Wanted {
   readonly limit: number;
-  /** The number of the event that the reader has last, in the cursor too. */
+  /** The number of the last event that the client has; `cursor` has it too. */
   readonly after: number;
   readonly cursor: Cursor;
   readonly numberOf: (event: EventView) => number;
 }
 
-async function answer(parts: RouteParts, request: FastifyRequest, reply: FastifyReply, wanted: Wanted) {
-  const { engine, stopping } = parts;
+async function answer(ctx: RouteContext, request: FastifyRequest, reply: FastifyReply, wanted: Wanted) {
+  const { engine, stopping } = ctx;
   const { limit, cursor, numberOf } = wanted;
   if (!wantsEvents(request)) {
-    const found = await request.bound.run(() => engine.events(cursor, limit + 1));
-    if (found.length === 0) await refuseUnwritten(parts, request, wanted);
+    const found = await request.deadline.run(() => engine.events(cursor, limit + 1));
+    if (found.length === 0) await refuseFutureCursor(ctx, request, wanted);
     return pageOf(found, limit, (last) => String(numberOf(last)));
   }
-  await refuseUnwritten(parts, request, wanted);
+  await refuseFutureCursor(ctx, request, wanted);
   const follow = async function* (): AsyncGenerator<Frame> {
-    const signal = AbortSignal.any([request.bound.signal, stopping]);
+    const signal = AbortSignal.any([request.deadline.signal, stopping]);
     for await (const event of engine.follow(cursor, signal)) {
       yield { id: String(numberOf(event)), event: event.type, data: event };
     }
   };
-  return sendEvents(parts, request, reply, follow(), { resumable: true });
+  return sendEvents(ctx, request, reply, follow(), { resumable: true });
 }
 
-/** Whoever has read further than there is follows another ledger, and would wait for what this one never writes. */
-async function refuseUnwritten({ engine }: RouteParts, request: FastifyRequest, { after, cursor }: Wanted) {
+/** A cursor beyond the newest event comes from another ledger. Such a client would wait for events that never come. */
+async function refuseFutureCursor(
+  { engine }: RouteContext,
+  request: FastifyRequest,
+  { after, cursor }: Wanted,
+) {
   if (after === 0) return;
-  const newest = await request.bound.run(() => engine.newest(cursor));
+  const newest = await request.deadline.run(() => engine.newest(cursor));
   if (after <= newest) return;
-  throw new TorporError('invalid_request', `There is no event ${after} yet: the newest is ${newest}.`, {
-    hint: 'Is this another server, or another organisation? Then read from the beginning.',
+  throw new TorporError('invalid_request', `Event ${after} does not exist yet. The newest is ${newest}.`, {
+    hint: 'The cursor may belong to another server or organisation. Then read from the beginning.',
     details: { newest },
   });
 }
 
-/** A stream that was broken off says itself where; that counts for more than where it once began. */
+/** `Last-Event-ID` of a reconnecting client takes precedence over `cursor`, where the stream once began. */
 function startOf(request: FastifyRequest, cursor: number | undefined): number {
   const last = request.headers['last-event-id'];
   if (last === undefined || last === '') return cursor ?? 0;

@@ -1,4 +1,4 @@
-/** Commands: the answer in one piece, as a stream, or a process that goes on in the background. */
+/** Commands: with one answer at the end, as a stream, or in the background. */
 import {
   backgroundReplySchema,
   type ExecReply,
@@ -10,40 +10,40 @@ import {
 } from '@torpor/protocol';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { z } from 'zod';
+import { onResponseClosed } from '../http/on-response-closed.ts';
 import { errors, sandboxParams } from '../http/route-schema.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
 import { type Frame, sendEvents, wantsEvents } from '../http/sse.ts';
-import { whenOver } from '../http/when-over.ts';
-import type { RouteParts } from '../parts.ts';
-import { type Awake, awakeFor } from '../sandbox/awake.ts';
+import type { RouteContext } from '../route-context.ts';
 import { startInBackground } from '../sandbox/background.ts';
 import { type Command, runCommand } from '../sandbox/command.ts';
-import { cutOff } from '../sandbox/cut-off.ts';
-import { KeptOutput, TextPieces } from '../sandbox/output.ts';
+import { interruptedCommandError } from '../sandbox/interrupted-command.ts';
+import { BoundedOutput, OutputDecoder } from '../sandbox/output.ts';
+import { connectToSandbox, type SandboxConnection } from '../sandbox/sandbox-connection.ts';
 
-/** Of each channel, in the details of a `timeout`. */
+/** Output of each channel that the details of a `timeout` contain. */
 const PARTIAL_BYTES = 64 * 1024;
 
-export function execRoutes(app: RoutesApp, parts: RouteParts): void {
+export function execRoutes(app: RoutesApp, ctx: RouteContext): void {
   app.post(
     '/v1/sandboxes/:id/exec',
     {
-      config: { bound: 'lifecycle' },
+      config: { deadline: 'lifecycle' },
       schema: {
         operationId: 'exec',
         summary: 'Run a command',
         description:
-          'A sandbox that sleeps wakes first, unless its `autoResume` is off, and is held awake until the ' +
-          'command has ended. When the caller goes away the command is killed, unless it runs in the background. ' +
-          'The stream has the events `start`, `stdout`, `stderr` and `end`, or `error`. `Idempotency-Key` has no ' +
-          'meaning here.',
+          'A paused sandbox is woken first, unless its `autoResume` is off. It is kept awake until the ' +
+          'command has ended. When the client disconnects, the command is killed, unless it runs in the background. ' +
+          'The stream has the events `start`, `stdout`, `stderr` and `end`, or `error`. `Idempotency-Key` is ' +
+          'ignored.',
         tags: ['commands'],
         params: sandboxParams,
         body: execRequestSchema,
         response: {
           200: {
             description:
-              'How it ended; with `background`, the process; with `Accept: text/event-stream`, the stream.',
+              'The result of the command. With `background`, the process. With `Accept: text/event-stream`, the stream.',
             content: {
               'application/json': { schema: z.union([execReplySchema, backgroundReplySchema]) },
               'text/event-stream': { schema: z.string() },
@@ -66,16 +66,16 @@ export function execRoutes(app: RoutesApp, parts: RouteParts): void {
     async (request, reply) => {
       const { id } = request.params;
       const { body } = request;
-      const inside = await awakeFor(parts, request, id);
+      const connection = await connectToSandbox(ctx, request, id);
       try {
-        if (body.background === true) return await startInBackground(parts, request, id, inside, body);
-        if (wantsEvents(request)) return await stream(parts, request, reply, id, inside, body);
+        if (body.background === true) return await startInBackground(ctx, request, id, connection, body);
+        if (wantsEvents(request)) return await stream(ctx, request, reply, id, connection, body);
       } catch (thrown) {
-        const error = await cutOff(parts, request.identity.org, id, inside, thrown);
-        inside.release();
+        const error = await interruptedCommandError(ctx, request.identity.org, id, connection, thrown);
+        connection.release();
         throw error;
       }
-      return whole(parts, request, id, inside, body).finally(() => inside.release());
+      return runToEnd(ctx, request, id, connection, body).finally(() => connection.release());
     },
   );
 }
@@ -86,29 +86,29 @@ function commandOf(request: FastifyRequest, wanted: ExecRequest, usualMs?: numbe
   return { ...rest, tag: request.id, timeoutMs };
 }
 
-/** The command goes on for as long as somebody waits for it and the server stays. */
-function whileWanted(parts: RouteParts, request: FastifyRequest): AbortSignal {
-  return AbortSignal.any([request.bound.signal, parts.leaving]);
+/** Ends the command when the client disconnects or when the server is forced to stop. */
+function commandSignal(ctx: RouteContext, request: FastifyRequest): AbortSignal {
+  return AbortSignal.any([request.deadline.signal, ctx.forcedStop]);
 }
 
-async function whole(
-  parts: RouteParts,
+async function runToEnd(
+  ctx: RouteContext,
   request: FastifyRequest,
   id: SandboxId,
-  inside: Awake,
+  connection: SandboxConnection,
   wanted: ExecRequest,
 ): Promise<ExecReply> {
-  const { clock, settings } = parts;
-  // From here on the command's own time counts.
-  request.bound.release();
+  const { clock, settings } = ctx;
+  // From now on the timeout of the command applies, not the deadline of the request.
+  request.deadline.release();
   const began = clock.monotonic();
   const out = {
-    stdout: new KeptOutput(settings.maxOutputBytes),
-    stderr: new KeptOutput(settings.maxOutputBytes),
+    stdout: new BoundedOutput(settings.maxOutputBytes),
+    stderr: new BoundedOutput(settings.maxOutputBytes),
   };
   const command = commandOf(request, wanted, settings.execMs);
   try {
-    for await (const event of runCommand(inside.agent, clock, command, whileWanted(parts, request))) {
+    for await (const event of runCommand(connection.agent, clock, command, commandSignal(ctx, request))) {
       if (event.is === 'stdout' || event.is === 'stderr') out[event.is].add(event.bytes);
       if (event.is !== 'end') continue;
       return {
@@ -118,62 +118,62 @@ async function whole(
         stderr: out.stderr.text(),
         truncated: out.stdout.truncated || out.stderr.truncated,
         durationMs: Math.round(clock.monotonic() - began),
-        autoResumed: inside.autoResumed,
+        autoResumed: connection.autoResumed,
       };
     }
-    throw new TorporError('unreachable', 'The command ended without a word.');
+    throw new TorporError('unreachable', 'The connection closed before the command ended.');
   } catch (thrown) {
-    throw await failureOf(parts, request, thrown, id, inside, {
+    throw await failureOf(ctx, request, thrown, id, connection, {
       stdout: out.stdout.tail(PARTIAL_BYTES),
       stderr: out.stderr.tail(PARTIAL_BYTES),
       durationMs: Math.round(clock.monotonic() - began),
-      autoResumed: inside.autoResumed,
+      autoResumed: connection.autoResumed,
     });
   }
 }
 
 async function failureOf(
-  parts: RouteParts,
+  ctx: RouteContext,
   request: FastifyRequest,
   thrown: unknown,
   id: SandboxId,
-  inside: Awake,
+  connection: SandboxConnection,
   soFar: Record<string, unknown>,
 ): Promise<TorporError> {
-  if (parts.leaving.aborted)
-    return new TorporError('unreachable', 'The server stops, and the command was killed.');
-  const error = await cutOff(parts, request.identity.org, id, inside, thrown);
+  if (ctx.forcedStop.aborted)
+    return new TorporError('unreachable', 'The server is stopping and has killed the command.');
+  const error = await interruptedCommandError(ctx, request.identity.org, id, connection, thrown);
   return error.code === 'timeout' ? error.with({ details: soFar }) : error;
 }
 
 async function stream(
-  parts: RouteParts,
+  ctx: RouteContext,
   request: FastifyRequest,
   reply: FastifyReply,
   id: SandboxId,
-  inside: Awake,
+  connection: SandboxConnection,
   wanted: ExecRequest,
 ): Promise<FastifyReply> {
-  const { clock } = parts;
+  const { clock } = ctx;
   const began = clock.monotonic();
   const durationMs = () => Math.round(clock.monotonic() - began);
-  const events = runCommand(inside.agent, clock, commandOf(request, wanted), whileWanted(parts, request));
-  // Before the head of the answer, so that a command that cannot start is an answer like any other.
-  const first = await request.bound.run(() => events.next());
+  const events = runCommand(connection.agent, clock, commandOf(request, wanted), commandSignal(ctx, request));
+  // Read before the response headers are sent, so that a command that cannot start gets an ordinary error.
+  const first = await request.deadline.run(() => events.next());
   const frames = async function* (): AsyncGenerator<Frame> {
-    const text = new TextPieces();
+    const text = new OutputDecoder();
     try {
       if (!first.done && first.value.is === 'start') {
-        yield { event: 'start', data: { pid: first.value.pid, autoResumed: inside.autoResumed } };
+        yield { event: 'start', data: { pid: first.value.pid, autoResumed: connection.autoResumed } };
       }
       for await (const event of events) {
         if (event.is === 'stdout' || event.is === 'stderr') {
-          const data = text.piece(event.is, event.bytes);
+          const data = text.decode(event.is, event.bytes);
           if (data !== '') yield { event: event.is, data: { data } };
         }
         if (event.is !== 'end') continue;
         for (const channel of ['stdout', 'stderr'] as const) {
-          const data = text.rest(channel);
+          const data = text.flush(channel);
           if (data !== '') yield { event: channel, data: { data } };
         }
         yield {
@@ -182,13 +182,13 @@ async function stream(
         };
       }
     } catch (thrown) {
-      const error = await failureOf(parts, request, thrown, id, inside, { durationMs: durationMs() });
+      const error = await failureOf(ctx, request, thrown, id, connection, { durationMs: durationMs() });
       yield { event: 'error', data: { ...error.toBody(), requestId: request.id } };
     }
   };
-  // Whether or not a byte was ever read of it: the command ends with its stream, and the sandbox is let go.
-  whenOver(reply, () => {
-    void events.return(undefined).finally(() => inside.release());
+  // The command ends with its stream, even when the client never read a byte. Then the sandbox may sleep again.
+  onResponseClosed(reply, () => {
+    void events.return(undefined).finally(() => connection.release());
   });
-  return sendEvents(parts, request, reply, frames(), { resumable: false });
+  return sendEvents(ctx, request, reply, frames(), { resumable: false });
 }

@@ -1,4 +1,4 @@
-/** Files of a sandbox: bytes in and out by way of its agent, which also guards the paths. */
+/** Files of a sandbox, read and written through its agent. The agent checks the paths. */
 import type { IncomingMessage } from 'node:http';
 import { type AgentClient, asUser, type EntryInfo, FileType } from '@torpor/envd';
 import {
@@ -11,16 +11,16 @@ import {
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { z } from 'zod';
 import { FILE_HEADERS } from '../http/file-headers.ts';
+import { onResponseClosed } from '../http/on-response-closed.ts';
 import { errors, json, sandboxParams } from '../http/route-schema.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
-import { whileMoving } from '../http/stall.ts';
-import { whenOver } from '../http/when-over.ts';
-import type { RouteParts } from '../parts.ts';
-import { fromAgent } from '../sandbox/agent-failure.ts';
-import { awakeFor, withAgent } from '../sandbox/awake.ts';
+import { withStallTimeout } from '../http/stall-timeout.ts';
+import type { RouteContext } from '../route-context.ts';
+import { fromAgentError } from '../sandbox/agent-failure.ts';
+import { connectToSandbox, withAgent } from '../sandbox/sandbox-connection.ts';
 
 const filesQuery = z.strictObject({
-  path: z.string().min(1).max(4_096).meta({ description: "Absolute, or relative to the sandbox's home." }),
+  path: z.string().min(1).max(4_096).meta({ description: 'Absolute, or relative to the home directory.' }),
   user: userNameSchema.optional(),
 });
 type FilesQuery = z.infer<typeof filesQuery>;
@@ -37,8 +37,8 @@ const failures = errors(
 );
 const bytes = { 'application/octet-stream': { schema: z.string().meta({ format: 'binary' }) } };
 
-export function fileRoutes(app: RoutesApp, parts: RouteParts): void {
-  const config = { bound: 'lifecycle' } as const;
+export function fileRoutes(app: RoutesApp, ctx: RouteContext): void {
+  const config = { deadline: 'lifecycle' } as const;
   const tags = ['files'];
 
   app.get(
@@ -49,23 +49,23 @@ export function fileRoutes(app: RoutesApp, parts: RouteParts): void {
       schema: {
         operationId: 'readFile',
         summary: 'The bytes of a file, or the entries of a directory',
-        description: 'A sandbox that sleeps wakes first, unless its `autoResume` is off.',
+        description: 'A paused sandbox is woken first, unless its `autoResume` is off.',
         tags,
         params: sandboxParams,
         querystring: filesQuery,
         response: {
           200: {
-            description: 'The file, or as JSON the directory.',
+            description: 'The bytes of a file, or a directory as JSON.',
             content: { 'application/json': { schema: directoryListingSchema }, ...bytes },
           },
           ...failures,
         },
       },
     },
-    async (request, reply) => read(parts, request, reply, request.params.id, request.query),
+    async (request, reply) => read(ctx, request, reply, request.params.id, request.query),
   );
 
-  // The body is the file, whatever its type says.
+  // The body is the file, whatever its content type is.
   app.register(async (raw: RoutesApp) => {
     raw.removeAllContentTypeParsers();
     raw.addContentTypeParser('*', (_request, _payload, done) => done(null, {}));
@@ -75,15 +75,15 @@ export function fileRoutes(app: RoutesApp, parts: RouteParts): void {
         config,
         schema: {
           operationId: 'writeFile',
-          summary: 'Write a file, and the directories above it',
-          description: 'The body is the file. Whoever reads it meanwhile sees the old file or the new one.',
+          summary: 'Write a file and create its parent directories',
+          description: 'The body is the file. A concurrent reader sees the old file or the new one.',
           tags,
           params: sandboxParams,
           querystring: filesQuery,
-          response: { 200: json('It is written.', writtenFileSchema), ...failures },
+          response: { 200: json('The file is written.', writtenFileSchema), ...failures },
         },
       },
-      async (request) => write(parts, request, request.params.id, request.query),
+      async (request) => write(ctx, request, request.params.id, request.query),
     );
   });
 
@@ -93,19 +93,19 @@ export function fileRoutes(app: RoutesApp, parts: RouteParts): void {
       config,
       schema: {
         operationId: 'removeFile',
-        summary: 'Remove a file, or a directory with all that is in it',
+        summary: 'Remove a file, or a directory with its contents',
         tags,
         params: sandboxParams,
         querystring: filesQuery,
-        response: { 204: z.null().meta({ description: 'It is not there any more.' }), ...failures },
+        response: { 204: z.null().meta({ description: 'It is removed.' }), ...failures },
       },
     },
     async (request, reply) => {
       const { id } = request.params;
       const { path } = request.query;
-      await request.bound.run(() =>
-        parts.replays.once(request, `${id} ${path}`, async () => {
-          await withAgent(parts, request, id, (agent, signal) =>
+      await request.deadline.run(() =>
+        ctx.replays.once(request, `${id} ${path}`, async () => {
+          await withAgent(ctx, request, id, (agent, signal) =>
             agent.filesystem.remove({ path }, callFor(request.query, signal)),
           );
           return { body: null };
@@ -121,28 +121,28 @@ function callFor({ user }: FilesQuery, signal: AbortSignal) {
 }
 
 async function read(
-  parts: RouteParts,
+  ctx: RouteContext,
   request: FastifyRequest,
   reply: FastifyReply,
   id: SandboxId,
   query: FilesQuery,
 ) {
-  const { clock, settings } = parts;
-  const inside = await awakeFor(parts, request, id);
+  const { clock, settings } = ctx;
+  const connection = await connectToSandbox(ctx, request, id);
   try {
-    const found = await request.bound.run((signal) => open(inside.agent, query, signal));
+    const found = await request.deadline.run((signal) => open(connection.agent, query, signal));
     if (found.file === undefined) {
-      inside.release();
+      connection.release();
       return found.listing;
     }
-    request.bound.release();
-    whenOver(reply, () => inside.release());
+    request.deadline.release();
+    onResponseClosed(reply, () => connection.release());
     const length = found.file.headers['content-length'];
     if (length !== undefined) reply.header('content-length', length);
-    return reply.headers(FILE_HEADERS).send(whileMoving(found.file, clock, settings.stallMs));
+    return reply.headers(FILE_HEADERS).send(withStallTimeout(found.file, clock, settings.stallMs));
   } catch (thrown) {
-    inside.release();
-    throw fromAgent(thrown, id);
+    connection.release();
+    throw fromAgentError(thrown, id);
   }
 }
 
@@ -156,21 +156,21 @@ async function open(agent: AgentClient, query: FilesQuery, signal: AbortSignal) 
   return { listing: { path: entry.path, entries: entries.map(viewEntry) } };
 }
 
-async function write(parts: RouteParts, request: FastifyRequest, id: SandboxId, query: FilesQuery) {
-  const { clock, settings } = parts;
+async function write(ctx: RouteContext, request: FastifyRequest, id: SandboxId, query: FilesQuery) {
+  const { clock, settings } = ctx;
   const { path, user } = query;
-  const inside = await awakeFor(parts, request, id);
-  request.bound.release();
-  const { signal } = request.bound;
+  const connection = await connectToSandbox(ctx, request, id);
+  request.deadline.release();
+  const { signal } = request.deadline;
   try {
-    return await inside.agent.files.write(path, whileMoving(request.raw, clock, settings.stallMs), {
+    return await connection.agent.files.write(path, withStallTimeout(request.raw, clock, settings.stallMs), {
       user,
       signal,
     });
   } catch (thrown) {
-    throw fromAgent(thrown, id);
+    throw fromAgentError(thrown, id);
   } finally {
-    inside.release();
+    connection.release();
   }
 }
 

@@ -1,21 +1,21 @@
-/** How the server itself is: for probes, for Prometheus, and for whoever wants to know its API. */
+/** The server itself: health for probes, metrics for Prometheus, and the OpenAPI document. */
 import { totalsOfOrgs } from '@torpor/engine';
 import { DISK_LEVELS, healthSchema } from '@torpor/protocol';
 import { z } from 'zod';
 import { requireOperator } from '../http/org-id.ts';
-import { RequestBound } from '../http/request-bound.ts';
+import { RequestDeadline } from '../http/request-deadline.ts';
 import { errors, json } from '../http/route-schema.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
-import type { RouteParts } from '../parts.ts';
+import type { RouteContext } from '../route-context.ts';
 
-/** A probe waits less long than people do. */
+/** Probes have short timeouts. */
 const PROBE_MS = 1_000;
 
-/** So many organisations have figures of their own in the metrics. */
+/** How many organisations have metrics of their own. */
 const ORGS_APART = 100;
 
-export function healthRoutes(app: RoutesApp, parts: RouteParts): void {
-  const { engine, db, clock, metrics, version } = parts;
+export function healthRoutes(app: RoutesApp, ctx: RouteContext): void {
+  const { engine, db, clock, metrics, version } = ctx;
   const began = clock.monotonic();
   const tags = ['server'];
   metrics.watchOrgs(() => totalsOfOrgs(db, clock.now(), ORGS_APART));
@@ -26,12 +26,12 @@ export function healthRoutes(app: RoutesApp, parts: RouteParts): void {
       config: { access: 'open' },
       schema: {
         operationId: 'getHealth',
-        summary: 'Whether the server can work',
+        summary: 'Whether the server works',
         tags,
         security: [],
         response: {
-          200: json('It can. A full disk degrades it.', healthSchema),
-          503: json('It cannot reach its database.', healthSchema),
+          200: json('The server works. A full disk makes it `degraded`.', healthSchema),
+          503: json('The server cannot reach its database.', healthSchema),
         },
       },
     },
@@ -59,10 +59,10 @@ export function healthRoutes(app: RoutesApp, parts: RouteParts): void {
       config: { access: 'loopback' },
       schema: {
         operationId: 'getMetrics',
-        summary: 'Figures for Prometheus',
+        summary: 'Metrics for Prometheus',
         description:
-          'Without a key only from the machine itself, and not through a proxy; else with an operator key, because ' +
-          'the figures are those of all organisations.',
+          'Needs no key from the machine itself, unless a proxy forwards the request. Otherwise it needs an operator ' +
+          'key, because the metrics cover all organisations.',
         tags,
         response: {
           200: {
@@ -75,9 +75,9 @@ export function healthRoutes(app: RoutesApp, parts: RouteParts): void {
     },
     async (request, reply) => {
       if (request.identity) requireOperator(request.identity);
-      await countCheckpoints(parts);
-      measureDisk(parts);
-      const text = await request.bound.run(() => metrics.registry.metrics());
+      await countCheckpoints(ctx);
+      measureDisk(ctx);
+      const text = await request.deadline.run(() => metrics.registry.metrics());
       return reply.header('content-type', metrics.registry.contentType).send(text);
     },
   );
@@ -87,14 +87,14 @@ export function healthRoutes(app: RoutesApp, parts: RouteParts): void {
   );
 }
 
-/** A database that does not answer leaves the figures of the last time. */
-async function countCheckpoints({ engine, clock, metrics }: RouteParts): Promise<void> {
+/** When the database does not answer, the metrics keep their last values. */
+async function countCheckpoints({ engine, clock, metrics }: RouteContext): Promise<void> {
   const counts = await probing(clock, () => engine.checkpointHealthCounts()).catch(() => undefined);
   for (const [health, count] of Object.entries(counts ?? {}))
     metrics.checkpointsUnhealthy.set({ health }, count);
 }
 
-function measureDisk({ engine, metrics }: RouteParts): void {
+function measureDisk({ engine, metrics }: RouteContext): void {
   const disk = engine.disk();
   if (disk === undefined) return;
   metrics.diskFree.set(disk.freeBytes);
@@ -103,7 +103,7 @@ function measureDisk({ engine, metrics }: RouteParts): void {
   for (const level of DISK_LEVELS) metrics.diskLevel.set({ level }, level === disk.level ? 1 : 0);
 }
 
-async function probing<T>(clock: RouteParts['clock'], work: () => Promise<T>): Promise<T> {
-  const probe = new RequestBound(clock, PROBE_MS, 0);
+async function probing<T>(clock: RouteContext['clock'], work: () => Promise<T>): Promise<T> {
+  const probe = new RequestDeadline(clock, PROBE_MS, 0);
   return probe.run(work).finally(() => probe.release());
 }

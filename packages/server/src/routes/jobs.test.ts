@@ -12,8 +12,8 @@ let builds: Builds;
 beforeAll(async () => {
   server = await testServer({
     engineSettings: { jobWatchDelayMs: 5 },
-    wrapApp: (parts) => {
-      builds = testBuilds(parts, new FakeProvider(systemClock));
+    wrapApp: (ctx) => {
+      builds = testBuilds(ctx, new FakeProvider(systemClock));
       return { builds };
     },
   });
@@ -84,8 +84,8 @@ describe('a job', () => {
     let engineParts: EngineParts | undefined;
     const unwatched = await testServer({
       engineSettings: { jobWatchDelayMs: 3_600_000 },
-      wrap: (parts) => {
-        engineParts = parts;
+      wrap: (ctx) => {
+        engineParts = ctx;
         return {};
       },
     });

@@ -1,4 +1,4 @@
-/** Tracked jobs: services and background processes of sandboxes, each with an id of its own. */
+/** Tracked jobs: the services and background processes of sandboxes. */
 import { viewJob } from '@torpor/engine';
 import {
   type AnyJobView,
@@ -16,10 +16,10 @@ import {
 } from '@torpor/protocol';
 import type { FastifyRequest } from 'fastify';
 import { z } from 'zod';
-import { ownerOf } from '../builds/face.ts';
+import { ownerOf } from '../builds/route-schema.ts';
 import { errors, json, limitQuery, sandboxParams } from '../http/route-schema.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
-import type { RouteParts } from '../parts.ts';
+import type { RouteContext } from '../route-context.ts';
 import { endJob } from '../sandbox/end-job.ts';
 
 const tags = ['jobs'];
@@ -29,10 +29,10 @@ const statesQuery = z
   .string()
   .regex(new RegExp(`^(?:${oneState})(?:,(?:${oneState}))*$`))
   .transform((text) => text.split(',') as JobState[])
-  .meta({ description: 'Several are separated by commas.' });
+  .meta({ description: 'Several states are separated by commas.' });
 
-export function jobRoutes(app: RoutesApp, parts: RouteParts): void {
-  const { engine } = parts;
+export function jobRoutes(app: RoutesApp, ctx: RouteContext): void {
+  const { engine } = ctx;
 
   app.get(
     '/v1/sandboxes/:id/jobs',
@@ -40,7 +40,7 @@ export function jobRoutes(app: RoutesApp, parts: RouteParts): void {
       schema: {
         operationId: 'listJobs',
         summary: 'The services and background processes of a sandbox, newest first',
-        description: 'Never wakes the sandbox. Those that ended are kept for a while.',
+        description: 'Never wakes the sandbox. Ended jobs are kept for a while.',
         tags,
         params: sandboxParams,
         querystring: z.strictObject({
@@ -54,9 +54,9 @@ export function jobRoutes(app: RoutesApp, parts: RouteParts): void {
     async (request) => {
       const { id } = request.params;
       const { limit, cursor, state = [] } = request.query;
-      request.facts.sandboxId = id;
+      request.logFields.sandboxId = id;
       const { org } = request.identity;
-      const page = await request.bound.run(() => engine.jobs(org, id, state, cursor, limit));
+      const page = await request.deadline.run(() => engine.jobs(org, id, state, cursor, limit));
       return { ...page, items: page.items.map(viewJob) };
     },
   );
@@ -68,27 +68,27 @@ export function jobRoutes(app: RoutesApp, parts: RouteParts): void {
         operationId: 'getTrackedJob',
         summary: 'One job: a service, a background process, or a build',
         description:
-          'Never wakes the sandbox. Builds have ids of the same kind; of a build this says its status and where ' +
-          'the builds API tells more.',
+          'Never wakes the sandbox. Builds have ids of the same kind. For a build the answer has its status and the ' +
+          'address of its details in the builds API.',
         tags,
         params,
-        response: { 200: json('As it is.', anyJobSchema), ...errors('not_found') },
+        response: { 200: json('The job.', anyJobSchema), ...errors('not_found') },
       },
     },
-    (request) => request.bound.run(() => anyJob(parts, request, request.params.id)),
+    (request) => request.deadline.run(() => anyJob(ctx, request, request.params.id)),
   );
 
   app.delete(
     '/v1/jobs/:id',
     {
-      config: { bound: 'lifecycle' },
+      config: { deadline: 'lifecycle' },
       schema: {
         operationId: 'endJob',
         summary: 'End a job',
         description:
-          'Sends SIGTERM to its process group and SIGKILL after the grace. A job that has ended is answered as it ' +
-          'is. A sandbox that sleeps wakes first; when its `autoResume` is off, the answer is `conflict`. A service ' +
-          'that was ended runs again after the next start of its sandbox.',
+          'Sends SIGTERM to its process group, and SIGKILL after the grace period. An ended job is returned ' +
+          'unchanged. A paused sandbox is woken first; when its `autoResume` is off, the answer is `conflict`. A service ' +
+          'that was ended starts again with the next start of its sandbox.',
         tags,
         params,
         querystring: z.strictObject({
@@ -101,7 +101,7 @@ export function jobRoutes(app: RoutesApp, parts: RouteParts): void {
             .meta({ description: '0 sends SIGKILL at once.' }),
         }),
         response: {
-          200: json('It has ended.', trackedJobSchema),
+          200: json('The job has ended.', trackedJobSchema),
           ...errors(
             'not_found',
             'conflict',
@@ -118,16 +118,16 @@ export function jobRoutes(app: RoutesApp, parts: RouteParts): void {
     async (request) => {
       const { id } = request.params;
       const graceMs = request.query.graceSeconds * 1_000;
-      return parts.replays.once(request, id, async () => {
-        await refuseBuild(parts, request, id);
-        return { body: viewJob(await endJob(parts, request, id, graceMs)) };
+      return ctx.replays.once(request, id, async () => {
+        await refuseBuild(ctx, request, id);
+        return { body: viewJob(await endJob(ctx, request, id, graceMs)) };
       });
     },
   );
 }
 
-async function anyJob(parts: RouteParts, request: FastifyRequest, id: JobId): Promise<AnyJobView> {
-  const { engine, builds } = parts;
+async function anyJob(ctx: RouteContext, request: FastifyRequest, id: JobId): Promise<AnyJobView> {
+  const { engine, builds } = ctx;
   try {
     return viewJob(await engine.job(request.identity.org, id));
   } catch (thrown) {
@@ -143,10 +143,10 @@ async function anyJob(parts: RouteParts, request: FastifyRequest, id: JobId): Pr
   };
 }
 
-async function refuseBuild(parts: RouteParts, request: FastifyRequest, id: JobId): Promise<void> {
-  const job = await anyJob(parts, request, id);
+async function refuseBuild(ctx: RouteContext, request: FastifyRequest, id: JobId): Promise<void> {
+  const job = await anyJob(ctx, request, id);
   if (job.kind !== 'build') return;
-  throw new TorporError('conflict', `Job ${id} is a build, which is not ended here.`, {
+  throw new TorporError('conflict', `Job ${id} is a build and cannot be ended here.`, {
     hint: `Cancel it with POST /api/generation/${id}/cancel.`,
   });
 }

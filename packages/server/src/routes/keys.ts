@@ -1,4 +1,4 @@
-/** The API keys of an organisation, for those who hold one of its service keys, and for operator keys. */
+/** The API keys of an organisation. Its service keys and operator keys may manage them. */
 import {
   createdKeySchema,
   createKeyRequestSchema,
@@ -14,10 +14,10 @@ import { errors, json, pageQuery } from '../http/route-schema.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
 import { createKey, pageOfKeys, revokeKey } from '../keys/manage.ts';
 import { requireOrgExists } from '../orgs/manage.ts';
-import type { RouteParts } from '../parts.ts';
+import type { RouteContext } from '../route-context.ts';
 
-export function keyRoutes(app: RoutesApp, parts: RouteParts): void {
-  const { replays } = parts;
+export function keyRoutes(app: RoutesApp, ctx: RouteContext): void {
+  const { replays } = ctx;
   const tags = ['keys'];
 
   app.get(
@@ -26,7 +26,7 @@ export function keyRoutes(app: RoutesApp, parts: RouteParts): void {
       config,
       schema: {
         operationId: 'listKeys',
-        summary: 'The keys of the organisation, also those that are over',
+        summary: 'The keys of the organisation, including revoked and expired ones',
         tags,
         querystring: z.strictObject(pageQuery('key')),
         response: { 200: json('One page.', pageSchema(keyViewSchema)), ...errors('forbidden', 'not_found') },
@@ -35,9 +35,9 @@ export function keyRoutes(app: RoutesApp, parts: RouteParts): void {
     async (request) => {
       const org = managedBy(request);
       const { limit, cursor = '' } = request.query;
-      return request.bound.run(async () => {
-        await requireOrgExists(parts, org);
-        return pageOfKeys(parts, org, cursor, limit);
+      return request.deadline.run(async () => {
+        await requireOrgExists(ctx, org);
+        return pageOfKeys(ctx, org, cursor, limit);
       });
     },
   );
@@ -48,14 +48,14 @@ export function keyRoutes(app: RoutesApp, parts: RouteParts): void {
       config,
       schema: {
         operationId: 'createKey',
-        summary: 'Make a key',
+        summary: 'Create a key',
         description:
-          'The answer is the only place where the key itself appears. With `subject` it is the key of one ' +
-          'user; without, a service key. An operator key makes keys of any organisation, by `orgId`.',
+          'The key itself appears only in this answer. With `subject` it is the key of one ' +
+          'user, without it a service key. An operator key may create keys of any organisation with `orgId`.',
         tags,
         body: createKeyRequestSchema,
         response: {
-          201: json('It is made.', createdKeySchema),
+          201: json('The new key.', createdKeySchema),
           ...errors('forbidden', 'not_found', 'conflict', 'idempotency_mismatch'),
         },
       },
@@ -63,9 +63,9 @@ export function keyRoutes(app: RoutesApp, parts: RouteParts): void {
     async (request, reply) => {
       const org = managedBy(request);
       if (request.body.operator === true) requireOperator(request.identity);
-      const made = await request.bound.run(() =>
+      const made = await request.deadline.run(() =>
         replays.once(request, org, async () => {
-          const body = await createKey(parts, org, request.body);
+          const body = await createKey(ctx, org, request.body);
           return { body, again: shownOnce(body.id) };
         }),
       );
@@ -83,7 +83,7 @@ export function keyRoutes(app: RoutesApp, parts: RouteParts): void {
         tags,
         params: z.object({ id: keyIdSchema }),
         response: {
-          200: json('It opens nothing any more.', keyViewSchema),
+          200: json('The key is revoked.', keyViewSchema),
           ...errors('forbidden', 'not_found', 'conflict', 'idempotency_mismatch'),
         },
       },
@@ -91,16 +91,16 @@ export function keyRoutes(app: RoutesApp, parts: RouteParts): void {
     async (request) => {
       const org = managedBy(request);
       const { id } = request.params;
-      return request.bound.run(() =>
+      return request.deadline.run(() =>
         replays.once(request, `${org} ${id}`, async () => ({
-          body: await revokeKey(parts, org, id, request.identity.operator),
+          body: await revokeKey(ctx, org, id, request.identity.operator),
         })),
       );
     },
   );
 }
 
-/** Who may name another organisation has been decided when the request came in. */
+/** The request hooks have already decided who may name another organisation. */
 const config = { orgId: 'operator' } as const;
 
 function managedBy({ identity, org }: FastifyRequest): string {
@@ -111,9 +111,9 @@ function managedBy({ identity, org }: FastifyRequest): string {
 function shownOnce(id: string): TorporError {
   return new TorporError(
     'conflict',
-    `The key ${id} was made by this request before, and is shown only once.`,
+    `This request has already created the key ${id}. A key is shown only once.`,
     {
-      hint: 'If it did not arrive, revoke it and make another under a new Idempotency-Key.',
+      hint: 'If the key did not arrive, revoke it and create another with a new Idempotency-Key.',
       details: { keyId: id },
     },
   );

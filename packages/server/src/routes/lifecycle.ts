@@ -1,4 +1,4 @@
-/** What a sandbox goes through: pause, resume, fork, snapshot, rollback. */
+/** The lifecycle of a sandbox: pause, resume, fork, snapshot, rollback. */
 import {
   checkpointViewSchema,
   forkReplySchema,
@@ -13,7 +13,7 @@ import {
 import { lifecycle } from '../http/lifecycle.ts';
 import { errors, json, sandboxParams } from '../http/route-schema.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
-import type { RouteParts } from '../parts.ts';
+import type { RouteContext } from '../route-context.ts';
 import { withUrls } from './sandbox-urls.ts';
 
 const common = ['not_found', 'transitioning', 'conflict', 'killed', 'lost', 'idempotency_mismatch'] as const;
@@ -29,9 +29,9 @@ const starting = [
   'capacity',
 ] as const;
 
-export function lifecycleRoutes(app: RoutesApp, parts: RouteParts): void {
-  const { engine } = parts;
-  const config = { bound: 'lifecycle' } as const;
+export function lifecycleRoutes(app: RoutesApp, ctx: RouteContext): void {
+  const { engine } = ctx;
+  const config = { deadline: 'lifecycle' } as const;
   const tags = ['lifecycle'];
 
   app.post(
@@ -40,19 +40,19 @@ export function lifecycleRoutes(app: RoutesApp, parts: RouteParts): void {
       config,
       schema: {
         operationId: 'pauseSandbox',
-        summary: 'Put a sandbox to sleep: seal a checkpoint of it',
+        summary: 'Pause a sandbox: seal a checkpoint of it',
         description:
-          'A sandbox that is paused already answers the same. When it fails, the sandbox goes on running.',
+          'For a paused sandbox the answer is the same. When the pause fails, the sandbox continues to run.',
         tags,
         params: sandboxParams,
         body: pauseRequestSchema,
-        response: { 200: json('It is paused.', pauseReplySchema), ...errors(...sealing) },
+        response: { 200: json('The sandbox is paused.', pauseReplySchema), ...errors(...sealing) },
       },
     },
     async (request) => {
       const { id } = request.params;
-      const reply = await lifecycle(parts, request, id, (caller) => engine.pause(caller, id, request.body));
-      return { ...reply, sandbox: withUrls(parts, reply.sandbox) };
+      const reply = await lifecycle(ctx, request, id, (caller) => engine.pause(caller, id, request.body));
+      return { ...reply, sandbox: withUrls(ctx, reply.sandbox) };
     },
   );
 
@@ -62,22 +62,22 @@ export function lifecycleRoutes(app: RoutesApp, parts: RouteParts): void {
       config,
       schema: {
         operationId: 'resumeSandbox',
-        summary: 'Wake a sandbox',
+        summary: 'Resume a sandbox',
         description:
-          'One that is running answers the same, and its life is never shortened. Without `timeoutSeconds` ' +
-          'the configured lifetime starts again. `source` and `lost` say what it came back from, and without what.',
+          'For a running sandbox the answer is the same, and its end is never set earlier. Without `timeoutSeconds` ' +
+          'its configured timeout starts again. `source` says what it was started from, `lost` what is missing.',
         tags,
         params: sandboxParams,
         body: resumeRequestSchema,
-        response: { 200: json('It runs.', resumeReplySchema), ...errors(...starting) },
+        response: { 200: json('The sandbox runs.', resumeReplySchema), ...errors(...starting) },
       },
     },
     async (request) => {
       const { id } = request.params;
-      const { operation: _, ...reply } = await lifecycle(parts, request, id, (caller) =>
+      const { operation: _, ...reply } = await lifecycle(ctx, request, id, (caller) =>
         engine.resume(caller, id, request.body),
       );
-      return { ...reply, sandbox: withUrls(parts, reply.sandbox) };
+      return { ...reply, sandbox: withUrls(ctx, reply.sandbox) };
     },
   );
 
@@ -87,8 +87,8 @@ export function lifecycleRoutes(app: RoutesApp, parts: RouteParts): void {
       config,
       schema: {
         operationId: 'forkSandbox',
-        summary: 'Make new sandboxes from what this one is at this moment',
-        description: 'What is not given is inherited. The name and the named checkpoints are not.',
+        summary: 'Make new sandboxes from the current state of this one',
+        description: 'Fields that are not given are inherited, except the name and the named checkpoints.',
         tags,
         params: sandboxParams,
         body: forkRequestSchema,
@@ -100,10 +100,8 @@ export function lifecycleRoutes(app: RoutesApp, parts: RouteParts): void {
     },
     async (request, reply) => {
       const { id } = request.params;
-      const { forks } = await lifecycle(parts, request, id, (caller) =>
-        engine.fork(caller, id, request.body),
-      );
-      const items = forks.map((one) => ('sandbox' in one ? { sandbox: withUrls(parts, one.sandbox) } : one));
+      const { forks } = await lifecycle(ctx, request, id, (caller) => engine.fork(caller, id, request.body));
+      const items = forks.map((one) => ('sandbox' in one ? { sandbox: withUrls(ctx, one.sandbox) } : one));
       return reply.code(201).send({ items });
     },
   );
@@ -114,19 +112,19 @@ export function lifecycleRoutes(app: RoutesApp, parts: RouteParts): void {
       config,
       schema: {
         operationId: 'createCheckpoint',
-        summary: 'Seal a checkpoint of a sandbox that goes on as it was',
+        summary: 'Seal a checkpoint without stopping the sandbox',
         tags,
         params: sandboxParams,
         body: snapshotRequestSchema,
         response: {
-          201: json('It is sealed.', checkpointViewSchema),
+          201: json('The sealed checkpoint.', checkpointViewSchema),
           ...errors(...sealing, 'quota_exceeded'),
         },
       },
     },
     async (request, reply) => {
       const { id } = request.params;
-      const { checkpoint } = await lifecycle(parts, request, id, (caller) =>
+      const { checkpoint } = await lifecycle(ctx, request, id, (caller) =>
         engine.snapshot(caller, id, request.body),
       );
       return reply.code(201).send(checkpoint);
@@ -139,19 +137,22 @@ export function lifecycleRoutes(app: RoutesApp, parts: RouteParts): void {
       config,
       schema: {
         operationId: 'rollbackSandbox',
-        summary: 'Bring a sandbox back to one of its checkpoints, in place',
+        summary: 'Return a sandbox to one of its checkpoints',
         tags,
         params: sandboxParams,
         body: rollbackRequestSchema,
-        response: { 200: json('It runs from there.', resumeReplySchema), ...errors(...sealing, ...starting) },
+        response: {
+          200: json('The sandbox runs from the checkpoint.', resumeReplySchema),
+          ...errors(...sealing, ...starting),
+        },
       },
     },
     async (request) => {
       const { id } = request.params;
-      const { operation: _, ...reply } = await lifecycle(parts, request, id, (caller) =>
+      const { operation: _, ...reply } = await lifecycle(ctx, request, id, (caller) =>
         engine.rollback(caller, id, request.body),
       );
-      return { ...reply, sandbox: withUrls(parts, reply.sandbox) };
+      return { ...reply, sandbox: withUrls(ctx, reply.sandbox) };
     },
   );
 }

@@ -1,11 +1,11 @@
-/** Every operation that was accepted: how far it came, and how it ended. */
+/** Operations, with their phase and outcome. */
 import { idSchema, operationViewSchema, pageSchema } from '@torpor/protocol';
 import { z } from 'zod';
 import { errors, json, limitQuery, operationParams, sandboxIdParam } from '../http/route-schema.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
-import type { RouteParts } from '../parts.ts';
+import type { RouteContext } from '../route-context.ts';
 
-export function operationRoutes(app: RoutesApp, { engine }: RouteParts): void {
+export function operationRoutes(app: RoutesApp, { engine }: RouteContext): void {
   const tags = ['operations'];
 
   app.get(
@@ -25,7 +25,7 @@ export function operationRoutes(app: RoutesApp, { engine }: RouteParts): void {
     },
     async (request) => {
       const { limit, cursor, sandboxId } = request.query;
-      return request.bound.run(() => engine.operations(request.identity.org, sandboxId, cursor, limit));
+      return request.deadline.run(() => engine.operations(request.identity.org, sandboxId, cursor, limit));
     },
   );
 
@@ -37,12 +37,12 @@ export function operationRoutes(app: RoutesApp, { engine }: RouteParts): void {
         summary: 'One operation',
         tags,
         params: operationParams,
-        response: { 200: json('As it is.', operationViewSchema), ...errors('not_found') },
+        response: { 200: json('The operation.', operationViewSchema), ...errors('not_found') },
       },
     },
     async (request) => {
-      request.facts.operationId = request.params.id;
-      return request.bound.run(() => engine.operation(request.identity.org, request.params.id));
+      request.logFields.operationId = request.params.id;
+      return request.deadline.run(() => engine.operation(request.identity.org, request.params.id));
     },
   );
 }

@@ -1,4 +1,4 @@
-/** Organisations, for operator keys; any other key sees its own organisation. */
+/** Organisations. Operator keys manage all of them; any other key sees only its own. */
 import {
   changeOrgRequestSchema,
   createOrgRequestSchema,
@@ -12,13 +12,13 @@ import { requireOperator, requireOrg } from '../http/org-id.ts';
 import { errors, json, limitQuery } from '../http/route-schema.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
 import { changeOrg, createOrg, deleteOrg, getOrg, pageOfOrgs } from '../orgs/manage.ts';
-import type { RouteParts } from '../parts.ts';
+import type { RouteContext } from '../route-context.ts';
 
 const params = z.object({ id: orgIdSchema });
 const config = { orgId: 'operator' } as const;
 
-export function orgRoutes(app: RoutesApp, parts: RouteParts): void {
-  const { replays } = parts;
+export function orgRoutes(app: RoutesApp, ctx: RouteContext): void {
+  const { replays } = ctx;
   const tags = ['organisations'];
 
   app.get(
@@ -33,10 +33,10 @@ export function orgRoutes(app: RoutesApp, parts: RouteParts): void {
         response: { 200: json('One page, in the order of ids.', pageSchema(orgViewSchema)), ...errors() },
       },
     },
-    async ({ identity, query, bound }) => {
+    async ({ identity, query, deadline }) => {
       const { limit, cursor = '' } = query;
-      if (identity.operator) return bound.run(() => pageOfOrgs(parts, cursor, limit));
-      const { used: _, ...own } = await bound.run(() => getOrg(parts, identity.org));
+      if (identity.operator) return deadline.run(() => pageOfOrgs(ctx, cursor, limit));
+      const { used: _, ...own } = await deadline.run(() => getOrg(ctx, identity.org));
       return { items: cursor < own.id ? [own] : [], nextCursor: null };
     },
   );
@@ -46,20 +46,20 @@ export function orgRoutes(app: RoutesApp, parts: RouteParts): void {
     {
       schema: {
         operationId: 'createOrg',
-        summary: 'Make an organisation',
-        description: 'For operator keys. Its first key is made by `POST /v1/keys?orgId=`.',
+        summary: 'Create an organisation',
+        description: 'For operator keys. Create its first key with `POST /v1/keys?orgId=`.',
         tags,
         body: createOrgRequestSchema,
         response: {
-          201: json('It is made.', orgDetailsSchema),
+          201: json('The new organisation.', orgDetailsSchema),
           ...errors('forbidden', 'conflict', 'idempotency_mismatch'),
         },
       },
     },
     async (request, reply) => {
       requireOperator(request.identity);
-      const made = await request.bound.run(() =>
-        replays.once(request, '', async () => ({ body: await createOrg(parts, request.body) })),
+      const made = await request.deadline.run(() =>
+        replays.once(request, '', async () => ({ body: await createOrg(ctx, request.body) })),
       );
       return reply.code(201).send(made);
     },
@@ -71,15 +71,15 @@ export function orgRoutes(app: RoutesApp, parts: RouteParts): void {
       config,
       schema: {
         operationId: 'getOrg',
-        summary: 'One organisation, its quotas, and what counts against them now',
+        summary: 'One organisation, with its quotas and what is used of them',
         tags,
         params,
-        response: { 200: json('As it is.', orgDetailsSchema), ...errors('forbidden', 'not_found') },
+        response: { 200: json('The organisation.', orgDetailsSchema), ...errors('forbidden', 'not_found') },
       },
     },
-    async ({ identity, params: { id }, bound }) => {
+    async ({ identity, params: { id }, deadline }) => {
       const org = requireOrg(identity, id);
-      return bound.run(() => getOrg(parts, org));
+      return deadline.run(() => getOrg(ctx, org));
     },
   );
 
@@ -91,18 +91,21 @@ export function orgRoutes(app: RoutesApp, parts: RouteParts): void {
         operationId: 'changeOrg',
         summary: 'Change quotas and retention',
         description:
-          'For operator keys. What is not named stays; a new retention withdraws announced deletions that it does not ' +
-          'call for. A quota that is not named stays, null lifts it. One below what is used takes nothing ' +
-          'away: it refuses what would add to it.',
+          'For operator keys. Fields that are not given do not change. A new retention withdraws announced deletions that it ' +
+          'does not require. A quota that is not given does not change; null removes it. A quota below the usage takes ' +
+          'nothing away, but refuses anything that would add to the usage.',
         tags,
         params,
         body: changeOrgRequestSchema,
-        response: { 200: json('As it is now.', orgDetailsSchema), ...errors('forbidden', 'not_found') },
+        response: {
+          200: json('The changed organisation.', orgDetailsSchema),
+          ...errors('forbidden', 'not_found'),
+        },
       },
     },
     async (request) => {
       requireOperator(request.identity);
-      return request.bound.run(() => changeOrg(parts, request.params.id, request.body));
+      return request.deadline.run(() => changeOrg(ctx, request.params.id, request.body));
     },
   );
 
@@ -112,14 +115,14 @@ export function orgRoutes(app: RoutesApp, parts: RouteParts): void {
       config,
       schema: {
         operationId: 'deleteOrg',
-        summary: 'Delete an organisation that has nothing left',
+        summary: 'Delete an empty organisation',
         description:
           'For operator keys. Refused while it has sandboxes, kept checkpoints, templates, sessions, builds or ' +
-          'keys; `details` counts them. Its name is not given away again.',
+          'keys; `details` counts them. Its name cannot be used again.',
         tags,
         params,
         response: {
-          200: json('As it was.', orgViewSchema),
+          200: json('The deleted organisation.', orgViewSchema),
           ...errors('forbidden', 'not_found', 'conflict', 'idempotency_mismatch'),
         },
       },
@@ -127,8 +130,8 @@ export function orgRoutes(app: RoutesApp, parts: RouteParts): void {
     async (request) => {
       requireOperator(request.identity);
       const { id } = request.params;
-      return request.bound.run(() =>
-        replays.once(request, id, async () => ({ body: await deleteOrg(parts, id) })),
+      return request.deadline.run(() =>
+        replays.once(request, id, async () => ({ body: await deleteOrg(ctx, id) })),
       );
     },
   );

@@ -1,4 +1,4 @@
-/** `POST …/{id}/preview-links`: how somebody without a key gets to see a private preview. */
+/** `POST …/{id}/preview-links`: gives a browser without a key access to a private preview. */
 import { LINK_PARAMETER } from '@torpor/gateway';
 import {
   PREVIEW_TOKEN_HEADER,
@@ -8,9 +8,9 @@ import {
 } from '@torpor/protocol';
 import { errors, json, sandboxParams } from '../http/route-schema.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
-import type { RouteParts } from '../parts.ts';
+import type { RouteContext } from '../route-context.ts';
 
-export function previewLinkRoutes(app: RoutesApp, { engine, gateway }: RouteParts): void {
+export function previewLinkRoutes(app: RoutesApp, { engine, gateway }: RouteContext): void {
   app.post(
     '/v1/sandboxes/:id/preview-links',
     {
@@ -18,13 +18,13 @@ export function previewLinkRoutes(app: RoutesApp, { engine, gateway }: RoutePart
         operationId: 'createPreviewLink',
         summary: 'A link that lets one browser see a port of a sandbox',
         description:
-          'It works once, and then sets a cookie for that browser. Programs send `token` in the header that is ' +
-          'named instead. A public preview needs neither. Each call makes a new link, under whatever key.',
+          'The link works once and sets a cookie in that browser. Programs send `token` in the header that the answer ' +
+          'names. A public preview needs neither. Each call makes a new link, also with the same idempotency key.',
         tags: ['sandboxes'],
         params: sandboxParams,
         body: previewLinkRequestSchema,
         response: {
-          201: json('Made.', previewLinkSchema),
+          201: json('The link.', previewLinkSchema),
           ...errors('not_found', 'killed', 'capability_unsupported'),
         },
       },
@@ -32,10 +32,10 @@ export function previewLinkRoutes(app: RoutesApp, { engine, gateway }: RoutePart
     async (request, reply) => {
       const { id } = request.params;
       const { port, expiresInSeconds } = request.body;
-      request.facts.sandboxId = id;
+      request.logFields.sandboxId = id;
       if (gateway === undefined)
-        throw new TorporError('capability_unsupported', 'There are no previews here.');
-      const sandbox = await request.bound.run(() => engine.get(request.identity.org, id));
+        throw new TorporError('capability_unsupported', 'This server has no previews.');
+      const sandbox = await request.deadline.run(() => engine.get(request.identity.org, id));
       if (sandbox.state === 'killed')
         throw new TorporError('killed', 'The sandbox was killed.', { sandboxId: id });
       const address = gateway.urlOf(id, port);

@@ -1,30 +1,37 @@
-/** How a sandbox is, and how much room it has. Neither wakes it. */
-import { driveViewSchema, pageSchema, sandboxHealthSchema } from '@torpor/protocol';
+/** Health and disk usage of a sandbox. Neither route wakes the sandbox. */
+import {
+  type DriveView,
+  driveViewSchema,
+  pageSchema,
+  type SandboxId,
+  sandboxHealthSchema,
+} from '@torpor/protocol';
 import { errors, json, sandboxParams } from '../http/route-schema.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
-import type { RouteParts } from '../parts.ts';
-import { drivesOf } from '../sandbox/drives.ts';
+import type { RouteContext } from '../route-context.ts';
+import { fromAgentError } from '../sandbox/agent-failure.ts';
 import { healthOf } from '../sandbox/health.ts';
+import { connectToAgent } from '../sandbox/sandbox-connection.ts';
 
-export function sandboxHealthRoutes(app: RoutesApp, parts: RouteParts): void {
+export function sandboxHealthRoutes(app: RoutesApp, ctx: RouteContext): void {
   app.get(
     '/v1/sandboxes/:id/health',
     {
       schema: {
         operationId: 'getSandboxHealth',
-        summary: 'How a sandbox is, and whether its agent answers',
+        summary: 'The state of a sandbox, and whether its agent answers',
         description:
-          'In every state, within a few seconds. Never wakes the sandbox and does not count as use. An agent ' +
+          'Answers in every state, within a few seconds. Never wakes the sandbox and does not count as use. An agent ' +
           'that does not answer is `silent`, with the reason in `agentError`.',
         tags: ['sandboxes'],
         params: sandboxParams,
-        response: { 200: json('As it is.', sandboxHealthSchema), ...errors('not_found') },
+        response: { 200: json('The health.', sandboxHealthSchema), ...errors('not_found') },
       },
     },
     async (request) => {
       const { id } = request.params;
-      request.facts.sandboxId = id;
-      return request.bound.run(() => healthOf(parts, request.identity.org, id));
+      request.logFields.sandboxId = id;
+      return request.deadline.run(() => healthOf(ctx, request.identity.org, id));
     },
   );
 
@@ -33,23 +40,42 @@ export function sandboxHealthRoutes(app: RoutesApp, parts: RouteParts): void {
     {
       schema: {
         operationId: 'listDrives',
-        summary: 'The filesystems of a sandbox, and how full they are',
+        summary: 'The filesystems of a sandbox, with their size and usage',
         description:
-          'Never wakes the sandbox: of one that does not run it is the error that says which state it is in. ' +
-          'A runtime without limits on disk answers with the numbers of the disk that holds the sandbox.',
+          'Never wakes the sandbox. For a sandbox that does not run, the error says which state it is in. ' +
+          'A runtime without disk limits reports the disk that holds the sandbox.',
         tags: ['sandboxes'],
         params: sandboxParams,
         response: {
-          200: json('All of them.', pageSchema(driveViewSchema)),
+          200: json('All filesystems.', pageSchema(driveViewSchema)),
           ...errors('not_found', 'transitioning', 'conflict', 'killed', 'lost'),
         },
       },
     },
     async (request) => {
       const { id } = request.params;
-      request.facts.sandboxId = id;
-      const items = await request.bound.run((signal) => drivesOf(parts, request.identity.org, id, signal));
+      request.logFields.sandboxId = id;
+      const items = await request.deadline.run((signal) => drivesOf(ctx, request.identity.org, id, signal));
       return { items, nextCursor: null };
     },
   );
+}
+
+/** Reports the root only: every runtime gives a sandbox a root filesystem, and every agent reports it. */
+async function drivesOf(
+  { engine }: RouteContext,
+  org: string,
+  id: SandboxId,
+  signal: AbortSignal,
+): Promise<DriveView[]> {
+  const agent = connectToAgent(await engine.agent(org, id));
+  try {
+    const { diskTotal, diskUsed } = await agent.metrics({ signal });
+    const freeBytes = Math.max(0, diskTotal - diskUsed);
+    return [{ path: '/', totalBytes: diskTotal, usedBytes: diskUsed, freeBytes }];
+  } catch (thrown) {
+    throw fromAgentError(thrown, id);
+  } finally {
+    agent.close();
+  }
 }

@@ -1,9 +1,9 @@
-/** A sandbox as an answer shows it: with the addresses at which its declared ports can be visited. */
+/** Adds the preview addresses of the declared ports to a sandbox in an answer. */
 import { isTerminal, type SandboxView } from '@torpor/protocol';
-import type { RouteParts } from '../parts.ts';
+import type { RouteContext } from '../route-context.ts';
 
-/** Also of one that sleeps: a visit wakes it. */
-export function withUrls({ gateway }: Pick<RouteParts, 'gateway'>, sandbox: SandboxView): SandboxView {
+/** Also for a paused sandbox: a request to the address wakes it. */
+export function withUrls({ gateway }: Pick<RouteContext, 'gateway'>, sandbox: SandboxView): SandboxView {
   const urls: Record<string, string> = {};
   if (gateway !== undefined && !isTerminal(sandbox.state)) {
     for (const { port } of sandbox.services) {

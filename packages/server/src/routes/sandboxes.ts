@@ -1,4 +1,4 @@
-/** Sandboxes: making, finding and ending them, and how long they live. */
+/** Sandboxes: create, list, get, kill, and set timeout, retention and network. */
 import {
   createRequestSchema,
   networkSchema,
@@ -17,12 +17,12 @@ import { z } from 'zod';
 import { lifecycle } from '../http/lifecycle.ts';
 import { errors, json, pageQuery, sandboxParams } from '../http/route-schema.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
-import type { RouteParts } from '../parts.ts';
+import type { RouteContext } from '../route-context.ts';
 import { withUrls } from './sandbox-urls.ts';
 
 const oneState = SANDBOX_STATES.join('|');
 const METADATA = 'metadata.';
-/** Each filter is a look into an index of its own. */
+/** Each filter is a separate index lookup. */
 const MAX_FILTERS = 16;
 
 const statesSchema = z.union([
@@ -42,7 +42,7 @@ const listQuery = z
     const filters = Object.keys(query).filter((name) => !KNOWN.has(name));
     for (const name of filters) {
       if (name.startsWith(METADATA) && name.length > METADATA.length) continue;
-      context.addIssue({ code: 'custom', message: 'is not known', path: [name] });
+      context.addIssue({ code: 'custom', message: 'is not a known parameter', path: [name] });
     }
     if (filters.length > MAX_FILTERS) context.addIssue({ code: 'custom', message: 'has too many filters' });
   });
@@ -52,27 +52,27 @@ function metadataOf(query: Readonly<Record<string, unknown>>): Record<string, st
   return Object.fromEntries(wanted.map(([name, value]) => [name.slice(METADATA.length), String(value)]));
 }
 
-export function sandboxRoutes(app: RoutesApp, parts: RouteParts): void {
-  const { engine, replays } = parts;
-  /** One write to a sandbox, repeated under its idempotency key. */
+export function sandboxRoutes(app: RoutesApp, ctx: RouteContext): void {
+  const { engine, replays } = ctx;
+  /** Runs one write to a sandbox once per idempotency key. */
   const once = (request: FastifyRequest, id: SandboxId, write: (org: string) => Promise<SandboxView>) => {
-    request.facts.sandboxId = id;
-    return request.bound.run(() =>
-      replays.once(request, id, async () => ({ body: withUrls(parts, await write(request.identity.org)) })),
+    request.logFields.sandboxId = id;
+    return request.deadline.run(() =>
+      replays.once(request, id, async () => ({ body: withUrls(ctx, await write(request.identity.org)) })),
     );
   };
 
   app.post(
     '/v1/sandboxes',
     {
-      config: { bound: 'lifecycle' },
+      config: { deadline: 'lifecycle' },
       schema: {
         operationId: 'createSandbox',
         summary: 'Create a sandbox from a template or a checkpoint',
         tags: ['sandboxes'],
         body: createRequestSchema,
         response: {
-          201: json('It runs.', sandboxViewSchema),
+          201: json('The sandbox runs.', sandboxViewSchema),
           ...errors(
             'not_found',
             'conflict',
@@ -88,11 +88,11 @@ export function sandboxRoutes(app: RoutesApp, parts: RouteParts): void {
       },
     },
     async (request, reply) => {
-      const { sandbox } = await lifecycle(parts, request, undefined, (caller) =>
+      const { sandbox } = await lifecycle(ctx, request, undefined, (caller) =>
         engine.create(caller, request.body),
       );
-      request.facts.sandboxId = sandbox.id;
-      return reply.code(201).send(withUrls(parts, sandbox));
+      request.logFields.sandboxId = sandbox.id;
+      return reply.code(201).send(withUrls(ctx, sandbox));
     },
   );
 
@@ -103,8 +103,8 @@ export function sandboxRoutes(app: RoutesApp, parts: RouteParts): void {
         operationId: 'listSandboxes',
         summary: 'List sandboxes',
         description:
-          'In the order of their ids. `state` takes several, separated by commas. `metadata.<key>=<value>` ' +
-          'leaves only those with this metadata, `name` only those of this name, also those that have ended.',
+          'In the order of their ids. `state` accepts several states, separated by commas. `metadata.<key>=<value>` ' +
+          'selects sandboxes with this metadata, `name` those with this name, including ended ones.',
         tags: ['sandboxes'],
         querystring: listQuery,
         response: { 200: json('One page.', pageSchema(sandboxViewSchema)), ...errors() },
@@ -118,7 +118,7 @@ export function sandboxRoutes(app: RoutesApp, parts: RouteParts): void {
         name,
         ...(state === undefined ? {} : { states: state }),
       };
-      return request.bound.run(() => engine.list(filter, cursor, limit));
+      return request.deadline.run(() => engine.list(filter, cursor, limit));
     },
   );
 
@@ -127,38 +127,38 @@ export function sandboxRoutes(app: RoutesApp, parts: RouteParts): void {
     {
       schema: {
         operationId: 'getSandbox',
-        summary: 'One sandbox, and how its state is known',
+        summary: 'One sandbox, with the evidence for its state',
         tags: ['sandboxes'],
         params: sandboxParams,
-        response: { 200: json('As it is.', sandboxViewSchema), ...errors('not_found') },
+        response: { 200: json('The sandbox.', sandboxViewSchema), ...errors('not_found') },
       },
     },
     async (request) => {
       const { id } = request.params;
-      request.facts.sandboxId = id;
+      request.logFields.sandboxId = id;
       const { org } = request.identity;
-      return request.bound.run(async () => withUrls(parts, await engine.get(org, id)));
+      return request.deadline.run(async () => withUrls(ctx, await engine.get(org, id)));
     },
   );
 
   app.delete(
     '/v1/sandboxes/:id',
     {
-      config: { bound: 'lifecycle' },
+      config: { deadline: 'lifecycle' },
       schema: {
         operationId: 'killSandbox',
-        summary: 'End a sandbox, whatever is under way',
+        summary: 'Kill a sandbox, also during an operation',
         tags: ['sandboxes'],
         params: sandboxParams,
         response: {
-          200: json('It is killed.', sandboxViewSchema),
+          200: json('The sandbox is killed.', sandboxViewSchema),
           ...errors('not_found', 'idempotency_mismatch'),
         },
       },
     },
     async (request) => {
       const { id } = request.params;
-      const { sandbox } = await lifecycle(parts, request, id, (caller) => engine.kill(caller, id));
+      const { sandbox } = await lifecycle(ctx, request, id, (caller) => engine.kill(caller, id));
       return sandbox;
     },
   );
@@ -168,8 +168,8 @@ export function sandboxRoutes(app: RoutesApp, parts: RouteParts): void {
     {
       schema: {
         operationId: 'setTimeout',
-        summary: 'Set how long a sandbox may run, from now and from each resume on',
-        description: 'Null: without an end. Only this call may shorten a life.',
+        summary: 'Set how long a sandbox may run, from now and from each resume',
+        description: 'Null: no timeout. Only this call can set an earlier end.',
         tags: ['sandboxes'],
         params: sandboxParams,
         body: timeoutRequestSchema,
@@ -190,10 +190,10 @@ export function sandboxRoutes(app: RoutesApp, parts: RouteParts): void {
     {
       schema: {
         operationId: 'setRetention',
-        summary: 'Set how long a sandbox is kept while it is paused and nobody uses it',
+        summary: 'Set how long a paused, unused sandbox is kept',
         description:
-          'Null: for good. "default": as its organisation says. A deletion that was announced is withdrawn, and ' +
-          'announced again when the new policy calls for it.',
+          'Null: forever. "default": as configured for its organisation. An announced deletion is withdrawn, and ' +
+          'announced again when the new retention requires it.',
         tags: ['sandboxes'],
         params: sandboxParams,
         body: retentionRequestSchema,
@@ -212,13 +212,13 @@ export function sandboxRoutes(app: RoutesApp, parts: RouteParts): void {
   app.post(
     '/v1/sandboxes/:id/network',
     {
-      config: { bound: 'lifecycle' },
+      config: { deadline: 'lifecycle' },
       schema: {
         operationId: 'setNetwork',
-        summary: 'Set what a sandbox may reach, from now on',
+        summary: 'Set what a sandbox may reach',
         description:
-          'In place of what was set before. Connections that it no longer allows are ended; a sandbox that sleeps ' +
-          'has it from its next start on. What is refused shows as `network.refused` events.',
+          'Replaces the previous rules. Connections that the new rules forbid are ended. For a paused sandbox the rules ' +
+          'apply from its next start. Refused connections appear as `network.refused` events.',
         tags: ['sandboxes'],
         params: sandboxParams,
         body: networkSchema,
@@ -239,11 +239,11 @@ export function sandboxRoutes(app: RoutesApp, parts: RouteParts): void {
     async (request) => {
       const { id } = request.params;
       const { org } = request.identity;
-      request.facts.sandboxId = id;
-      return request.bound.run(() =>
+      request.logFields.sandboxId = id;
+      return request.deadline.run(() =>
         replays.once(request, id, async () => {
           const sandbox = await engine.setNetwork(org, id, request.body);
-          return { body: withUrls(parts, sandbox) };
+          return { body: withUrls(ctx, sandbox) };
         }),
       );
     },

@@ -1,4 +1,4 @@
-/** Sessions: conversations with a program in a sandbox that sleeps, is replaced or dies. */
+/** Sessions: conversations with a program in a sandbox, which may be paused and replaced meanwhile. */
 import {
   healingSchema,
   idSchema,
@@ -12,14 +12,14 @@ import {
 } from '@torpor/protocol';
 import { z } from 'zod';
 import { callerOf } from '../http/caller.ts';
-import { requireService } from '../http/require-service.ts';
+import { requireService } from '../http/org-id.ts';
 import { errors, json, numberedPageQuery, pageQuery } from '../http/route-schema.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
-import type { RouteParts } from '../parts.ts';
+import type { RouteContext } from '../route-context.ts';
 
 export const sessionParams = z.object({ id: idSchema('ses') });
 
-/** What waking or making a sandbox may answer. */
+/** Errors of routes that wake or create a sandbox. */
 const SPAWN_ERRORS = [
   'not_found',
   'conflict',
@@ -37,21 +37,21 @@ const listQuery = z.strictObject({
   ended: z.enum(['true', 'false']).optional(),
 });
 
-export function sessionRoutes(app: RoutesApp, parts: RouteParts): void {
-  const { sessions, replays } = parts;
+export function sessionRoutes(app: RoutesApp, ctx: RouteContext): void {
+  const { sessions, replays } = ctx;
   const tags = ['sessions'];
 
   app.post(
     '/v1/sessions',
     {
-      config: { bound: 'lifecycle' },
+      config: { deadline: 'lifecycle' },
       schema: {
         operationId: 'openSession',
-        summary: 'Get the session of a key, or open one, with a sandbox that runs',
+        summary: 'Get or open the session of a key, with a running sandbox',
         description:
-          'A sandbox that sleeps is woken, one that is dead is replaced; `session.change` says what was done and ' +
-          'what was lost. What a session is made with counts when it is made; when no sandbox can be made from that, ' +
-          'a corrected request under the same key takes its place.',
+          'A paused sandbox is woken, a dead one is replaced. `session.change` says what was done and ' +
+          'what was lost. The specification counts when the session is created. When no sandbox can be made from it, ' +
+          'a corrected request under the same key replaces it.',
         tags,
         body: openSessionRequestSchema,
         response: { 200: json('The session.', openSessionReplySchema), ...errors(...SPAWN_ERRORS) },
@@ -60,7 +60,7 @@ export function sessionRoutes(app: RoutesApp, parts: RouteParts): void {
     async (request) => {
       const { key, spawn, ...spec } = request.body;
       const { org } = request.identity;
-      return request.bound.run((signal) =>
+      return request.deadline.run((signal) =>
         replays.once(
           request,
           '',
@@ -91,7 +91,7 @@ export function sessionRoutes(app: RoutesApp, parts: RouteParts): void {
     async (request) => {
       const { limit, cursor = '', key, ended } = request.query;
       const filter = { org: request.identity.org, key, ended: ended === 'true' };
-      return request.bound.run(() => sessions.list(filter, cursor, limit));
+      return request.deadline.run(() => sessions.list(filter, cursor, limit));
     },
   );
 
@@ -106,7 +106,7 @@ export function sessionRoutes(app: RoutesApp, parts: RouteParts): void {
         response: { 200: json('The session.', sessionViewSchema), ...errors('not_found') },
       },
     },
-    async (request) => request.bound.run(() => sessions.get(request.identity.org, request.params.id)),
+    async (request) => request.deadline.run(() => sessions.get(request.identity.org, request.params.id)),
   );
 
   app.get(
@@ -114,10 +114,10 @@ export function sessionRoutes(app: RoutesApp, parts: RouteParts): void {
     {
       schema: {
         operationId: 'listWakes',
-        summary: 'What became of the sandboxes of a session, oldest first',
+        summary: 'The wakes of a session, oldest first',
         description:
-          'One line for each wake: the sandbox before and after, what it was started from, what was lost, or how it ' +
-          'failed. A failure that repeats is one line with a count. The oldest lines are forgotten first.',
+          'One entry per wake: the sandbox before and after, what it was started from, what was lost, or why it ' +
+          'failed. Repeated failures are one entry with a count. The oldest entries are removed first.',
         tags,
         params: sessionParams,
         querystring: numberedPageQuery,
@@ -129,30 +129,35 @@ export function sessionRoutes(app: RoutesApp, parts: RouteParts): void {
     },
     async (request) => {
       const { limit, cursor = 0 } = request.query;
-      return request.bound.run(() => sessions.wakes(request.identity.org, request.params.id, cursor, limit));
+      return request.deadline.run(() =>
+        sessions.wakes(request.identity.org, request.params.id, cursor, limit),
+      );
     },
   );
 
   app.post(
     '/v1/sessions/:id/rebind',
     {
-      config: { bound: 'lifecycle' },
+      config: { deadline: 'lifecycle' },
       schema: {
         operationId: 'rebindSession',
         summary: 'Give a session another sandbox',
         description:
-          'A new one from its last files, or from the template when there are none; or one that is named. `runtime` ' +
-          'moves the session to another runtime; files stay with the runtime that wrote them. The sandbox it had is ' +
-          'left alone. `session.change` says what was lost, and since when.',
+          'A new sandbox from the last files, or from the template when there are none; or the sandbox that is named. `runtime` ' +
+          'moves the session to another runtime; files stay with the runtime that wrote them. The previous sandbox is ' +
+          'not changed. `session.change` says what was lost, and since when.',
         tags,
         params: sessionParams,
         body: rebindRequestSchema,
-        response: { 200: json('It is bound.', openSessionReplySchema), ...errors(...SPAWN_ERRORS) },
+        response: {
+          200: json('The session and its sandbox.', openSessionReplySchema),
+          ...errors(...SPAWN_ERRORS),
+        },
       },
     },
     async (request) => {
       const { id } = request.params;
-      return request.bound.run((signal) =>
+      return request.deadline.run((signal) =>
         replays.once(request, id, async () => ({
           body: await sessions.rebind(callerOf(request, signal), id, request.body),
         })),
@@ -163,14 +168,14 @@ export function sessionRoutes(app: RoutesApp, parts: RouteParts): void {
   app.delete(
     '/v1/sessions/:id',
     {
-      config: { bound: 'lifecycle' },
+      config: { deadline: 'lifecycle' },
       schema: {
         operationId: 'endSession',
-        summary: 'End a session and its sandbox',
+        summary: 'End a session and kill its sandbox',
         tags,
         params: sessionParams,
         response: {
-          200: json('It is ended.', sessionViewSchema),
+          200: json('The ended session.', sessionViewSchema),
           ...errors('not_found', 'idempotency_mismatch'),
         },
       },
@@ -178,7 +183,7 @@ export function sessionRoutes(app: RoutesApp, parts: RouteParts): void {
     async (request) => {
       const { id } = request.params;
       const { org } = request.identity;
-      return request.bound.run(() =>
+      return request.deadline.run(() =>
         replays.once(request, id, async () => ({ body: await sessions.end(org, id) })),
       );
     },
@@ -189,15 +194,15 @@ export function sessionRoutes(app: RoutesApp, parts: RouteParts): void {
     {
       schema: {
         operationId: 'sessionHealing',
-        summary: 'How many sessions have a dead sandbox, and how fast they heal',
-        description: 'For service keys. The figures are those of the whole server.',
+        summary: 'How many sessions have a dead sandbox, and how fast they are reconciled',
+        description: 'For service keys. The figures cover the whole server.',
         tags: ['server'],
         response: { 200: json('The figures.', healingSchema), ...errors('forbidden') },
       },
     },
     async (request) => {
-      requireService(request);
-      return request.bound.run(() => sessions.healing());
+      requireService(request.identity);
+      return request.deadline.run(() => sessions.healing());
     },
   );
 }

@@ -1,4 +1,4 @@
-/** Templates: what sandboxes are made from. One is a name for a checkpoint, or is made from the archive of a root. */
+/** Templates: a name for a checkpoint, or made from the archive of a root filesystem. */
 import {
   createTemplateRequestSchema,
   nameSchema,
@@ -15,17 +15,17 @@ import { z } from 'zod';
 import { idempotencyKeyOf } from '../http/caller.ts';
 import { HttpRefusal } from '../http/error-answer.ts';
 import { parseJson } from '../http/json-body.ts';
-import { RequestBound } from '../http/request-bound.ts';
-import { errors, json, wholeQuery } from '../http/route-schema.ts';
+import { onResponseClosed } from '../http/on-response-closed.ts';
+import { RequestDeadline } from '../http/request-deadline.ts';
+import { errors, json, unpagedQuery } from '../http/route-schema.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
-import { whileMoving } from '../http/stall.ts';
-import { whenOver } from '../http/when-over.ts';
-import type { RouteParts } from '../parts.ts';
+import { withStallTimeout } from '../http/stall-timeout.ts';
+import type { RouteContext } from '../route-context.ts';
 
-/** Packed with gzip or zstd as well: the bytes say which. */
+/** Also compressed with gzip or zstd; the first bytes tell. */
 export const TAR = 'application/x-tar';
 
-/** Stands for a body that nobody has read yet. */
+/** Placeholder for a body that has not been read yet. */
 class Archive {}
 
 const templateParams = z.object({ name: nameSchema });
@@ -52,8 +52,8 @@ function readDefinition(text: string, context: z.core.$RefinementCtx): TemplateD
   }
 }
 
-export function templateRoutes(app: RoutesApp, parts: RouteParts): void {
-  const { engine, replays } = parts;
+export function templateRoutes(app: RoutesApp, ctx: RouteContext): void {
+  const { engine, replays } = ctx;
   const tags = ['catalogue'];
 
   app.get(
@@ -63,12 +63,12 @@ export function templateRoutes(app: RoutesApp, parts: RouteParts): void {
         operationId: 'listTemplates',
         summary: 'Templates to create sandboxes from',
         tags,
-        querystring: z.strictObject(wholeQuery),
-        response: { 200: json('All of them.', pageSchema(templateViewSchema)), ...errors() },
+        querystring: z.strictObject(unpagedQuery),
+        response: { 200: json('All templates.', pageSchema(templateViewSchema)), ...errors() },
       },
     },
     async (request) => {
-      const items = await request.bound.run(() => engine.templates(request.identity.org));
+      const items = await request.deadline.run(() => engine.templates(request.identity.org));
       return { items, nextCursor: null };
     },
   );
@@ -78,33 +78,33 @@ export function templateRoutes(app: RoutesApp, parts: RouteParts): void {
     {
       schema: {
         operationId: 'getTemplate',
-        summary: 'One template, and how far it has come',
+        summary: 'One template, with the progress of its preparation',
         tags,
         params: templateParams,
-        response: { 200: json('As it is.', templateViewSchema), ...errors('not_found') },
+        response: { 200: json('The template.', templateViewSchema), ...errors('not_found') },
       },
     },
-    async (request) => request.bound.run(() => engine.template(request.identity.org, request.params.name)),
+    async (request) => request.deadline.run(() => engine.template(request.identity.org, request.params.name)),
   );
 
   app.delete(
     '/v1/templates/:name',
     {
-      config: { bound: 'lifecycle' },
+      config: { deadline: 'lifecycle' },
       schema: {
         operationId: 'deleteTemplate',
-        summary: 'Delete a template; sandboxes made from it go on',
+        summary: 'Delete a template; its sandboxes do not change',
         tags,
         params: templateParams,
         response: {
-          204: z.null().meta({ description: 'It is deleted.' }),
+          204: z.null().meta({ description: 'The template is deleted.' }),
           ...errors('not_found', 'forbidden', 'transitioning', 'idempotency_mismatch'),
         },
       },
     },
     async (request, reply) => {
       const { name } = request.params;
-      await request.bound.run(() =>
+      await request.deadline.run(() =>
         replays.once(request, name, async () => {
           await engine.deleteTemplate(request.identity.org, name);
           return { body: null };
@@ -120,28 +120,28 @@ export function templateRoutes(app: RoutesApp, parts: RouteParts): void {
       const check = validatorCompiler(part);
       return (data: unknown) => (data instanceof Archive ? { value: data } : check(data));
     });
-    createRoute(raw, parts);
+    createRoute(raw, ctx);
   });
 }
 
-function createRoute(app: RoutesApp, parts: RouteParts): void {
+function createRoute(app: RoutesApp, ctx: RouteContext): void {
   app.post(
     '/v1/templates',
     {
-      config: { bound: 'lifecycle' },
+      config: { deadline: 'lifecycle' },
       schema: {
         operationId: 'createTemplate',
-        summary: 'Make a template from a checkpoint, or from the archive of a root',
+        summary: 'Create a template from a checkpoint or from the archive of a root filesystem',
         description:
-          'As JSON: a name for a checkpoint, which is kept for as long as the template is there. As ' +
-          '`application/x-tar`, plain or packed with gzip or zstd: the root itself, with `name` and `definition` ' +
-          'in the query. It is booted once, its services are started, and it is sealed as they run. That may ' +
-          'take longer than the answer to this request; `GET /v1/templates/{name}` says how far it has come.',
+          'As JSON: a name for a checkpoint, which is kept for as long as the template exists. As ' +
+          '`application/x-tar`, plain or compressed with gzip or zstd: the root filesystem, with `name` and `definition` ' +
+          'in the query. It is booted once, its services are started, and a checkpoint is sealed while they run. That may ' +
+          'take longer than this request; `GET /v1/templates/{name}` shows the progress.',
         tags: ['catalogue'],
         querystring: archiveQuery,
         body: createTemplateRequestSchema,
         response: {
-          201: json('It is ready.', templateViewSchema),
+          201: json('The template is ready.', templateViewSchema),
           ...errors(
             'not_found',
             'conflict',
@@ -158,8 +158,8 @@ function createRoute(app: RoutesApp, parts: RouteParts): void {
     async (request, reply) => {
       const isArchive = (request.body as unknown) instanceof Archive;
       const template = isArchive
-        ? await fromArchive(parts, request, reply)
-        : await fromCheckpoint(parts, request);
+        ? await fromArchive(ctx, request, reply)
+        : await fromCheckpoint(ctx, request);
       return reply.code(201).send(template);
     },
   );
@@ -167,32 +167,31 @@ function createRoute(app: RoutesApp, parts: RouteParts): void {
 
 type Created = FastifyRequest<{ Querystring: unknown; Body: unknown }>;
 
-async function fromCheckpoint({ engine, replays }: RouteParts, request: Created): Promise<TemplateView> {
+async function fromCheckpoint({ engine, replays }: RouteContext, request: Created): Promise<TemplateView> {
   if (Object.keys(request.query as ArchiveQuery).length > 0) {
     throw new TorporError(
       'invalid_request',
-      'The query is for archives; a JSON body says everything itself.',
+      'Query parameters are only for archives. A JSON body has all fields.',
     );
   }
   const wanted = request.body as z.infer<typeof createTemplateRequestSchema>;
-  return request.bound.run(() =>
+  return request.deadline.run(() =>
     replays.once(request, '', async () => ({
       body: await engine.nameTemplate(request.identity.org, wanted),
     })),
   );
 }
 
-async function fromArchive(parts: RouteParts, request: Created, reply: FastifyReply): Promise<TemplateView> {
-  const { engine, replays, clock, settings } = parts;
+async function fromArchive(ctx: RouteContext, request: Created, reply: FastifyReply): Promise<TemplateView> {
+  const { engine, replays, clock, settings } = ctx;
   const { name, runtime, definition = {} } = request.query as ArchiveQuery;
-  if (name === undefined)
-    throw new TorporError('invalid_request', 'With an archive, "name" is in the query.');
+  if (name === undefined) throw new TorporError('invalid_request', 'An archive needs "name" in the query.');
   const { org } = request.identity;
-  const upload = await receive(parts, request, { name, runtime });
-  // The same request is the same archive with the same words.
+  const upload = await receive(ctx, request, { name, runtime });
+  // For the idempotency key: the same archive with the same definition is the same request.
   request.body = { name, runtime, definition, sha256: upload.sha256 };
-  const patience = new RequestBound(clock, settings.lifecycleMs, settings.graceMs);
-  whenOver(reply, () => patience.end(new TorporError('timeout', 'The caller went away.')));
+  const deadline = new RequestDeadline(clock, settings.lifecycleMs, settings.graceMs);
+  onResponseClosed(reply, () => deadline.end(new TorporError('timeout', 'The caller went away.')));
   const archive = upload.path;
   let isUsed = false;
   const work = (signal: AbortSignal) => {
@@ -204,17 +203,17 @@ async function fromArchive(parts: RouteParts, request: Created, reply: FastifyRe
       .finally(() => upload.remove());
   };
   try {
-    return await patience.run(work, async () => stillPrepared(name));
+    return await deadline.run(work, async () => stillPreparing(name));
   } finally {
-    patience.release();
-    // The caller went away before anybody looked at it.
+    deadline.release();
+    // The client disconnected before the archive was used.
     if (!isUsed) await upload.remove();
   }
 }
 
-/** Refused before it is sent, if it can be: a repeated request may well find its own name taken. */
+/** Refuses before the upload when possible. With an idempotency key the name may be taken by the first request. */
 async function receive(
-  { engine, uploads, clock, settings }: RouteParts,
+  { engine, uploads, clock, settings }: RouteContext,
   request: Created,
   wanted: { readonly name: string; readonly runtime: string | undefined },
 ) {
@@ -223,19 +222,19 @@ async function receive(
     new HttpRefusal(
       413,
       `The archive has more than ${bytes} bytes.`,
-      'Leave out what the sandboxes can fetch.',
+      'Leave out files that the sandboxes can download.',
     );
   if (Number(request.headers['content-length'] ?? 0) > bytes) throw tooLarge();
   if (idempotencyKeyOf(request) === undefined) {
-    await request.bound.run(() => engine.refuseTemplate(request.identity.org, wanted));
+    await request.deadline.run(() => engine.refuseTemplate(request.identity.org, wanted));
   }
-  request.bound.release();
-  const source = whileMoving(request.raw, clock, settings.stallMs);
-  return uploads.receive(source, { bytes, tooLarge }, request.bound.signal);
+  request.deadline.release();
+  const source = withStallTimeout(request.raw, clock, settings.stallMs);
+  return uploads.receive(source, { bytes, tooLarge }, request.deadline.signal);
 }
 
-function stillPrepared(name: string): TorporError {
+function stillPreparing(name: string): TorporError {
   return new TorporError('timeout', `The template "${name}" is still being prepared.`, {
-    hint: 'GET /v1/templates/{name} says how far it has come. Wait until it is ready.',
+    hint: 'Wait until it is ready. GET /v1/templates/{name} shows the progress.',
   });
 }

@@ -1,4 +1,4 @@
-/** Turns of a session: kept when they are sent, delivered once, answered as a stream or in one piece. */
+/** Turns of a session: stored when they are sent, delivered once, answered as a stream or in one piece. */
 import {
   idSchema,
   pageSchema,
@@ -14,21 +14,21 @@ import { callerOf } from '../http/caller.ts';
 import { errors, numberedPageQuery, numberText } from '../http/route-schema.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
 import { type Frame, sendEvents, wantsEvents } from '../http/sse.ts';
-import type { RouteParts } from '../parts.ts';
+import type { RouteContext } from '../route-context.ts';
 import { sessionParams } from './sessions.ts';
 
 const turnParams = sessionParams.extend({ turn: idSchema('turn') });
 const STREAM =
-  'As a stream: `stdout` and `stderr` with `data`, and `turn` whenever its state changes, the last of which ends it. ' +
-  '`Last-Event-ID` goes on where a stream broke off.';
+  'As a stream: `stdout` and `stderr` with `data`, and `turn` after each change of its state. The last `turn` ends it. ' +
+  '`Last-Event-ID` continues an interrupted stream.';
 
 const reply = (description: string) => ({
   description: `${description} ${STREAM}`,
   content: { 'application/json': { schema: turnReplySchema }, 'text/event-stream': { schema: z.string() } },
 });
 
-export function turnRoutes(app: RoutesApp, parts: RouteParts): void {
-  const { sessions } = parts;
+export function turnRoutes(app: RoutesApp, ctx: RouteContext): void {
+  const { sessions } = ctx;
   const tags = ['sessions'];
 
   app.post(
@@ -36,15 +36,15 @@ export function turnRoutes(app: RoutesApp, parts: RouteParts): void {
     {
       schema: {
         operationId: 'sendTurn',
-        summary: 'Say something to the program of a session',
+        summary: 'Send a turn to the program of a session',
         description:
-          'It is kept from here on, and delivered once, now or as soon as the sandbox can be woken or replaced; ' +
-          '`error` says what is in the way meanwhile. The `Idempotency-Key` counts for as long as the session.',
+          'The turn is stored and delivered once, now or as soon as the sandbox can be woken or replaced. ' +
+          '`error` says why it has to wait. The `Idempotency-Key` is valid for the life of the session.',
         tags,
         params: sessionParams,
         body: sendRequestSchema,
         response: {
-          201: reply('It is kept.'),
+          201: reply('The stored turn.'),
           ...errors('not_found', 'conflict', 'idempotency_mismatch', 'quota_exceeded'),
         },
       },
@@ -52,13 +52,13 @@ export function turnRoutes(app: RoutesApp, parts: RouteParts): void {
     async (request, response) => {
       const { id } = request.params;
       const { org } = request.identity;
-      if (wantsEvents(request)) parts.streamLimit.take(request, response);
-      const turn = await request.bound.run((signal) =>
+      if (wantsEvents(request)) ctx.streamLimit.take(request, response);
+      const turn = await request.deadline.run((signal) =>
         sessions.send(callerOf(request, signal), id, request.body.input),
       );
       response.code(201);
-      if (wantsEvents(request)) return stream(parts, request, response, id, turn.id, -1);
-      return request.bound.run(() => sessions.turn(org, id, turn.id));
+      if (wantsEvents(request)) return stream(ctx, request, response, id, turn.id, -1);
+      return request.deadline.run(() => sessions.turn(org, id, turn.id));
     },
   );
 
@@ -67,7 +67,7 @@ export function turnRoutes(app: RoutesApp, parts: RouteParts): void {
     {
       schema: {
         operationId: 'listTurns',
-        summary: 'What was said and answered, oldest first',
+        summary: 'The turns of a session and their answers, oldest first',
         tags,
         params: sessionParams,
         querystring: numberedPageQuery,
@@ -82,7 +82,9 @@ export function turnRoutes(app: RoutesApp, parts: RouteParts): void {
     },
     async (request) => {
       const { limit, cursor = 0 } = request.query;
-      return request.bound.run(() => sessions.turns(request.identity.org, request.params.id, cursor, limit));
+      return request.deadline.run(() =>
+        sessions.turns(request.identity.org, request.params.id, cursor, limit),
+      );
     },
   );
 
@@ -100,15 +102,15 @@ export function turnRoutes(app: RoutesApp, parts: RouteParts): void {
     },
     async (request, response) => {
       const { id, turn } = request.params;
-      const known = await request.bound.run(() => sessions.turn(request.identity.org, id, turn));
+      const known = await request.deadline.run(() => sessions.turn(request.identity.org, id, turn));
       if (!wantsEvents(request)) return known;
-      return stream(parts, request, response, id, turn, afterOf(request));
+      return stream(ctx, request, response, id, turn, afterOf(request));
     },
   );
 }
 
 function stream(
-  parts: RouteParts,
+  ctx: RouteContext,
   request: FastifyRequest,
   response: FastifyReply,
   id: SessionId,
@@ -117,8 +119,8 @@ function stream(
 ): FastifyReply {
   const { org } = request.identity;
   const frames = async function* (): AsyncGenerator<Frame> {
-    const signal = AbortSignal.any([request.bound.signal, parts.stopping]);
-    for await (const event of parts.sessions.follow(org, id, turn, after, signal)) {
+    const signal = AbortSignal.any([request.deadline.signal, ctx.stopping]);
+    for await (const event of ctx.sessions.follow(org, id, turn, after, signal)) {
       if ('turn' in event) yield { event: 'turn', data: event.turn };
       else {
         const { position, channel, text } = event.piece;
@@ -126,7 +128,7 @@ function stream(
       }
     }
   };
-  return sendEvents(parts, request, response, frames(), { resumable: true });
+  return sendEvents(ctx, request, response, frames(), { resumable: true });
 }
 
 function afterOf(request: FastifyRequest): number {

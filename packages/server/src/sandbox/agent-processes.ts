@@ -1,10 +1,10 @@
-/** What the engine asks agents about the processes of jobs. */
+/** The engine's port to the processes of jobs, implemented with the agent. */
 import type { AgentAddress, ProcessEnd, Processes } from '@torpor/engine';
 import { type AgentClient, agentError } from '@torpor/envd';
 import { TorporError } from '@torpor/protocol';
-import { connect } from './awake.ts';
 import { commandOf } from './command.ts';
 import { endOf } from './command-end.ts';
+import { connectToAgent } from './sandbox-connection.ts';
 
 export const agentProcesses: Processes = {
   list: (address, signal) =>
@@ -25,11 +25,13 @@ export const agentProcesses: Processes = {
       return { tag, end: end === null ? null : endOf(end) };
     }).catch((thrown: unknown) => {
       if (agentError(thrown).code !== 'not_found') throw thrown;
-      throw new TorporError('capability_unsupported', 'This agent cannot be waited for.', { cause: thrown });
+      throw new TorporError('capability_unsupported', 'This agent cannot report ends of processes.', {
+        cause: thrown,
+      });
     }),
 };
 
-/** How a process ended, once it has. Null when the agent knows of no such process: it remembers ends for a while. */
+/** Waits for the end of a process. Null when the agent does not know the process; it remembers ends for a while. */
 export async function untilEnded(
   agent: AgentClient,
   tag: string,
@@ -44,11 +46,11 @@ export async function untilEnded(
     if (agentError(thrown).code === 'not_found') return null;
     throw thrown;
   }
-  throw new TorporError('unreachable', 'The agent was cut off before the process ended.');
+  throw new TorporError('unreachable', 'The connection to the agent broke before the process ended.');
 }
 
 async function withClient<T>(address: AgentAddress, work: (agent: AgentClient) => Promise<T>): Promise<T> {
-  const agent = connect(address);
+  const agent = connectToAgent(address);
   try {
     return await work(agent);
   } finally {

@@ -1,61 +1,61 @@
-/** A command that goes on after the answer: started, written down, and left alone. */
+/** Commands in the background: started, recorded as a job, and left running after the answer. */
 import type { TrackedJob } from '@torpor/engine';
 import type { BackgroundReply, ExecRequest, JobId, SandboxId } from '@torpor/protocol';
 import { TorporError } from '@torpor/protocol';
 import type { FastifyRequest } from 'fastify';
-import type { RouteParts } from '../parts.ts';
-import type { Awake } from './awake.ts';
-import { type Command, callOptions, feed, killSurely, startRequest } from './command.ts';
+import type { RouteContext } from '../route-context.ts';
+import { type Command, callOptions, killEvenWhileStarting, startRequest, writeStdin } from './command.ts';
 import { viewJobProcess } from './process-views.ts';
+import type { SandboxConnection } from './sandbox-connection.ts';
 
-/** Lets go of `inside` itself, once the command has its input. */
+/** Releases `connection` itself after the command has read its input. */
 export async function startInBackground(
-  parts: RouteParts,
+  ctx: RouteContext,
   request: FastifyRequest,
   id: SandboxId,
-  inside: Awake,
+  connection: SandboxConnection,
   wanted: ExecRequest,
 ): Promise<BackgroundReply> {
   const { timeoutSeconds, ...rest } = wanted;
   const command: Command & { readonly tag: JobId } = {
     ...rest,
-    tag: parts.ids.next('job'),
+    tag: ctx.ids.next('job'),
     ...(timeoutSeconds === undefined ? {} : { timeoutMs: timeoutSeconds * 1_000 }),
   };
-  const job = await startAndTrack(parts, request, id, inside, command);
-  void feedAndRelease(parts, inside, command);
-  const process = viewJobProcess(job, inside.generation);
-  return { jobId: job.id, process, autoResumed: inside.autoResumed };
+  const job = await startAndTrack(ctx, request, id, connection, command);
+  void writeStdinAndRelease(ctx, connection, command);
+  const process = viewJobProcess(job, connection.generation);
+  return { jobId: job.id, process, autoResumed: connection.autoResumed };
 }
 
-/** What cannot be written down does not go on, because nobody would know of it. */
+/** A command that cannot be recorded is killed, because nobody would know of it. */
 async function startAndTrack(
-  { clock, engine }: RouteParts,
+  { clock, engine }: RouteContext,
   request: FastifyRequest,
   sandboxId: SandboxId,
-  inside: Awake,
+  connection: SandboxConnection,
   command: Command & { readonly tag: JobId },
 ): Promise<TrackedJob> {
   let started = false;
   try {
-    const pid = await request.bound.run(() => start(inside, command));
+    const pid = await request.deadline.run(() => start(connection, command));
     started = true;
-    const { generation } = inside;
+    const { generation } = connection;
     const process = { id: command.tag, sandboxId, generation, pid, cwd: command.cwd ?? null };
-    return await request.bound.run(() =>
+    return await request.deadline.run(() =>
       engine.trackProcess(request.identity.org, { ...process, command: command.command }),
     );
   } catch (thrown) {
-    const mayRun = started || request.bound.signal.aborted;
-    if (mayRun) await killSurely(inside.agent, clock, command.tag, started);
+    const mayRun = started || request.deadline.signal.aborted;
+    if (mayRun) await killEvenWhileStarting(connection.agent, clock, command.tag, started);
     throw thrown;
   }
 }
 
-/** A process that does not read its input must not hold the sandbox awake for ever. */
-async function feedAndRelease(
-  { clock, settings }: RouteParts,
-  inside: Awake,
+/** Gives up after `stallMs`: a process that does not read its input must not keep the sandbox awake. */
+async function writeStdinAndRelease(
+  { clock, settings }: RouteContext,
+  connection: SandboxConnection,
   command: Command,
 ): Promise<void> {
   const enough = new AbortController();
@@ -63,15 +63,15 @@ async function feedAndRelease(
     () => enough.abort(),
     () => {},
   );
-  await feed(inside.agent, command, enough.signal);
+  await writeStdin(connection.agent, command, enough.signal);
   enough.abort();
-  inside.release();
+  connection.release();
 }
 
-/** Reads until it runs, then lets go of the stream: the agent does not end a process with its stream. */
-async function start({ agent }: Awake, command: Command): Promise<number> {
+/** Reads the stream until the process runs, then closes it. The agent does not end a process with its stream. */
+async function start({ agent }: SandboxConnection, command: Command): Promise<number> {
   const stream = new AbortController();
-  // The limit is the agent's to keep, because nobody here will be watching.
+  // The agent enforces the timeout, because the server does not watch the process.
   const { timeoutMs: _, ...options } = callOptions(command, stream.signal);
   const limit = command.timeoutMs === undefined ? {} : { timeoutMs: command.timeoutMs };
   try {
@@ -81,5 +81,5 @@ async function start({ agent }: Awake, command: Command): Promise<number> {
   } finally {
     stream.abort();
   }
-  throw new TorporError('unreachable', 'The sandbox was cut off while the command started.');
+  throw new TorporError('unreachable', 'The connection to the sandbox broke while the command started.');
 }

@@ -1,4 +1,4 @@
-/** How a command ended, in the words of a shell: a signal is 128 and its number. */
+/** The end of a command as a shell reports it: a signal is 128 plus its number. */
 import { constants } from 'node:os';
 import type { ProcessEvent_EndEvent } from '@torpor/envd';
 
@@ -7,7 +7,7 @@ export interface CommandEnd {
   readonly signal: string | null;
 }
 
-/** The words that stand for signals on the wire. */
+/** The agent protocol's names of signals. */
 const SIGNALS: Readonly<Record<string, NodeJS.Signals>> = {
   hangup: 'SIGHUP',
   interrupt: 'SIGINT',

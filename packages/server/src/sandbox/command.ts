@@ -1,4 +1,4 @@
-/** One command in a sandbox, from its start to its end, as a stream of what it does. */
+/** Runs one command in a sandbox and streams its events from start to end. */
 import type { Clock } from '@torpor/engine';
 import { type AgentClient, asUser, type ProcessEvent, Signal } from '@torpor/envd';
 import { TorporError } from '@torpor/protocol';
@@ -10,7 +10,7 @@ export interface Command {
   readonly env?: Readonly<Record<string, string>> | undefined;
   readonly user?: string | undefined;
   readonly stdin?: string | undefined;
-  /** Finds the process again, also when its start was never heard of. */
+  /** Identifies the process, also when its start event did not arrive. */
   readonly tag: string;
   readonly timeoutMs?: number | undefined;
 }
@@ -20,12 +20,12 @@ export type CommandEvent =
   | { readonly is: 'stdout' | 'stderr'; readonly bytes: Uint8Array }
   | ({ readonly is: 'end' } & CommandEnd);
 
-/** Not every sandbox has bash; asking inside saves a round trip and a guess. */
+/** Not every sandbox has bash. Checking inside the sandbox saves a round trip. */
 const LOGIN_SHELL = '[ -x /bin/bash ] && exec /bin/bash -l -c "$1"; exec /bin/sh -l -c "$1"';
 
-/** The agent's own limit comes after ours and is for the case that the server dies. */
+/** The agent's own limit is later than the server's. It counts only when the server dies. */
 const AGENT_GRACE_MS = 5_000;
-/** How long a killed process may take to be gone. */
+/** How long a killed process may take to end. */
 const KILL_MS = 3_000;
 const START_TRIES = 5;
 const START_MS = 200;
@@ -43,7 +43,7 @@ export function startRequest({ command, cwd, env = {}, stdin, tag }: Command) {
   };
 }
 
-export function callOptions({ user, timeoutMs }: Command, signal: AbortSignal) {
+export function callOptions({ user, timeoutMs }: Pick<Command, 'user' | 'timeoutMs'>, signal: AbortSignal) {
   return {
     signal,
     ...(user === undefined ? {} : { headers: asUser(user) }),
@@ -51,7 +51,7 @@ export function callOptions({ user, timeoutMs }: Command, signal: AbortSignal) {
   };
 }
 
-/** The command that a process was started with by `startRequest`, or by a client of E2B's wire. */
+/** The command line of a process that `startRequest` or an E2B client started. */
 export function commandOf({ cmd, args }: { readonly cmd: string; readonly args: readonly string[] }): string {
   if (cmd === '/bin/sh' && args[1] === LOGIN_SHELL) return args[3] ?? '';
   if (/^\/bin\/(ba)?sh$/.test(cmd) && args.at(-2) === '-c') return args.at(-1) ?? '';
@@ -59,8 +59,8 @@ export function commandOf({ cmd, args }: { readonly cmd: string; readonly args: 
 }
 
 /**
- * Runs it to its end. When nobody reads on, when `signal` fires, or when the time is over, the command is
- * killed with everything it started; the last ends the stream with `timeout`.
+ * Runs the command to its end. When the reader stops, when `signal` fires, or at the timeout, the command and its
+ * process group are killed. The timeout ends the stream with the error `timeout`.
  */
 export async function* runCommand(
   agent: AgentClient,
@@ -72,7 +72,7 @@ export async function* runCommand(
   const stream = new AbortController();
   const stopTimer = new AbortController();
   const limit = new TimeLimit(clock, command.timeoutMs, stopTimer.signal, async () => {
-    await kill(agent, clock, command.tag);
+    await killProcess(agent, clock, command.tag);
     await clock.sleep(KILL_MS, stopTimer.signal);
     stream.abort();
   });
@@ -85,29 +85,31 @@ export async function* runCommand(
       if (known === undefined) continue;
       if (known.is === 'start') {
         started = true;
-        void feed(agent, command, options.signal);
+        void writeStdin(agent, command, options.signal);
       }
       if (known.is === 'end') ended = true;
       if (known.is === 'end' && limit.passed) break;
       yield known;
     }
     if (limit.passed) throw limit.error();
-    if (!ended) throw new TorporError('unreachable', 'The sandbox was cut off while the command ran.');
+    if (!ended)
+      throw new TorporError('unreachable', 'The connection to the sandbox broke while the command ran.');
   } catch (thrown) {
     throw limit.passed ? limit.error() : thrown;
   } finally {
     stopTimer.abort();
     if (!ended && (started || signal.aborted || limit.passed))
-      await killSurely(agent, clock, command.tag, started);
+      await killEvenWhileStarting(agent, clock, command.tag, started);
   }
 }
 
-class TimeLimit {
+/** Calls back once when the time is over. Undefined is no limit. */
+export class TimeLimit {
   passed = false;
-  private readonly ms: number;
+  readonly #ms: number;
 
   constructor(clock: Clock, ms: number | undefined, stop: AbortSignal, onPassed: () => Promise<void>) {
-    this.ms = ms ?? 0;
+    this.#ms = ms ?? 0;
     if (ms === undefined) return;
     clock
       .sleep(ms, stop)
@@ -119,7 +121,7 @@ class TimeLimit {
   }
 
   error(): TorporError {
-    return new TorporError('timeout', `The command was killed after ${this.ms / 1_000} s.`, {
+    return new TorporError('timeout', `The command was killed after ${this.#ms / 1_000} s.`, {
       hint: 'Give it more time with "timeoutSeconds", or run it with "background".',
     });
   }
@@ -146,10 +148,14 @@ function toCommandEvent(happened: ProcessEvent | undefined): CommandEvent | unde
 const STDIN_CHUNK_BYTES = 256 * 1024;
 
 /**
- * Beside the reading of output, because a command may want to be read before it reads on. Never fails: that a
- * command does not read its input, or has ended, is no failure of the command.
+ * Writes the input while the output is read, because a command may block on output before it reads its input. Never
+ * fails: a command that does not read its input, or has ended, is not an error.
  */
-export async function feed(agent: AgentClient, { stdin, tag }: Command, signal: AbortSignal): Promise<void> {
+export async function writeStdin(
+  agent: AgentClient,
+  { stdin, tag }: Command,
+  signal: AbortSignal,
+): Promise<void> {
   if (stdin === undefined) return;
   const process = { selector: { case: 'tag' as const, value: tag } };
   const bytes = new TextEncoder().encode(stdin);
@@ -160,36 +166,36 @@ export async function feed(agent: AgentClient, { stdin, tag }: Command, signal: 
     }
     await agent.process.closeStdin({ process }, { signal });
   } catch {
-    // See above.
+    // Not an error; see the comment of this function.
   }
 }
 
-/** A start that nobody has heard of yet may still be on its way. */
-export async function killSurely(
+/** A process whose start event has not arrived may still be starting, so the kill is repeated. */
+export async function killEvenWhileStarting(
   agent: AgentClient,
   clock: Clock,
   tag: string,
   started: boolean,
 ): Promise<void> {
   for (let tries = started ? 1 : START_TRIES; tries > 0; tries--) {
-    if (await kill(agent, clock, tag)) return;
+    if (await killProcess(agent, clock, tag)) return;
     if (tries > 1) await clock.sleep(START_MS);
   }
 }
 
-/** Whether there was something to kill. Never fails: what cannot be reached cannot be killed. */
-async function kill(agent: AgentClient, clock: Clock, tag: string): Promise<boolean> {
+/** Returns whether a process was killed. Never fails: an unreachable agent is not waited for. */
+export async function killProcess(agent: AgentClient, clock: Clock, tag: string): Promise<boolean> {
   const done = new AbortController();
   const process = { selector: { case: 'tag' as const, value: tag } };
   const killing = agent.process.sendSignal({ process, signal: Signal.SIGKILL }).then(
     () => true,
     () => false,
   );
-  const patience = clock.sleep(KILL_MS, done.signal).then(
+  const timeout = clock.sleep(KILL_MS, done.signal).then(
     () => true,
     () => true,
   );
-  const killed = await Promise.race([killing, patience]);
+  const killed = await Promise.race([killing, timeout]);
   done.abort();
   return killed;
 }

@@ -1,48 +1,48 @@
-/** Ending a job: SIGTERM to its process group, and SIGKILL when it has not ended after a grace. */
+/** Ends a job: SIGTERM to its process group, and SIGKILL after a grace period. */
 import type { Clock, TrackedJob } from '@torpor/engine';
 import { type AgentClient, agentError, Signal } from '@torpor/envd';
 import { hasJobEnded, type JobId, TorporError } from '@torpor/protocol';
 import type { FastifyRequest } from 'fastify';
-import type { RouteParts } from '../parts.ts';
+import type { RouteContext } from '../route-context.ts';
 import { untilEnded } from './agent-processes.ts';
-import { awakeFor } from './awake.ts';
-import { cutOff } from './cut-off.ts';
+import { interruptedCommandError } from './interrupted-command.ts';
+import { connectToSandbox } from './sandbox-connection.ts';
 
-/** How long a killed process may take to be gone. */
+/** How long a killed process may take to end. */
 const KILL_MS = 5_000;
 
 /**
- * Wakes a sandbox that sleeps, unless its `autoResume` is off. A job that has ended, also by not coming back with its
- * sandbox, is answered as it is.
+ * Wakes a paused sandbox, unless its `autoResume` is off. An ended job is returned unchanged, also one that did not
+ * survive the wake.
  */
 export async function endJob(
-  parts: RouteParts,
+  ctx: RouteContext,
   request: FastifyRequest,
   id: JobId,
   graceMs: number,
 ): Promise<TrackedJob> {
-  const { engine, clock } = parts;
+  const { engine, clock } = ctx;
   const { org } = request.identity;
   const asked = await engine.job(org, id);
   const { sandboxId } = asked;
-  request.facts.sandboxId = sandboxId;
+  request.logFields.sandboxId = sandboxId;
   if (hasJobEnded(asked.state)) return asked;
-  const inside = await awakeFor(parts, request, sandboxId);
+  const connection = await connectToSandbox(ctx, request, sandboxId);
   try {
     const awake = await engine.job(org, id);
     if (hasJobEnded(awake.state)) return awake;
-    await request.bound.run((signal) => terminate(inside.agent, clock, awake.tag, graceMs, signal));
+    await request.deadline.run((signal) => terminate(connection.agent, clock, awake.tag, graceMs, signal));
     await engine.compareJobs(org, sandboxId);
     const ended = await engine.job(org, id);
     if (hasJobEnded(ended.state)) return ended;
   } catch (thrown) {
-    throw await cutOff(parts, org, sandboxId, inside, thrown);
+    throw await interruptedCommandError(ctx, org, sandboxId, connection, thrown);
   } finally {
-    inside.release();
+    connection.release();
   }
   throw new TorporError('conflict', `Job ${id} could not be ended.`, {
     sandboxId,
-    hint: 'Its process has ended and left another that listens on its port: end that one by a command.',
+    hint: 'Its process has ended, but another process listens on its port. End that one with a command.',
   });
 }
 
@@ -65,7 +65,7 @@ async function terminate(
 async function send(agent: AgentClient, tag: string, sent: Signal, signal: AbortSignal): Promise<void> {
   const process = { selector: { case: 'tag' as const, value: tag } };
   await agent.process.sendSignal({ process, signal: sent }, { signal }).catch((thrown: unknown) => {
-    // It has ended already.
+    // The process has already ended.
     if (agentError(thrown).code !== 'not_found') throw thrown;
   });
 }

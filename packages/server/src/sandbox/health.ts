@@ -1,34 +1,34 @@
-/** How a sandbox and its agent are. Asking neither wakes the sandbox nor counts as use of it. */
+/** The health of a sandbox and its agent. The check neither wakes the sandbox nor counts as use. */
 import type { SandboxHealth, SandboxId, SandboxView, TorporError } from '@torpor/protocol';
-import { RequestBound } from '../http/request-bound.ts';
-import type { RouteParts } from '../parts.ts';
-import { fromAgent } from './agent-failure.ts';
-import { connect, hasMovedOn } from './awake.ts';
+import { RequestDeadline } from '../http/request-deadline.ts';
+import type { RouteContext } from '../route-context.ts';
+import { fromAgentError } from './agent-failure.ts';
+import { connectToAgent, hasChangedSince } from './sandbox-connection.ts';
 
-/** How long an agent may take to answer before it is silent. It only has to write an empty answer. */
+/** After this time an agent counts as silent. Its answer is empty. */
 const AGENT_MS = 2_000;
 
-export async function healthOf(parts: RouteParts, org: string, id: SandboxId): Promise<SandboxHealth> {
-  const { engine, clock } = parts;
+export async function healthOf(ctx: RouteContext, org: string, id: SandboxId): Promise<SandboxHealth> {
+  const { engine, clock } = ctx;
   const sandbox = await engine.get(org, id);
   if (sandbox.state !== 'running') return describe(sandbox, 'not_running', null, clock.now());
   try {
-    await askAgent(parts, org, id);
+    await askAgent(ctx, org, id);
     return describe(sandbox, 'answers', null, clock.now());
   } catch (thrown) {
-    const silent = describe(sandbox, 'silent', fromAgent(thrown, id), clock.now());
-    // A sandbox that was paused or killed meanwhile is not silent; its new state says more.
-    if (!(await hasMovedOn(engine, org, id, sandbox.generation))) return silent;
+    const silent = describe(sandbox, 'silent', fromAgentError(thrown, id), clock.now());
+    // A sandbox that was paused or killed meanwhile is not silent; its new state is returned.
+    if (!(await hasChangedSince(engine, org, id, sandbox.generation))) return silent;
     const now = await engine.get(org, id);
     return now.state === 'running' ? silent : describe(now, 'not_running', null, clock.now());
   }
 }
 
-async function askAgent({ engine, clock }: RouteParts, org: string, id: SandboxId): Promise<void> {
-  const bound = new RequestBound(clock, AGENT_MS, 0);
+async function askAgent({ engine, clock }: RouteContext, org: string, id: SandboxId): Promise<void> {
+  const deadline = new RequestDeadline(clock, AGENT_MS, 0);
   try {
-    await bound.run(async (signal) => {
-      const agent = connect(await engine.agent(org, id));
+    await deadline.run(async (signal) => {
+      const agent = connectToAgent(await engine.agent(org, id));
       try {
         await agent.health({ signal });
       } finally {
@@ -36,7 +36,7 @@ async function askAgent({ engine, clock }: RouteParts, org: string, id: SandboxI
       }
     });
   } finally {
-    bound.release();
+    deadline.release();
   }
 }
 

@@ -1,10 +1,10 @@
-/** How processes and services look from outside, with the one status each has (R98). */
+/** Processes and services as the API shows them, each with one status (R98). */
 import type { TrackedJob } from '@torpor/engine';
 import type { ProcessInfo } from '@torpor/envd';
 import { JOB_LOSSES, type ProcessStatus, type ProcessView } from '@torpor/protocol';
 import { commandOf } from './command.ts';
 
-/** `sandboxGeneration` tells a service that this start had to start again from one that it found running. */
+/** `sandboxGeneration` distinguishes a service that this start restarted from one that kept running. */
 export function viewJobProcess(job: TrackedJob, sandboxGeneration: number, pid = job.pid): ProcessView {
   const { id: jobId, kind, name, command, cwd, startedAt } = job;
   const about = {
@@ -20,8 +20,8 @@ export function viewJobProcess(job: TrackedJob, sandboxGeneration: number, pid =
     : { id: jobId, kind: 'background', pid, ...about };
 }
 
-/** One that the agent runs and nobody tracks: a command somebody waits for, or one of E2B's clients. */
-export function viewRunning({ pid, config }: ProcessInfo): ProcessView {
+/** A process that is not a job: a command whose caller waits, or a process of an E2B client. */
+export function viewUntrackedProcess({ pid, config }: ProcessInfo): ProcessView {
   const command = config === undefined ? '' : commandOf(config);
   const cwd = config?.cwd ?? null;
   const untracked = { id: null, jobId: null, kind: 'process', reason: null, startedAt: null } as const;

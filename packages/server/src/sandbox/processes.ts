@@ -1,23 +1,23 @@
-/** What runs in a sandbox, or would: its jobs, and beside them what its agent runs for somebody who waits. */
+/** The processes of a sandbox: its jobs, and the other processes that its agent runs. */
 import type { ProcessInfo } from '@torpor/envd';
 import type { ProcessView, SandboxId } from '@torpor/protocol';
-import type { RouteParts } from '../parts.ts';
-import { fromAgent } from './agent-failure.ts';
-import { connect } from './awake.ts';
-import { viewJobProcess, viewRunning } from './process-views.ts';
+import type { RouteContext } from '../route-context.ts';
+import { fromAgentError } from './agent-failure.ts';
+import { viewJobProcess, viewUntrackedProcess } from './process-views.ts';
+import { connectToAgent } from './sandbox-connection.ts';
 
 /** Never wakes the sandbox. */
 export async function processesOf(
-  parts: RouteParts,
+  ctx: RouteContext,
   org: string,
   id: SandboxId,
   signal: AbortSignal,
 ): Promise<ProcessView[]> {
-  const { engine } = parts;
+  const { engine } = ctx;
   const { state, generation } = await engine.get(org, id);
   if (state !== 'running')
     return servicesFirst((await engine.allJobs(org, id)).map((job) => viewJobProcess(job, generation)));
-  const processes = await listed(parts, org, id, signal);
+  const processes = await listAgentProcesses(ctx, org, id, signal);
   const pids = new Map(processes.map(({ tag, pid }) => [tag, pid]));
   let jobs = await engine.allJobs(org, id);
   if (jobs.some((job) => job.state === 'running' && !pids.has(job.tag))) {
@@ -28,25 +28,25 @@ export async function processesOf(
   const rest = processes.filter(({ tag }) => tag === undefined || !tracked.has(tag));
   return [
     ...servicesFirst(jobs.map((job) => viewJobProcess(job, generation, pids.get(job.tag) ?? job.pid))),
-    ...rest.map(viewRunning),
+    ...rest.map(viewUntrackedProcess),
   ];
 }
 
-async function listed(
-  { engine }: RouteParts,
+async function listAgentProcesses(
+  { engine }: RouteContext,
   org: string,
   id: SandboxId,
   signal: AbortSignal,
 ): Promise<readonly ProcessInfo[]> {
-  const agent = connect(await engine.agent(org, id));
-  const letGo = engine.leases.hold(id);
+  const agent = connectToAgent(await engine.agent(org, id));
+  const releaseLease = engine.leases.hold(id);
   try {
     return (await agent.process.list({}, { signal })).processes;
   } catch (thrown) {
-    throw fromAgent(thrown, id);
+    throw fromAgentError(thrown, id);
   } finally {
     agent.close();
-    letGo();
+    releaseLease();
   }
 }
 

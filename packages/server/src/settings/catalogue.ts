@@ -1,4 +1,4 @@
-/** Every setting of every package that an operator can change, by group. */
+/** Every setting of every package, by group. */
 import {
   BUILD_FILE_SETTING_ORDER,
   BUILD_FILE_SETTINGS,
@@ -38,7 +38,7 @@ const ORDERS: Readonly<Record<Group, readonly (readonly [string, '<' | '<=', str
   runtimes: RUNTIME_SETTING_ORDER,
 };
 
-export interface Described extends Setting {
+export interface DescribedSetting extends Setting {
   /** `engine.callMs`. */
   readonly name: string;
   readonly group: Group;
@@ -48,7 +48,7 @@ export interface Described extends Setting {
   readonly variable: string;
 }
 
-export const CATALOGUE: readonly Described[] = GROUPS.flatMap((group) =>
+export const CATALOGUE: readonly DescribedSetting[] = GROUPS.flatMap((group) =>
   Object.entries<Setting>(TABLES[group]).map(([key, setting]) => ({
     ...setting,
     name: `${group}.${key}`,
@@ -58,7 +58,7 @@ export const CATALOGUE: readonly Described[] = GROUPS.flatMap((group) =>
   })),
 );
 
-/** What must hold between two settings, by their whole names. */
+/** Order constraints between two settings, by their full names. */
 export const ORDER: readonly { readonly low: string; readonly is: '<' | '<='; readonly high: string }[] =
   GROUPS.flatMap((group) =>
     ORDERS[group].map(([low, is, high]) => ({ low: `${group}.${low}`, is, high: `${group}.${high}` })),

@@ -1,11 +1,18 @@
 /**
- * The settings as this server's operator has set them: by `--set engine.callMs=60s` before
- * `TORPOR_ENGINE_CALL_MS=60s` before `{"settings": {"engine": {"callMs": "60s"}}}` in the file before the default.
+ * The settings of this server. In order of precedence: `--set engine.callMs=60s`, `TORPOR_ENGINE_CALL_MS=60s`,
+ * `{"settings": {"engine": {"callMs": "60s"}}}` in the configuration file, the default.
  */
 import { rangeOf, type SettingSource, type SettingView, settingSchema, TorporError } from '@torpor/protocol';
-import { type AllSettings, CATALOGUE, type Described, GROUPS, ORDER, variablePrefix } from './catalogue.ts';
+import {
+  type AllSettings,
+  CATALOGUE,
+  type DescribedSetting,
+  GROUPS,
+  ORDER,
+  variablePrefix,
+} from './catalogue.ts';
 
-/** One value as it was found in one place. */
+/** One value of a setting from one source. */
 export interface GivenSetting {
   readonly name: string;
   readonly value: unknown;
@@ -16,7 +23,7 @@ export interface GivenSetting {
 
 export interface ConfiguredSettings {
   readonly settings: AllSettings;
-  /** Every setting with its value and where it came from. */
+  /** Every setting with its value and source. */
   readonly list: readonly SettingView[];
 }
 
@@ -30,10 +37,10 @@ export function settingFromFlag(text: string): GivenSetting {
   return { name, value: text.slice(at + 1), source: 'flag', where: `--set ${name}` };
 }
 
-/** Kubernetes sets these for every service of a namespace, and they are not meant for us. */
+/** Kubernetes sets these variables for every service of a namespace. They are not settings. */
 const SERVICE_LINK = /_(SERVICE_(HOST|PORT)(_\w+)?|PORT(_\d+_\w+)?)$/;
 
-/** An empty variable is one that was not set. */
+/** An empty variable counts as not set. */
 export function settingsFromEnvironment(env: NodeJS.ProcessEnv): GivenSetting[] {
   const prefixes = GROUPS.map(variablePrefix);
   return Object.entries(env).flatMap(([variable, value]): GivenSetting[] => {
@@ -42,7 +49,7 @@ export function settingsFromEnvironment(env: NodeJS.ProcessEnv): GivenSetting[] 
     if (described !== undefined)
       return [{ name: described.name, value, source: 'environment', where: variable }];
     if (SERVICE_LINK.test(variable)) return [];
-    throw refusal(`${variable}: there is no such setting.`);
+    throw refusal(`${variable}: no such setting.`);
   });
 }
 
@@ -64,12 +71,12 @@ function entriesOf(value: unknown, where: string): [string, unknown][] {
   throw refusal(`${where}: must be an object.`);
 }
 
-/** Of the weakest source first. Everything that was given is checked, even what a stronger source replaces. */
+/** Takes the weakest source first. Every value is checked, also one that a stronger source replaces. */
 export function configureSettings(given: readonly GivenSetting[]): ConfiguredSettings {
   const chosen = new Map<string, GivenSetting & { readonly parsed: number }>();
   for (const one of given) {
     const described = CATALOGUE.find(({ name }) => name === one.name);
-    if (described === undefined) throw refusal(`${one.where}: there is no setting "${one.name}".`);
+    if (described === undefined) throw refusal(`${one.where}: no setting is called "${one.name}".`);
     const before = chosen.get(one.name);
     if (before?.source === one.source && before.where !== one.where)
       throw refusal(`${one.name} is set twice, by ${before.where} and by ${one.where}.`);
@@ -87,7 +94,7 @@ export function configureSettings(given: readonly GivenSetting[]): ConfiguredSet
   return { settings: settings as unknown as AllSettings, list };
 }
 
-function parsedValue(described: Described, { where, value }: GivenSetting): number {
+function parsedValue(described: DescribedSetting, { where, value }: GivenSetting): number {
   const parsed = settingSchema(described).safeParse(value);
   if (parsed.success) return parsed.data;
   const written = typeof value === 'string' ? value : JSON.stringify(value);

@@ -1,6 +1,6 @@
 /**
- * Lets a WebSocket come in by an ordinary GET route, so that it has what every request has: an id, a key
- * that was checked, a time, and errors in the one shape for as long as no socket is open yet.
+ * Sends WebSocket upgrades through ordinary GET routes. So an upgrade has what every request has: an id, a checked key,
+ * a deadline, and errors in the usual shape until the socket is open.
  */
 import { type IncomingMessage, ServerResponse } from 'node:http';
 import type { Duplex } from 'node:stream';
@@ -9,22 +9,22 @@ import type { FastifyReply, FastifyRequest } from 'fastify';
 import { type WebSocket, WebSocketServer } from 'ws';
 import type { RoutesApp } from '../http/routes-app.ts';
 
-interface Door {
+interface PendingUpgrade {
   readonly socket: Duplex;
   readonly head: Buffer;
 }
 
 const MAX_FRAME_BYTES = 4 * 1024 * 1024;
 
-/** Requests on their way to their route, which may open the door or not. */
-const doors = new WeakMap<IncomingMessage, Door>();
+/** Upgrade requests on the way to their route, which may accept them or not. */
+const pendingUpgrades = new WeakMap<IncomingMessage, PendingUpgrade>();
 
 const sockets = new WebSocketServer({
   noServer: true,
   maxPayload: MAX_FRAME_BYTES,
-  // Output of programs is mostly small pieces for a neighbour.
+  // Output of programs is mostly small messages; compression would cost more than it saves.
   perMessageDeflate: false,
-  // Never the key, which is the other one that clients offer.
+  // Never answers with the other offered protocol, which holds the key.
   handleProtocols: (offered) => (offered.has(SOCKET_PROTOCOL) ? SOCKET_PROTOCOL : false),
 });
 
@@ -34,8 +34,8 @@ sockets.on('headers', (lines, request) => {
 });
 
 /**
- * Every upgrade goes to its route as a GET; a route that opens no socket answers it like any other request.
- * `isElsewhere` tells those that another listener takes.
+ * Every upgrade goes to its route as a GET. A route that opens no socket answers it like any other request.
+ * `isElsewhere` recognises upgrades of another listener.
  */
 export function routeUpgrades(app: RoutesApp, isElsewhere: (request: IncomingMessage) => boolean): void {
   const { server } = app;
@@ -49,16 +49,16 @@ export function routeUpgrades(app: RoutesApp, isElsewhere: (request: IncomingMes
 function route(app: RoutesApp, request: IncomingMessage, socket: Duplex, head: Buffer): void {
   socket.on('error', () => socket.destroy());
   const response = new ServerResponse(request);
-  // Whatever is answered instead of a socket is the last thing on this connection.
+  // A response instead of a socket is the last one on this connection.
   response.shouldKeepAlive = false;
   response.once('finish', () => socket.end());
   response.assignSocket(socket as Parameters<typeof response.assignSocket>[0]);
   useOfferedKey(request);
-  doors.set(request, { socket, head });
+  pendingUpgrades.set(request, { socket, head });
   app.routing(request, response);
 }
 
-/** A browser can send a key only among its subprotocols. */
+/** A browser can send a key only as a subprotocol. */
 function useOfferedKey({ headers }: IncomingMessage): void {
   if (headers.authorization !== undefined || headers['x-api-key'] !== undefined) return;
   const offered = (headers['sec-websocket-protocol'] ?? '').split(',').map((text) => text.trim());
@@ -66,23 +66,23 @@ function useOfferedKey({ headers }: IncomingMessage): void {
   if (key !== undefined) headers.authorization = `Bearer ${key.slice(KEY_PROTOCOL_PREFIX.length)}`;
 }
 
-export interface OpenedDoor {
+export interface AcceptedSocket {
   readonly webSocket: WebSocket;
-  /** All that has arrived on its connection so far. */
+  /** The number of bytes that have arrived on the connection. */
   readonly bytesRead: () => number;
 }
 
-/** From here on the request has no answer but its socket. */
-export function openDoor(request: FastifyRequest, reply: FastifyReply): Promise<OpenedDoor> {
-  const door = doors.get(request.raw);
+/** Accepts the upgrade. From now on the request has no response but its socket. */
+export function acceptUpgrade(request: FastifyRequest, reply: FastifyReply): Promise<AcceptedSocket> {
+  const door = pendingUpgrades.get(request.raw);
   if (door === undefined) {
-    throw new TorporError('invalid_request', 'This address takes only WebSockets.', {
-      hint: 'Ask for an upgrade: "Connection: Upgrade", "Upgrade: websocket".',
-      // How a client whose socket was refused learns that nothing else was wrong.
+    throw new TorporError('invalid_request', 'This route accepts only WebSockets.', {
+      hint: 'Send "Connection: Upgrade" and "Upgrade: websocket".',
+      // Tells a client whose socket was refused that nothing else was wrong.
       details: { upgrade: 'websocket' },
     });
   }
-  doors.delete(request.raw);
+  pendingUpgrades.delete(request.raw);
   requestIds.set(request.raw, request.id);
   reply.hijack();
   return new Promise((resolve, reject) => {

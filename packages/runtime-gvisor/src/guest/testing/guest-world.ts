@@ -1,6 +1,6 @@
 /**
- * Real guests for tests: booted by runsc in a network namespace of their own, over a root of their own, and
- * dialled from this machine as a server would. Everything made here is gone after `dispose`.
+ * Real guests for tests: runsc boots each with a network namespace and a root of its own, and the test calls
+ * its agent as a server would. `dispose` removes everything that was made here.
  */
 import { execFile } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
@@ -13,7 +13,8 @@ import type { Resources } from '@torpor/protocol';
 import { agentBundle } from '@torpor/runtime-shared/testing';
 import { usableRunsc } from '../../../testing/runsc-world.ts';
 import { shareMounts, unshareMounts } from '../../mounts/mount-sharing.ts';
-import { type Container, Runsc } from '../../runsc/runsc.ts';
+import { Runsc } from '../../runsc/runsc.ts';
+import type { Container } from '../../runsc/runsc-container.ts';
 import { makeBaseRoot } from '../base-root.ts';
 import { type BaseSystem, BaseSystems } from '../base-system.ts';
 import { leaveCredential } from '../boot-credential.ts';
@@ -22,12 +23,12 @@ import type { GuestBind } from '../layout.ts';
 import { ociSpec } from '../oci-spec.ts';
 import { ReadOnlyView } from '../read-only-view.ts';
 
-/** Not the one of the engine's tests: benchmarks run this too, without those. */
+/** Not imported from the engine's tests, because benchmarks run this file too. */
 const unhurried = new AbortController().signal;
 
 const run = promisify(execFile);
 
-/** Why real guests cannot be had here; undefined when they can. */
+/** Why real guests cannot run here; undefined when they can. */
 export async function whyNoGuests(): Promise<string | undefined> {
   if (process.getuid?.() !== 0) return 'guests need root';
   return (await usableRunsc()) === undefined ? 'guests need a runsc that is new enough' : undefined;
@@ -41,17 +42,17 @@ export interface Guest {
   readonly rootfs: string;
   readonly upper: string;
   readonly init: InitResponse;
-  /** How long runsc took to run or to restore it. */
+  /** How long `runsc run` or `runsc restore` took. */
   readonly startMs: number;
-  /** And how long it was until what was waited for. */
+  /** How long it took until `until` resolved. */
   readonly readyMs: number;
-  /** A client without the token, for looking at what is closed. */
+  /** A client without the token. */
   readonly stranger: AgentClient;
-  /** Runs a line in `/bin/sh`, in the guest. */
+  /** Runs a line of shell in the guest. */
   sh(line: string, options?: { user?: string; env?: Record<string, string> }): Promise<Said>;
-  /** Freezes it and writes its memory; then it is gone, and its files are a layer of what comes next. */
+  /** Captures the guest and ends it. A guest that is woken from the image has its files as a layer. */
   sleep(): Promise<Image>;
-  /** On this machine. */
+  /** In bytes, on the host. */
   sentryMemory(): Promise<number>;
   stop(): Promise<void>;
 }
@@ -78,9 +79,9 @@ interface BootOptions {
 
 interface WakeOptions {
   readonly hostname?: string;
-  /** Waited for when everything around it has been made, before its time is taken. */
+  /** Awaited when everything around the guest is set up, before the time is measured. */
   readonly rest?: () => Promise<unknown>;
-  /** Waited for before anything else is asked of it; gets its address. */
+  /** Awaited before any other call; gets the address of the guest. */
   readonly until?: (address: string) => Promise<unknown>;
 }
 
@@ -146,7 +147,7 @@ async function furnishWorld(
     { sudo = true, resources = {}, hostname, rest, until }: BootOptions & WakeOptions = {},
   ): Promise<Guest> => {
     made += 1;
-    const place = await makeDirectories(directory, `g${made}`, layers);
+    const place = await setUpPlace(directory, `g${made}`, layers);
     const container: Container = {
       id: place.name,
       bundle: place.bundle,
@@ -239,8 +240,8 @@ interface Place {
   readonly address: string;
 }
 
-/** Addresses that are for tests, four to each guest; names that no other run has. */
-async function makeDirectories(directory: string, name: string, layers: readonly string[]): Promise<Place> {
+/** Sets up the root and the network of a guest: test addresses, four for each guest, and unique names. */
+async function setUpPlace(directory: string, name: string, layers: readonly string[]): Promise<Place> {
   const tag = randomBytes(3).toString('hex');
   const at = join(directory, name);
   const place = {
@@ -346,7 +347,7 @@ async function setUp(
     sh: (line, options) => sh(client, line, options),
     async sleep() {
       await runsc.pause(container, unhurried);
-      // Connections into a guest must end on this side before its memory can be written.
+      // The host must close its connections into a guest before the memory can be captured.
       client.close();
       stranger.close();
       await new Promise((resolve) => setTimeout(resolve, 50));

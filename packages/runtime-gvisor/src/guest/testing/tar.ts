@@ -1,7 +1,7 @@
-/** Archives for tests, with whatever a stranger may have put into one. */
+/** Writes tar archives for tests, valid and hostile ones. */
 export interface TarEntry {
   readonly name: string;
-  /** As in the header: `0` file, `1` hard link, `2` link, `3` and `4` device, `5` directory, `6` fifo. */
+  /** The type flag of the header: `0` file, `1` hard link, `2` link, `3` and `4` device, `5` directory, `6` fifo. */
   readonly type?: string;
   readonly mode?: number;
   readonly uid?: number;
@@ -9,7 +9,7 @@ export interface TarEntry {
   readonly mtime?: number;
   readonly target?: string;
   readonly content?: string | Buffer;
-  /** Said in the header instead of the real one. */
+  /** Written into the header instead of the real size. */
   readonly size?: number;
   readonly records?: Readonly<Record<string, string>>;
 }

@@ -1,11 +1,11 @@
-/** Runs a program with a state in an instance, and asks it after a sleep what became of the state. */
+/** Runs a program in some state in an instance, and asks it after a resume whether the state survived. */
 import type { Instance } from '@torpor/engine';
 import type { GvisorWorld } from '../../../testing/gvisor-world.ts';
 import { PROGRAM_STATES, type ProgramState, programOf } from './program-states.ts';
 
 const placeOf = (state: ProgramState) => `/tmp/state-${PROGRAM_STATES.indexOf(state)}`;
 
-/** Resolves when the program has its state. */
+/** Resolves when the program is in its state. */
 export async function begun(world: GvisorWorld, instance: Instance, state: ProgramState): Promise<void> {
   const script = `${placeOf(state)}.py`;
   await (await world.agent(instance)).files.write(script, programOf(state, placeOf(state)));

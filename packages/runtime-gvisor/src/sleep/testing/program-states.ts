@@ -1,13 +1,13 @@
 /**
- * Kinds of state that programs have while they sleep, each as a small Python program: `before` makes the state, `after`
- * fails when it did not survive. docs/runtimes/gvisor.md lists them with what each runsc keeps.
+ * States of programs that a pause with memory must keep, each as a small Python program: `before` creates the state, `after`
+ * fails when the state did not survive. docs/runtimes/gvisor.md lists the states that each runsc keeps.
  */
 
 export interface ProgramState {
   readonly name: string;
   readonly before: string;
   readonly after: string;
-  /** Whether a runsc of 2024 can capture it with its memory and bring it back. Recent ones can do all of them. */
+  /** Whether a runsc of 2024 can capture and restore the state. Recent ones can do all of them. */
   readonly onOld: boolean;
 }
 
@@ -73,14 +73,14 @@ export const PROGRAM_STATES: readonly ProgramState[] = [
     onOld: true,
   },
   {
-    name: 'a pipe with something in it',
+    name: 'a pipe with data in it',
     before: `r, w = os.pipe(); os.write(w, b'kept')`,
     after: `assert os.read(r, 9) == b'kept'`,
     onOld: true,
   },
   {
-    name: 'a writer that waits at a full pipe',
-    // A write that sleeps may end early with what it has written, as after a signal.
+    name: 'a writer that is blocked by a full pipe',
+    // A blocked write may return early with the number of bytes written so far, as after a signal.
     before: `r, w = os.pipe(); pid = fork(lambda: open(w, 'wb').write(b'x' * 200000)); wait_for(lambda: state(pid) == 'S')`,
     after: `n = 0
 while n < 200000: n += len(os.read(r, 65536))
@@ -94,7 +94,7 @@ assert os.waitpid(pid, 0)[1] == 0`,
     onOld: true,
   },
   {
-    name: 'a pair of sockets with something in it',
+    name: 'a socket pair with data in it',
     before: `a, b = socket.socketpair(); a.send(b'kept')`,
     after: `assert b.recv(9) == b'kept'; b.send(b'back'); assert a.recv(9) == b'back'`,
     onOld: true,
@@ -106,7 +106,7 @@ assert os.waitpid(pid, 0)[1] == 0`,
     onOld: true,
   },
   {
-    name: 'a TCP connection inside the sandbox, with something in it',
+    name: 'a TCP connection inside the sandbox, with data in it',
     before: `l = socket.create_server(('127.0.0.1', 0)); c = socket.create_connection(l.getsockname()); a, _ = l.accept(); c.send(b'kept')`,
     after: `assert a.recv(9) == b'kept'; a.send(b'back'); assert c.recv(9) == b'back'`,
     onOld: true,
@@ -226,7 +226,7 @@ def wait_for(holds):
   for _ in range(400):
     if holds(): return
     time.sleep(0.05)
-  raise AssertionError('it never came to be so')
+  raise AssertionError('the condition never became true')
 def state(pid): return open(f'/proc/{pid}/stat').read().rsplit(')', 1)[1].split()[0]
 def fork(work):
   pid = os.fork()
@@ -240,7 +240,7 @@ def fails(work):
   return False
 `;
 
-/** Prints `ready` when the state is made; once `go` is there it writes `ok`, or what went wrong, to `result`. */
+/** Prints `ready` when the state is created. Once the file `go` exists, it writes `ok` or an error to `result`. */
 export function programOf({ before, after }: ProgramState, directory: string): string {
   return `${PRELUDE}
 os.makedirs('${directory}', exist_ok=True)

@@ -1,0 +1,39 @@
+/** Fields after a body. They may say nothing that a head has been read for already: framing, routing, who asks. */
+import { type HeadersByName, headersByName } from '../response/client-http.ts';
+import { HOP_BY_HOP } from './hop-by-hop.ts';
+
+const NEVER_AFTERWARDS: ReadonlySet<string> = new Set([
+  'authorization',
+  'content-encoding',
+  'content-length',
+  'content-range',
+  'content-type',
+  'cookie',
+  'expect',
+  'forwarded',
+  'host',
+  'set-cookie',
+  'trailer',
+  'x-access-token',
+  'x-api-key',
+]);
+
+function mayFollow(name: string): boolean {
+  const lower = name.toLowerCase();
+  if (HOP_BY_HOP.has(lower) || NEVER_AFTERWARDS.has(lower)) return false;
+  return !/^(?::|torpor-|e2b-|x-forwarded-)/.test(lower);
+}
+
+/** Names and values take turns. */
+export function requestTrailers(raw: readonly string[]): string[] {
+  const kept: string[] = [];
+  for (let i = 0; i + 1 < raw.length; i += 2) {
+    const name = raw[i] as string;
+    if (mayFollow(name)) kept.push(name, raw[i + 1] as string);
+  }
+  return kept;
+}
+
+export function responseTrailers(raw: readonly string[]): HeadersByName {
+  return headersByName(requestTrailers(raw));
+}

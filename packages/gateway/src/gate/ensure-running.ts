@@ -1,0 +1,63 @@
+/** Brings a sandbox to run: waits for what is under way, wakes it if it sleeps and may be woken. */
+import type { Clock } from '@torpor/engine';
+import { type SandboxId, TorporError } from '@torpor/protocol';
+import type { Sandboxes, SandboxFacts } from '../sandboxes.ts';
+import type { GatewaySettings } from '../settings.ts';
+import { autoResumeOff, notDispatched, sandboxGone, unknownSandbox } from './refusals.ts';
+
+export interface EnsureRunningParts {
+  readonly sandboxes: Pick<Sandboxes, 'find' | 'wake'>;
+  readonly clock: Clock;
+  readonly settings: GatewaySettings;
+  /** Resolves when the door is not closed. */
+  readonly untilOpen: () => Promise<void>;
+}
+
+/** Resolves with the sandbox as it runs; throws what stands in the way. */
+export async function ensureRunning(
+  parts: EnsureRunningParts,
+  id: SandboxId,
+  signal: AbortSignal,
+): Promise<SandboxFacts> {
+  const { sandboxes, clock, settings, untilOpen } = parts;
+  for (;;) {
+    signal.throwIfAborted();
+    await untilOpen();
+    const sandbox = await sandboxes.find(id);
+    if (sandbox === undefined) throw unknownSandbox(id);
+    switch (sandbox.state) {
+      case 'running':
+        return sandbox;
+      case 'paused':
+        if (!sandbox.autoResume) throw autoResumeOff(sandbox);
+        if (await wake(parts, sandbox, signal)) continue;
+        break;
+      case 'resuming':
+        // Joining tells at once when it runs; whoever may not wake it looks again instead.
+        if (sandbox.autoResume && (await wake(parts, sandbox, signal))) continue;
+        break;
+      case 'creating':
+      case 'pausing':
+        break;
+      default:
+        throw sandboxGone(sandbox);
+    }
+    await clock.sleep(settings.lookAgainMs, signal);
+  }
+}
+
+/** False when something else is under way, and the sandbox has to be looked at again a little later. */
+async function wake(
+  { sandboxes }: EnsureRunningParts,
+  sandbox: SandboxFacts,
+  signal: AbortSignal,
+): Promise<boolean> {
+  try {
+    await sandboxes.wake(sandbox, signal);
+    return true;
+  } catch (thrown) {
+    const error = TorporError.from(thrown);
+    if (error.code === 'transitioning') return false;
+    throw notDispatched(error, sandbox.id);
+  }
+}
