@@ -1,4 +1,4 @@
-/** Work that nobody waits for, but that must be over before the engine is. */
+/** Work that no caller waits for, but that must end before the engine stops. */
 import type { Report } from './context.ts';
 
 export class Background {
@@ -9,7 +9,7 @@ export class Background {
     this.report = report;
   }
 
-  /** A failure is reported and otherwise left to the reconciler, which looks at what is there. */
+  /** Reports a failure. The reconciler repairs what the failed work left behind. */
   run(what: string, work: () => Promise<void>): void {
     const done = work()
       .catch((thrown: unknown) => this.report(`${what} failed`, { error: thrown }))

@@ -11,7 +11,7 @@ describe.each(databaseKinds)('a sandbox on %s', (kind) => {
   });
   afterAll(() => world.dispose());
 
-  it('is created, works, is paused and comes back with files and memory (R85, R87, R90)', async () => {
+  it('is created, works, is paused and is resumed with files and memory (R85, R87, R90)', async () => {
     const { engine, runtime } = world;
     const { id, state } = (await engine.create(caller, {})).sandbox;
     expect(state).toBe('running');

@@ -1,4 +1,4 @@
-/** Records as callers see them. */
+/** Database records as callers see them. */
 import type { CheckpointView, OperationView, SandboxView, TemplateView } from '@torpor/protocol';
 import { type Checkpoint, EVERYBODY } from './checkpoints/checkpoint.ts';
 import { viewHealth } from './checkpoints/health.ts';
@@ -7,7 +7,7 @@ import type { AppliedRetention } from './retention/policy.ts';
 import type { Sandbox } from './sandbox.ts';
 import type { Template } from './templates/template.ts';
 
-/** `checkpoint` is the one that the sandbox would be resumed from, where it has one. */
+/** `checkpoint` is the checkpoint that the sandbox would be resumed from, if it has one. */
 export function viewSandbox(
   sandbox: Sandbox,
   open: OpenOperation | null,
@@ -83,7 +83,7 @@ export function viewCheckpoint(checkpoint: Checkpoint, names: readonly string[])
   };
 }
 
-/** Without its environment, which may hold secrets. */
+/** Leaves out the environment, which may hold secrets. */
 export function viewTemplate(template: Template): TemplateView {
   const { org, name, runtime, state, phase, checkpointId, definition, error, createdAt } = template;
   const { description, services } = definition;

@@ -1,6 +1,6 @@
 /**
- * What a sandbox may be started from, best first. Only what the caller's policy allows is in the list:
- * falling back further than that is a decision that is not ours.
+ * What a sandbox may be started from, best first. The list holds only what the caller's policy allows: to fall back
+ * further is the caller's decision.
  */
 import { type Fallback, type Loss, type SourceKind, TorporError } from '@torpor/protocol';
 import { type Checkpoint, findCheckpoint, getSealed } from '../checkpoints/checkpoint.ts';
@@ -13,20 +13,20 @@ export interface Source {
   readonly checkpoint: Checkpoint;
   readonly use: 'memory' | 'files';
   readonly kind: SourceKind;
-  /** This is the memory of a checkpoint whose files are the next source. */
+  /** True for the memory of a checkpoint whose files are the next source. */
   readonly hasFilesNext: boolean;
-  /** What is lost by using this one, beside what the runtime says. */
+  /** What a start from this source loses, beside what the runtime reports. */
   readonly lost: readonly Loss[];
 }
 
 const FILES_ONLY = { use: 'files', kind: 'files', hasFilesNext: false } as const;
 
-/** A safeguard against a damaged chain, far above what merging leaves. */
+/** A safeguard against a damaged chain; merged chains are far shorter. */
 const LONGEST_CHAIN = 64;
 
 export async function sourcesOf(ctx: Context, sandbox: Sandbox, operation: Operation): Promise<Source[]> {
   const sources = await allSourcesOf(ctx, sandbox, operation);
-  // A fork's or a snapshot's request speaks of something else by this word.
+  // Only the mode of a resume is about the start.
   const filesOnly = operation.kind === 'resume' && operation.request.mode === 'files';
   if (!filesOnly) return sources;
   return sources
@@ -38,14 +38,14 @@ async function allSourcesOf(ctx: Context, sandbox: Sandbox, operation: Operation
   const wanted = await wantedCheckpoint(ctx, sandbox, operation);
   const policy = requestedFallback(operation) ?? sandbox.config.fallback;
   if (sandbox.state === 'creating') {
-    // A template may be a checkpoint of some sandbox; what counts is that it was asked for by its name.
+    // A template may be a checkpoint of a sandbox; it counts as a template when the caller named the template.
     const isTemplate = wanted.sandboxId === null || requestedCheckpoint(operation) === undefined;
     return waysToUse(wanted, policy, [], isTemplate ? 'template' : undefined);
   }
-  // The files of the last run are gone already; going on without them needs the caller's leave.
-  const behind: Loss[] =
+  // The files of the last run are lost already; to continue without them needs the caller's permission.
+  const lostBefore: Loss[] =
     requestedCheckpoint(operation) === undefined && sandbox.lost.includes('files') ? ['files'] : [];
-  if (behind.length > 0 && !policy.includes('previous')) {
+  if (lostBefore.length > 0 && !policy.includes('previous')) {
     throw new TorporError(
       'checkpoint_missing',
       `What the sandbox had written since checkpoint ${wanted.id} is gone: ${sandbox.reason ?? 'its files were lost'}.`,
@@ -56,7 +56,7 @@ async function allSourcesOf(ctx: Context, sandbox: Sandbox, operation: Operation
       },
     );
   }
-  const sources = waysToUse(wanted, policy, behind);
+  const sources = waysToUse(wanted, policy, lostBefore);
   if (policy.includes('previous')) {
     for (const earlier of await ancestors(ctx, wanted)) {
       if (earlier.sandboxId === sandbox.id) sources.push(...waysToUse(earlier, ['files'], ['files']));
@@ -64,7 +64,7 @@ async function allSourcesOf(ctx: Context, sandbox: Sandbox, operation: Operation
   }
   if (policy.includes('template')) {
     const template = await findTemplate(ctx, sandbox.org, sandbox.template ?? 'base', sandbox.runtime);
-    // One that was deleted is no reason not to try everything else.
+    // A deleted template does not prevent the other sources.
     if (template?.state === 'ready') {
       const first = await firstCheckpoint(ctx.db, template);
       sources.push(...waysToUse(first, ['files'], ['files', 'processes'], 'template'));
@@ -73,7 +73,7 @@ async function allSourcesOf(ctx: Context, sandbox: Sandbox, operation: Operation
   return sources;
 }
 
-/** Whether a sandbox of this runtime may be started from the checkpoint at another's wish than its own pause. */
+/** Throws unless a sandbox of this runtime may be started from the checkpoint at a caller's request. */
 export function requireStartable(checkpoint: Checkpoint, runtime: string): void {
   if (checkpoint.replayable && checkpoint.runtime === runtime) return;
   throw new TorporError(
@@ -109,7 +109,7 @@ function waysToUse(
   return hasFilesNext ? [memory, files] : [memory];
 }
 
-/** The sealed checkpoints before this one, nearest first. */
+/** The sealed ancestors of this checkpoint, nearest first. */
 async function ancestors(ctx: Context, checkpoint: Checkpoint): Promise<Checkpoint[]> {
   const chain: Checkpoint[] = [];
   let id = checkpoint.parentId;

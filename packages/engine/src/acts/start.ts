@@ -1,8 +1,8 @@
 /**
- * Starting a sandbox from a checkpoint: the one act behind create, resume, fork and rollback.
+ * Starts a sandbox from a checkpoint: the act behind create, resume, fork and rollback.
  *
- * It tries the sources its policy allows, best first, each under a generation of its own. A failure that
- * may pass stops it at once; only a checkpoint that is itself at fault leads to the next source.
+ * It tries the sources that the policy allows, best first, each under a generation of its own. Only a fault of the
+ * checkpoint itself leads to the next source; any other failure ends the start at once.
  */
 import {
   type CheckpointId,
@@ -59,7 +59,7 @@ export async function start(ctx: Context, handle: OperationHandle, claimed: Sand
     await passFaultPoint(ctx, operation, 'start-claimed');
     await clear(ctx, handle, sandbox, sandbox.generation - 1);
     await passFaultPoint(ctx, operation, 'start-cleared');
-    // Nothing can be started from a checkpoint whose files are at fault, not even its memory.
+    // A checkpoint whose files are at fault cannot be started, not even from its memory.
     const withoutFiles = new Set<CheckpointId>();
     for (const source of await sourcesOf(ctx, sandbox, operation)) {
       if (withoutFiles.has(source.checkpoint.id)) continue;
@@ -70,7 +70,7 @@ export async function start(ctx: Context, handle: OperationHandle, claimed: Sand
         break;
       } catch (thrown) {
         if (thrown instanceof FenceLost || thrown instanceof CommitUnknown) throw thrown;
-        await clearAnyway(ctx, operation, sandbox);
+        await clearFailedStart(ctx, operation, sandbox);
         if (!isSourceFault(thrown)) throw thrown;
         if (thrown.toBody().details?.['part'] === 'files') withoutFiles.add(source.checkpoint.id);
         firstFault ??= thrown;
@@ -95,14 +95,14 @@ function skippedBy(fault: TorporError, { checkpoint, use }: Source): Skipped {
 }
 
 /**
- * For a start whose server died and whose checkpoint may be used up: if the instance runs, it is the
- * sandbox. When it cannot be asked the operation stays open, because a wrong guess would lose it.
+ * For a start whose server died and whose checkpoint may be used up: an instance that runs is the sandbox. When the
+ * runtime cannot be asked the operation stays open, because a wrong guess would lose the sandbox.
  */
 export async function adopt(ctx: Context, handle: OperationHandle, sandbox: Sandbox): Promise<void> {
   const found = await observe(ctx, sandbox);
   if (found.is === 'unknown') throw new Error(`The start of ${sandbox.id} cannot be judged: ${found.why}`);
   if (found.is === 'gone') {
-    // A generation is started once; the next try is a new one.
+    // A generation is started only once, so the next try gets a new one.
     const again = await commit(ctx, handle.operation, (tx, locked) => {
       const data = { kind: handle.operation.kind, phase: 'starting again', detail: found.why };
       const head = { operationId: handle.operation.id, generation: locked.generation + 1 };
@@ -121,7 +121,7 @@ export async function adopt(ctx: Context, handle: OperationHandle, sandbox: Sand
   await openTrafficGate(ctx, sandbox.id);
 }
 
-/** Waits until whatever ran before is dead and its mounts are gone. */
+/** Waits until every earlier instance is dead and its mounts are gone. */
 async function clear(
   ctx: Context,
   handle: OperationHandle,
@@ -139,15 +139,15 @@ async function clear(
   );
 }
 
-/** After a failed start, also when the operation's own time is over. What it leaves, the reconciler finds. */
-async function clearAnyway(ctx: Context, operation: Operation, sandbox: Sandbox): Promise<void> {
+/** After a failed start, even past the operation's deadline. The reconciler finds what this leaves behind. */
+async function clearFailedStart(ctx: Context, operation: Operation, sandbox: Sandbox): Promise<void> {
   const handle = { operation, signal: new AbortController().signal };
   await clear(ctx, handle, sandbox, sandbox.generation).catch((error: unknown) =>
     ctx.report('clearing a failed start failed', { sandboxId: sandbox.id, error }),
   );
 }
 
-/** Makes a source the base of the coming run, so that nobody collects it, under a generation of its own. */
+/** Makes a source the base of the coming run, so that it is not collected, under a generation of its own. */
 async function aim(
   ctx: Context,
   operation: Operation,
@@ -176,7 +176,7 @@ async function startFrom(
 ): Promise<void> {
   const { checkpoint, use } = source;
   await requireUsable(ctx, checkpoint, use, handle.signal);
-  // Where nothing but the memory is allowed, it is tried whatever was concluded.
+  // Where only the memory is allowed, it is tried in spite of earlier timeouts.
   const concluded = source.hasFilesNext ? await concludeFromTimeouts(ctx, checkpoint) : undefined;
   if (concluded !== undefined) throw concluded;
   await passFaultPoint(ctx, handle.operation, 'start-inspected');
@@ -204,16 +204,16 @@ const RESTORE_HINT = {
   hint: 'The sandbox stays paused. Try again, or resume with mode "files" to start from its files.',
 };
 
-/** What a provider keeps may have been started all the same; that is judged by looking. */
+/** Not for a provider's checkpoint: its start may have succeeded after the timeout, which `judge` observes. */
 function isRestoreTimeout(thrown: unknown, { checkpoint, use }: Source): thrown is TorporError {
   const isTimeout = thrown instanceof TorporError && thrown.code === 'timeout';
   return isTimeout && use === 'memory' && checkpoint.parts.memory && !checkpoint.external;
 }
 
 /**
- * A start that failed and may have used its checkpoint up: its only copy may be what was just started. So it is
- * looked at. What runs is the sandbox; what is proved untouched has failed and may be tried again; anything else is
- * looked at later, and destroyed on no doubt.
+ * A failed start may have used up its checkpoint, and its only copy may be the instance that it started. So the
+ * instance is observed. A running instance is the sandbox. A checkpoint proved untouched may be tried again. In any
+ * other case the operation stays open and nothing is destroyed.
  */
 async function judge(
   ctx: Context,
@@ -233,7 +233,7 @@ async function judge(
   });
 }
 
-/** What can be said of a start that nobody saw the end of. */
+/** What is assumed about a start whose end was not observed. */
 function adopted({ use }: Source): Started {
   return use === 'memory' ? { kind: 'memory', lost: [] } : { kind: 'files', lost: ['processes'] };
 }
@@ -257,13 +257,13 @@ async function launch(
 
   const started = await call('Starting', (own) => runtime.start(instance, from, source.use, spec, own));
   await passFaultPoint(ctx, operation, 'start-started');
-  // A runtime that says "started" and did nothing is found out here, not by the user (R70).
+  // A runtime that answers "started" and did nothing is found out here and not by the user (R70).
   const observed = await call('Observing', (own) => runtime.observe(instance, own));
   if (observed.is !== 'running') {
     const why = 'why' in observed ? `: ${observed.why}` : '';
     throw new TorporError('unreachable', `The sandbox was started but is seen ${observed.is}${why}.`, {
       sandboxId: sandbox.id,
-      // For those who have to tell a start that did nothing from a runtime that could not be asked.
+      // Tells a start that did nothing from a runtime that could not be asked.
       details: { seen: observed.is },
     });
   }
@@ -274,7 +274,7 @@ async function launch(
   if (source.use === 'memory' && started.kind === 'memory') await noteRestored(ctx, source);
 }
 
-/** The sandbox runs: that a suspicion could not be cleared is no reason to undo it. */
+/** The sandbox runs; a failure to clear the suspicion does not undo that. */
 async function noteRestored(ctx: Context, { checkpoint }: Source): Promise<void> {
   await recordRestored(ctx, checkpoint).catch((error: unknown) =>
     ctx.report('a checkpoint stays suspected', { checkpointId: checkpoint.id, error }),
@@ -285,12 +285,12 @@ async function noteRestored(ctx: Context, { checkpoint }: Source): Promise<void>
 interface SuccessfulStart {
   readonly source: Source;
   readonly started: Started;
-  /** Better sources that were tried before. */
+  /** Better sources that were tried and could not be used. */
   readonly skipped: readonly Skipped[];
   readonly durationMs: number;
 }
 
-/** One transaction: the sandbox runs, its new lifetime is set, the event says what it came from. */
+/** One transaction: the sandbox runs, its new lifetime is set, and the event names its source. */
 async function commitStarted(
   ctx: Context,
   operation: Operation,
@@ -305,7 +305,7 @@ async function commitStarted(
     operation,
     async (tx, sandbox) => {
       const now = ctx.clock.now();
-      const endsAt = newEnd(operation, sandbox, now);
+      const endsAt = endOfRun(operation, sandbox, now);
       const told = skipped.length === 0 ? {} : { skipped: [...skipped] };
       const result = { source: { checkpointId: checkpoint.id, kind }, lost, ...told };
       await touch(tx, sandbox.id, now);
@@ -331,7 +331,7 @@ async function commitStarted(
           change: { endsAt, lost, reason: null, evidence: 'running', observedAt: now, startedAt: now },
         },
       );
-      // The provider used it up; from here on it is not there for anybody.
+      // The provider used the checkpoint up; it does not exist any more.
       if (!checkpoint.replayable) await consume(ctx, tx, after, checkpoint.id);
       return also.some(({ type }) => type !== 'job.lost');
     },
@@ -341,10 +341,10 @@ async function commitStarted(
 }
 
 /**
- * The new lifetime. A resume starts the one that was asked for, or the configured one; whoever was only
- * sealed for a moment keeps the end it had.
+ * The end of the new run. A resume begins the requested lifetime, or the configured one. A sandbox that was sealed and
+ * started again within one operation keeps its end.
  */
-function newEnd(operation: Operation, sandbox: Sandbox, now: number): number | null {
+function endOfRun(operation: Operation, sandbox: Sandbox, now: number): number | null {
   const asked = operation.kind === 'resume' ? operation.request.timeoutSeconds : undefined;
   if (asked !== undefined) return now + asked * 1_000;
   if (sandbox.endsAt !== null) return sandbox.endsAt;
@@ -374,7 +374,7 @@ function unite(a: readonly Loss[], b: readonly Loss[]): Loss[] {
   return [...new Set([...a, ...b])];
 }
 
-/** Back to where it was: a sandbox that never ran has failed, any other is paused, or lost when nothing is left. */
+/** Ends a failed start: a sandbox that never ran is `failed`, any other is `paused`, or `lost` with a proof. */
 async function giveUp(
   ctx: Context,
   operation: Operation,
@@ -396,7 +396,7 @@ async function giveUp(
             ...lostDetails(loss),
             cause: error,
           });
-    // What a snapshot or a fork was asked for is there, sealed and committed; only its source sleeps now.
+    // The checkpoint of a snapshot or a fork is committed, so the operation succeeded; only its source is paused now.
     const sealed = operation.kind === 'snapshot' || operation.kind === 'fork' ? locked.checkpointId : null;
     await endOperation(
       tx,

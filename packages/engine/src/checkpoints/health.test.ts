@@ -31,8 +31,8 @@ async function healthEvents(id: SandboxId) {
   return events.filter(({ type }) => type === 'checkpoint.health').map(({ data }) => data);
 }
 
-describe('a look at the checkpoints', () => {
-  it('finds that the checkpoint of a paused sandbox was moved away, and that it is back (R85, R108)', async () => {
+describe('an inspection of the checkpoints', () => {
+  it('finds that the checkpoint of a paused sandbox was moved away, and that it was moved back (R85, R108)', async () => {
     const { id, checkpointId } = await paused();
     expect(await engine.get('org', id)).toMatchObject({ checkpointHealth: { health: 'ok', reason: null } });
 
@@ -57,7 +57,7 @@ describe('a look at the checkpoints', () => {
     ]);
   });
 
-  it('says unknown of what cannot be read, never damaged (R91, R92)', async () => {
+  it('reports an unreadable checkpoint as unknown, never as damaged (R91, R92)', async () => {
     const { id, checkpointId } = await paused();
     const { inspect } = world.store;
     world.store.inspect = async () => {
@@ -73,7 +73,7 @@ describe('a look at the checkpoints', () => {
     expect(await engine.get('org', id)).toMatchObject({ checkpointHealth: { health: 'ok' } });
   });
 
-  it('says unknown when the store does not answer in time, and goes on (R91)', async () => {
+  it('reports unknown when the store does not answer in time, and continues with the next (R91)', async () => {
     const { id } = await paused();
     world.store.inspect = () => new Promise(() => {});
     const look = engine.lookAtCheckpoints();
@@ -81,14 +81,14 @@ describe('a look at the checkpoints', () => {
     expect(await engine.get('org', id)).toMatchObject({ checkpointHealth: { health: 'unknown' } });
   });
 
-  it('says which part is damaged, and keeps what reading the contents has found (R91, R108)', async () => {
+  it('reports the damaged part, and keeps the faults that a verification has found (R91, R108)', async () => {
     const { id, checkpointId } = await paused();
     world.store.damage(checkpointId, 'altered', MEMORY);
     expect(await engine.verify('org', checkpointId)).toMatchObject({
       health: 'damaged',
       faults: [{ part: 'memory', code: 'checkpoint_corrupt' }],
     });
-    // Sizes are right, so a quick look has nothing to say against or for the contents.
+    // The sizes are right, so an inspection neither finds nor clears faults of the contents.
     await engine.lookAtCheckpoints();
     world.store.takeAway(checkpointId);
     await engine.lookAtCheckpoints();
@@ -101,7 +101,7 @@ describe('a look at the checkpoints', () => {
     expect(await engine.verify('org', checkpointId)).toMatchObject({ health: 'ok', faults: [] });
   });
 
-  it('rests nine times as long as it works when nobody waits for it', async () => {
+  it('rests nine times as long as it works when it runs in the background', async () => {
     await paused();
     const { inspect } = world.store;
     let looks = 0;
@@ -119,7 +119,7 @@ describe('a look at the checkpoints', () => {
     expect(behind).toBeGreaterThanOrEqual(10 * inFront);
   });
 
-  it('writes nothing about what is well', async () => {
+  it('writes nothing about healthy checkpoints', async () => {
     await paused();
     const before = await engine.newest({ org: 'org', afterPosition: 0 });
     const writes: string[] = [];
@@ -136,7 +136,7 @@ describe('a look at the checkpoints', () => {
     expect(await engine.newest({ org: 'org', afterPosition: 0 })).toBe(before);
   });
 
-  it('counts what is unhealthy, for metrics (R108)', async () => {
+  it('counts unhealthy checkpoints for the metrics (R108)', async () => {
     const { checkpointId } = await paused();
     const other = await paused();
     await paused();
@@ -149,7 +149,7 @@ describe('a look at the checkpoints', () => {
 
 describe('a start from a checkpoint of which one part is at fault', () => {
   for (const how of ['missing', 'corrupt'] as const) {
-    it(`uses the files when the memory is ${how}, and says what was lost (R91, R93)`, async () => {
+    it(`uses the files when the memory is ${how}, and reports the loss (R91, R93)`, async () => {
       const { id, checkpointId } = await paused();
       world.store.damage(checkpointId, how, MEMORY);
       expect(await engine.resume(caller, id)).toMatchObject({
@@ -160,7 +160,7 @@ describe('a start from a checkpoint of which one part is at fault', () => {
       expect(world.runtime.look(id)?.files).toMatchObject({ '/one': 'first' });
     });
 
-    it(`refuses when the memory is ${how} and the policy wants nothing less; the sandbox stays (R92)`, async () => {
+    it(`refuses when the memory is ${how} and the policy allows nothing else; the sandbox stays paused (R92)`, async () => {
       const { id, checkpointId } = await paused({ fallback: [] });
       world.store.damage(checkpointId, how, MEMORY);
       const code = how === 'missing' ? 'checkpoint_missing' : 'checkpoint_corrupt';
@@ -178,7 +178,7 @@ describe('a start from a checkpoint of which one part is at fault', () => {
     });
   }
 
-  it('does not use memory that a verification found damaged, and says so (R91, R93)', async () => {
+  it('does not use memory that a verification found damaged, and reports it (R91, R93)', async () => {
     const { id, checkpointId } = await paused();
     await engine.verify('org', checkpointId);
     world.store.damage(checkpointId, 'altered', MEMORY);
@@ -191,7 +191,7 @@ describe('a start from a checkpoint of which one part is at fault', () => {
     expect(events.some((event) => event.data['phase'] === 'falling back')).toBe(true);
   });
 
-  it('refuses files that a verification found damaged, and is not lost for it (R91, R99)', async () => {
+  it('refuses files that a verification found damaged, and the sandbox is not lost (R91, R99)', async () => {
     const { id, checkpointId } = await paused();
     world.store.damage(checkpointId, 'altered', FILES);
     await engine.verify('org', checkpointId);
@@ -205,7 +205,7 @@ describe('a start from a checkpoint of which one part is at fault', () => {
     expect(anew).toMatchObject({ source: { kind: 'template' } });
   });
 
-  it('goes back to the one before for files known damaged, where the policy allows it (R93)', async () => {
+  it('uses the previous checkpoint when the files are known to be damaged and the policy allows it (R93)', async () => {
     const { id, checkpointId: first } = await paused();
     await engine.resume(caller, id);
     world.runtime.work(id, '/two', 'second');
@@ -218,7 +218,7 @@ describe('a start from a checkpoint of which one part is at fault', () => {
     });
   });
 
-  it('uses memory again once it is whole again, and the record says so (R91)', async () => {
+  it('uses memory again once it is intact again, and the record says so (R91)', async () => {
     const { id, checkpointId } = await paused();
     world.store.damage(checkpointId, 'altered', MEMORY);
     await engine.verify('org', checkpointId);
@@ -236,7 +236,7 @@ describe('a start from a checkpoint of which one part is at fault', () => {
 });
 
 describe('a sandbox whose only checkpoint is missing', () => {
-  it('is lost with the checkpoint, its place and the code, in every later answer (R91, R92)', async () => {
+  it('is lost, and every later answer names the checkpoint, its location and the code (R91, R92)', async () => {
     const { id, checkpointId } = await paused();
     const { location } = await engine.checkpoint('org', checkpointId);
     world.store.takeAway(checkpointId);
@@ -267,7 +267,7 @@ describe('a sandbox whose only checkpoint is missing', () => {
 });
 
 describe('a checkpoint that a provider keeps', () => {
-  it('is missing when the provider has it no more, and asked for only when providers are (R108)', async () => {
+  it('is missing when the provider has lost it, and is inspected only when providers are asked (R108)', async () => {
     const { id } = (await engine.create(caller, { runtime: 'provider' })).sandbox;
     const { checkpoint } = await engine.pause(caller, id);
     await provider.lose(checkpoint.id);
@@ -280,7 +280,7 @@ describe('a checkpoint that a provider keeps', () => {
     });
   });
 
-  it('is not called missing while a start uses it up', async () => {
+  it('is not reported missing while a start uses it up', async () => {
     const { id } = (await engine.create(caller, { runtime: 'provider' })).sandbox;
     await engine.pause(caller, id);
     const slow = await world.another({

@@ -1,8 +1,8 @@
 /**
- * What is known about the health of a checkpoint, and how a new look changes it.
+ * What is known about the health of a checkpoint, and how a new check changes it.
  *
- * Faults are kept for each part, and by how they were found: a quick look can clear what a quick look found, but
- * contents that were read and found damaged stay so until they are read again.
+ * Faults are recorded per part and by how they were found. An inspection clears faults that an inspection found;
+ * contents that were read and found damaged stay damaged until they are read again.
  */
 import {
   type CheckpointFault,
@@ -16,21 +16,21 @@ import { type Context, note } from '../context.ts';
 import { lockOwner, type Sandbox } from '../sandbox.ts';
 import { type Checkpoint, lockSealed } from './checkpoint.ts';
 
-/** What was seen of one part: nothing wrong, a proved fault, or that the part could not be read. */
+/** The result of one check of one part: no fault, a proved fault, or an error that prevented the check. */
 export interface PartLook {
   readonly part: CheckpointPart;
   readonly found: CheckpointFault['found'];
   readonly error: TorporError | null;
 }
 
-/** Codes that say the checkpoint itself is at fault, for good. */
+/** Codes that prove a permanent fault of the checkpoint itself. */
 const DAMAGE: ReadonlySet<ErrorCode> = new Set(['checkpoint_missing', 'checkpoint_corrupt']);
 
 export function provesDamage(thrown: unknown): thrown is TorporError {
   return thrown instanceof TorporError && DAMAGE.has(thrown.code);
 }
 
-/** What is written in a checkpoint's row about its health. */
+/** The health columns of a checkpoint's row. */
 type Judgement = Pick<Checkpoint, 'health' | 'healthCode' | 'healthDetail' | 'faults'>;
 
 function judge(before: Judgement, looks: readonly PartLook[], now: number): Judgement {
@@ -51,7 +51,7 @@ function withLook(
   now: number,
 ): readonly CheckpointFault[] {
   if (error !== null && !provesDamage(error)) return faults;
-  // Whoever has read the contents has looked at presence and sizes before.
+  // A verification of the contents includes an inspection of presence and sizes.
   const replaced = (fault: CheckpointFault) =>
     fault.part === part && fault.found !== 'start' && (found === 'contents' || fault.found === 'inspection');
   const rest = faults.filter((fault) => !replaced(fault));
@@ -61,24 +61,24 @@ function withLook(
   return [...rest, { part, found, code, detail, foundAt: earlier?.foundAt ?? now }];
 }
 
-/** Memory that did not come back in time is suspected, and damaged only once that is concluded. */
+/** Memory whose restore timed out is only suspected; it is damaged once `concludeFromTimeouts` says so. */
 function isProved({ found, code }: CheckpointFault): boolean {
   return found !== 'start' || code !== 'timeout';
 }
 
-/** Files matter more than memory, and what is missing more than what differs. */
+/** Faults of files outweigh faults of memory, and missing contents outweigh contents that differ. */
 function severity({ part, code }: CheckpointFault): number {
   return (part === 'files' ? 2 : 0) + (code === 'checkpoint_missing' ? 1 : 0);
 }
 
-/** Times of a verification; a look at presence and sizes writes none, so that what is well costs no write. */
+/** Times of a verification. An inspection writes no times, so that a healthy checkpoint costs no write. */
 export interface ReadTimes {
   readonly scrubbedAt: number;
-  /** Null when the contents could not be read: then the verification before still stands. */
+  /** Null when the contents could not be read: the previous verification stays valid. */
   readonly verifiedAt: number | null;
 }
 
-/** Writes down what was seen, with an event when it is news. */
+/** Records the results of checks, with an event when the health changes. */
 export async function recordLooks(
   ctx: Context,
   checkpoint: Checkpoint,
@@ -91,7 +91,7 @@ export async function recordLooks(
   return rejudge(ctx, checkpoint, (before) => judge(before, looks, now), times);
 }
 
-/** Replaces what is known against the memory by starts from it; null when a start from it succeeded. */
+/** Replaces the fault that starts found in the memory; null clears it after a successful start. */
 export async function recordStartFaultOfMemory(
   ctx: Context,
   checkpoint: Checkpoint,
@@ -111,7 +111,7 @@ async function rejudge(
 ): Promise<CheckpointHealth> {
   return ctx.db.transaction(async (tx) => {
     const owner = await lockOwner(tx, checkpoint.sandboxId);
-    // What was given up meanwhile is neither well nor damaged any more.
+    // A checkpoint that was deleted meanwhile has no health any more.
     const before = await lockSealed(tx, checkpoint.id);
     if (before === undefined) return checkpoint.health;
     const after = judgementOf(before);
@@ -160,7 +160,7 @@ function partsAtFault({ faults }: Pick<Checkpoint, 'faults'>): CheckpointPart[] 
 
 type ViewedHealth = NonNullable<SandboxView['checkpointHealth']>;
 
-/** The health of the checkpoint that a sandbox would be resumed from, as the sandbox's view tells it. */
+/** The health of the checkpoint that a sandbox would be resumed from, as the sandbox's view shows it. */
 export function viewHealth(sandbox: Sandbox, checkpoint: Checkpoint | undefined): ViewedHealth | null {
   const { lostCheckpoint, reason } = sandbox;
   if (lostCheckpoint !== null) {
@@ -177,7 +177,7 @@ export function viewHealth(sandbox: Sandbox, checkpoint: Checkpoint | undefined)
   };
 }
 
-/** `missing` when the files are: a checkpoint without its memory is damaged, and can still be started. */
+/** `missing` when the files are missing. A checkpoint that lacks only its memory is damaged and can still start. */
 export function healthWord({
   health,
   faults,

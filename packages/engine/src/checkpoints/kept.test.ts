@@ -6,7 +6,7 @@ import type { Engine } from '../engine.ts';
 
 const caller = { org: 'org' };
 
-describe.each(databaseKinds)('checkpoints that are kept, on %s', (kind) => {
+describe.each(databaseKinds)('kept checkpoints on %s', (kind) => {
   let world: World;
   let engine: Engine;
   beforeEach(async () => {
@@ -26,7 +26,7 @@ describe.each(databaseKinds)('checkpoints that are kept, on %s', (kind) => {
       world.clock.advance(1);
       ids.unshift((await engine.snapshot(caller, id)).checkpoint.id);
     }
-    // One that only a pause made is nobody's to list.
+    // A checkpoint that only a pause made is not listed.
     await engine.pause(caller, second);
     await engine.nameTemplate('org', { name: 'mine', from: ids[1] as CheckpointId });
     expect(await kept()).toEqual(ids);
@@ -39,7 +39,7 @@ describe.each(databaseKinds)('checkpoints that are kept, on %s', (kind) => {
     expect(await engine.keptCheckpoint('other', ids[1] as CheckpointId)).toBeUndefined();
   });
 
-  it('are let go of once, with their names, and nobody who stands on them notices', async () => {
+  it('are released once, with their names, without an effect on sandboxes that use them', async () => {
     const { id } = (await engine.create(caller, {})).sandbox;
     world.runtime.work(id, '/seeded', 'yes');
     const { id: checkpoint } = (await engine.snapshot(caller, id, { name: 'here' })).checkpoint;
@@ -56,7 +56,7 @@ describe.each(databaseKinds)('checkpoints that are kept, on %s', (kind) => {
     expect(world.runtime.look(child.id)?.files).toMatchObject({ '/seeded': 'yes' });
   });
 
-  it('are gone at once when nobody stands on them', async () => {
+  it('are deleted at once when no sandbox uses them', async () => {
     const { id } = (await engine.create(caller, {})).sandbox;
     const { id: checkpoint } = (await engine.snapshot(caller, id)).checkpoint;
     await engine.kill(caller, id);
@@ -64,7 +64,7 @@ describe.each(databaseKinds)('checkpoints that are kept, on %s', (kind) => {
     expect(await engine.checkpoint('org', checkpoint)).toMatchObject({ state: 'deleted' });
   });
 
-  it('give their name to a newer one where that is asked for', async () => {
+  it('give their name to a newer checkpoint when the caller asks for it', async () => {
     const { id } = (await engine.create(caller, {})).sandbox;
     const { id: older } = (await engine.snapshot(caller, id)).checkpoint;
     const { id: newer } = (await engine.snapshot(caller, id)).checkpoint;

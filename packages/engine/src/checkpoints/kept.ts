@@ -1,6 +1,6 @@
 /**
- * Checkpoints that were asked for as such: they stay, with or without a name, until somebody lets go of them or
- * their time is over.
+ * Checkpoints that a caller asked for as such: each stays, with or without a name, until a caller releases it or it
+ * expires.
  */
 import type { CheckpointId, SandboxId } from '@torpor/protocol';
 import type { Context } from '../context.ts';
@@ -12,14 +12,14 @@ export interface Kept {
   readonly id: CheckpointId;
   readonly sandboxId: SandboxId | null;
   readonly createdAt: number;
-  /** The templates that are names for it. */
+  /** The templates that are made from this checkpoint. */
   readonly templates: readonly string[];
 }
 
 export interface KeptPage {
   readonly sandboxId?: SandboxId | undefined;
   readonly template?: string | undefined;
-  /** The last of the page before. */
+  /** The last item of the previous page. */
   readonly after?: { readonly createdAt: number; readonly id: string } | undefined;
   readonly limit: number;
 }
@@ -79,8 +79,8 @@ async function withTemplates(db: Queryable, org: string, row: KeptRow): Promise<
 }
 
 /**
- * Says whether it was kept until now. The bytes go at once when nobody stands on them, else with the last who does:
- * the foreign keys know.
+ * Ends the keeping of a checkpoint and deletes its names and templates; returns whether it was kept. Sandboxes that
+ * use the checkpoint go on; its bytes are removed when the last of them is gone, as the foreign keys allow.
  */
 export async function letGo(ctx: Context, org: string, id: CheckpointId): Promise<boolean> {
   const wasKept = await ctx.db.transaction(async (tx) => {

@@ -26,7 +26,7 @@ describe.each(databaseKinds)('retention on %s', (kind) => {
     return checkpoint.id;
   };
 
-  it('keeps the present checkpoint, the one before it and every name, and collects the rest', async () => {
+  it('keeps the present checkpoint, the previous one and all named ones, and collects the rest', async () => {
     const { id } = (await engine.create(caller, {})).sandbox;
     const [oldest, old, previous] = [await cycle(id), await cycle(id), await cycle(id)];
     const named = (await engine.snapshot(caller, id, { name: 'keep me' })).checkpoint;
@@ -36,12 +36,12 @@ describe.each(databaseKinds)('retention on %s', (kind) => {
     expect(kept).toEqual(expect.arrayContaining([named.id, present]));
     expect(kept).not.toContain(oldest);
     expect(kept).not.toContain(old);
-    // The one before the present is the named one, so `previous` is not needed for falling back.
+    // The named checkpoint is the last before the present one, so no other is kept for the fallback `previous`.
     expect(kept).not.toContain(previous);
     expect(await engine.checkpoint('org', oldest)).toMatchObject({ state: 'deleted' });
   });
 
-  it('keeps what was asked for as a checkpoint, with or without a name, until it is deleted', async () => {
+  it('keeps a checkpoint that a caller asked for, with or without a name, until it is deleted', async () => {
     const { id } = (await engine.create(caller, {})).sandbox;
     const asked = [
       (await engine.snapshot(caller, id)).checkpoint,
@@ -57,7 +57,7 @@ describe.each(databaseKinds)('retention on %s', (kind) => {
     expect(await stored()).toHaveLength(1);
   });
 
-  it('never collects what a fork stands on, until the fork has moved on', async () => {
+  it('never collects the base of a fork until the fork has a checkpoint of its own', async () => {
     const { id } = (await engine.create(caller, {})).sandbox;
     const { checkpoint } = await engine.pause(caller, id);
     const [fork] = (await engine.fork(caller, id)).forks;
@@ -70,7 +70,7 @@ describe.each(databaseKinds)('retention on %s', (kind) => {
     expect(await stored()).not.toContain(checkpoint.id);
   });
 
-  it('refuses to delete one that is in use, and says who uses it', async () => {
+  it('refuses to delete a checkpoint in use, and names its users', async () => {
     const { id } = (await engine.create(caller, {})).sandbox;
     const { checkpoint } = await engine.pause(caller, id);
     await expect(engine.deleteCheckpoint('org', checkpoint.id)).rejects.toMatchObject({ code: 'conflict' });
@@ -81,7 +81,7 @@ describe.each(databaseKinds)('retention on %s', (kind) => {
     expect(await engine.checkpoint('org', named.id)).toMatchObject({ state: 'deleted', names: [] });
   });
 
-  it('announces an expiry before it happens, and does not let it take what is in use', async () => {
+  it('announces an expiry in advance, and does not expire a checkpoint in use', async () => {
     const { id } = (await engine.create(caller, {})).sandbox;
     const day = 24 * 3_600;
     const kept = (await engine.snapshot(caller, id, { name: 'a week', expiresInSeconds: 7 * day }))
@@ -112,7 +112,7 @@ describe.each(databaseKinds)('retention on %s', (kind) => {
     expect(bytes).toBe(items.reduce((sum, checkpoint) => sum + (checkpoint.bytes ?? 0), 0));
   });
 
-  it('writes down what verification sees, as news only when it is news', async () => {
+  it('records the result of a verification, with an event only when the health changes', async () => {
     const { id } = (await engine.create(caller, {})).sandbox;
     const { checkpoint } = await engine.pause(caller, id);
     expect(await engine.verify('org', checkpoint.id)).toMatchObject({
@@ -126,7 +126,7 @@ describe.each(databaseKinds)('retention on %s', (kind) => {
     const gone = (await engine.snapshot(caller, other)).checkpoint;
     await cycle(other);
     await engine.deleteCheckpoint('org', gone.id);
-    // What was deleted is neither well nor damaged any more.
+    // A deleted checkpoint has no health any more.
     await engine.verify('org', gone.id);
     const said = await engine.events({ sandboxId: other, afterSeq: 0 }, 100);
     expect(said.map((event) => event.type)).not.toContain('checkpoint.health');

@@ -1,4 +1,4 @@
-/** Says whether a checkpoint can be started, before anything is. Each part is judged by itself. */
+/** Checks whether a checkpoint can be started, before anything is started. Each part is checked by itself. */
 import { type CheckpointHealth, type CheckpointPart, TorporError } from '@torpor/protocol';
 import { type Context, runtimeOf } from '../context.ts';
 import type { ContentSelection } from '../ports/checkpoint-store.ts';
@@ -7,10 +7,10 @@ import { within } from '../within.ts';
 import { type Checkpoint, forRuntime } from './checkpoint.ts';
 import { type PartLook, provesDamage, recordLooks } from './health.ts';
 
-/** What a start uses: memory comes back on top of its files. */
+/** What a start uses: `memory` means the memory on top of the files. */
 export type Use = 'memory' | 'files';
 
-/** The parts that can be looked at. What somebody else keeps is one thing to us, and counts as files. */
+/** The parts that can be checked. A checkpoint that a provider keeps counts as files: its parts are not visible. */
 function partsOf({ parts, external }: Checkpoint): readonly CheckpointPart[] {
   return parts.memory && !external ? ['files', 'memory'] : ['files'];
 }
@@ -20,8 +20,8 @@ function selectionOf({ memoryEntries }: Runtime, part: CheckpointPart): ContentS
 }
 
 /**
- * Presence, sizes and seal records of what a start needs; contents are for `verify`. Throws the checkpoint_*
- * errors, with the part at fault in `details.part`.
+ * Checks presence, sizes and seal records of what a start needs, but not the contents: that is `verify`. Throws the
+ * checkpoint_* errors, with the part at fault in `details.part`.
  */
 async function inspectFor(
   ctx: Context,
@@ -30,7 +30,7 @@ async function inspectFor(
   bound: { readonly ms: number; readonly signal?: AbortSignal | undefined },
 ): Promise<MemoryVerdict> {
   const runtime = runtimeOf(ctx, checkpoint);
-  // One look at everything is the quickest when both parts are needed.
+  // One inspection of everything is the quickest when both parts are needed.
   const selection = use === 'memory' ? undefined : selectionOf(runtime, 'files');
   return within(
     ctx.clock,
@@ -39,7 +39,7 @@ async function inspectFor(
     async (own) => {
       const asking = runtime.inspect(forRuntime(ctx.store, checkpoint), own);
       asking.catch(() => {});
-      // What is not kept any more is missing, whatever a runtime makes of that.
+      // A checkpoint that the store does not have is missing, whatever the runtime answers.
       if (!checkpoint.external) await ctx.store.inspect(checkpoint.id, own, selection);
       return asking;
     },
@@ -49,7 +49,7 @@ async function inspectFor(
   });
 }
 
-/** Presence and sizes of all of it, for those who want it whole. */
+/** Checks presence and sizes of the whole checkpoint. */
 export async function inspectWhole(ctx: Context, checkpoint: Checkpoint): Promise<void> {
   await inspectFor(ctx, checkpoint, wholeOf(checkpoint), { ms: ctx.settings.callMs });
 }
@@ -82,7 +82,7 @@ async function inspectPart(
   return { part, found: 'inspection', error: await failureOf(look) };
 }
 
-/** Whether the files of a checkpoint are proved unusable, and by what. Doubt is no proof. */
+/** The error that proves the files of a checkpoint unusable. Undefined when the files are usable or cannot be read. */
 export async function proofAgainstFiles(
   ctx: Context,
   checkpoint: Checkpoint,
@@ -91,7 +91,7 @@ export async function proofAgainstFiles(
   return provesDamage(error) ? error : undefined;
 }
 
-/** Throws unless the checkpoint may be started from in this way. What it finds is recorded. */
+/** Throws unless the checkpoint can be started in this way. The result is recorded. */
 export async function requireUsable(
   ctx: Context,
   checkpoint: Checkpoint,
@@ -120,7 +120,7 @@ export async function requireUsable(
   }
 }
 
-/** Contents that were found damaged are read again before anything is started from them. */
+/** Reads contents that were found damaged again before anything is started from them. */
 async function readAgain(
   ctx: Context,
   checkpoint: Checkpoint,
@@ -133,12 +133,12 @@ async function readAgain(
   signal.throwIfAborted();
   await recordLooks(ctx, checkpoint, [look]);
   if (look.error === null) return;
-  // Memory that cannot be read again is not worth waiting for: what is known of it stands.
+  // Memory that cannot be read now is not worth waiting for: the known fault stands.
   if (part === 'files' || provesDamage(look.error)) throw look.error;
   throw asCheckpointError(new TorporError(known.code, known.detail), checkpoint, part);
 }
 
-/** A start that failed on the checkpoint itself, though presence and sizes are right. */
+/** Records that a start failed because of the checkpoint itself, although presence and sizes are right. */
 export async function recordStartFault(
   ctx: Context,
   checkpoint: Checkpoint,
@@ -151,7 +151,7 @@ export async function recordStartFault(
   await recordLooks(ctx, checkpoint, [look]);
 }
 
-/** Presence and sizes of everything, for the rounds. */
+/** Checks presence and sizes of every part, for the rounds. */
 export async function lookAt(ctx: Context, checkpoint: Checkpoint): Promise<readonly PartLook[]> {
   const ms = ctx.settings.inspectMs;
   const parts = partsOf(checkpoint);
@@ -160,12 +160,12 @@ export async function lookAt(ctx: Context, checkpoint: Checkpoint): Promise<read
   return Promise.all(parts.map((part) => inspectPart(ctx, checkpoint, part, ms)));
 }
 
-/** Reads everything, records what was seen, and says it. */
+/** Reads every byte of the checkpoint, and records and returns its health. */
 export async function verifyCheckpoint(ctx: Context, checkpoint: Checkpoint): Promise<CheckpointHealth> {
   const looks: PartLook[] = [];
   for (const part of partsOf(checkpoint)) looks.push(await verifyPart(ctx, checkpoint, part));
   const scrubbedAt = ctx.clock.now();
-  // What could not be read is neither well nor damaged, and the last verification still stands.
+  // Contents that could not be read are neither healthy nor damaged; the last verification stays valid.
   const isRead = looks.every(({ error }) => error === null || provesDamage(error));
   return recordLooks(ctx, checkpoint, looks, { scrubbedAt, verifiedAt: isRead ? scrubbedAt : null });
 }
@@ -191,7 +191,7 @@ async function verifyPart(
   });
   const error = await failureOf(reading);
   if (!provesDamage(error)) return { part, found: 'contents', error };
-  // What is missing may come back, and then a quick look is enough to say so.
+  // Missing contents may come back, and an inspection is enough to clear such a fault.
   const again = await inspectPart(ctx, checkpoint, part, ctx.settings.callMs);
   return provesDamage(again.error) ? again : { part, found: 'contents', error };
 }
@@ -200,14 +200,14 @@ function faultOf(error: TorporError, found: PartLook['found']): PartLook {
   return { part: error.toBody().details?.['part'] === 'memory' ? 'memory' : 'files', found, error };
 }
 
-/** By the entry that the store complains of. What a runtime throws is about the files. */
+/** Known by the entry that the store's error names. Errors of a runtime are about the files. */
 function partAtFault({ memoryEntries }: Runtime, thrown: unknown): CheckpointPart {
   const entry = thrown instanceof TorporError ? thrown.toBody().details?.['entry'] : undefined;
   const [first = ''] = String(entry ?? '').split('/', 1);
   return memoryEntries.includes(first) ? 'memory' : 'files';
 }
 
-/** A store that does not answer in time leaves the checkpoint unread, which says nothing against it. */
+/** A store that does not answer in time leaves the checkpoint unread, which is no fault of the checkpoint. */
 function asCheckpointError(thrown: unknown, checkpoint: Checkpoint, part: CheckpointPart): unknown {
   if (!(thrown instanceof TorporError)) return thrown;
   const about = { checkpointId: checkpoint.id, details: { location: checkpoint.location, part } };

@@ -106,13 +106,13 @@ function toOperation(row: OperationRow): Operation {
   };
 }
 
-/** This server may no longer write for the operation: it was superseded, or taken over by another server. */
+/** This server may no longer write for the operation: it was superseded, or another server took it over. */
 export class FenceLost extends Error {
   override readonly name = 'FenceLost';
   readonly operationId: OperationId;
 
   constructor(operationId: OperationId) {
-    super(`Operation ${operationId} is not ours any more.`);
+    super(`This server does not hold the fence of operation ${operationId} any more.`);
     this.operationId = operationId;
   }
 }
@@ -152,7 +152,7 @@ export async function findOpenOperation(db: Queryable, sandboxId: SandboxId): Pr
   return row === undefined ? undefined : toOperation(row);
 }
 
-/** In the order in which they were made. */
+/** In the order of their creation. */
 export async function listChildren(db: Queryable, id: OperationId): Promise<Operation[]> {
   const rows = await db.query<OperationRow>(
     `SELECT ${COLUMNS} FROM operations WHERE parent_id = $1 ORDER BY started_at, id`,
@@ -161,7 +161,7 @@ export async function listChildren(db: Queryable, id: OperationId): Promise<Oper
   return rows.map(toOperation);
 }
 
-/** The newest that ended well, for answering a wish that is already true. */
+/** The newest operation of these kinds that succeeded, to answer a wish that is true already. */
 export async function findLastDone(
   db: Queryable,
   sandboxId: SandboxId,
@@ -177,7 +177,7 @@ export async function findLastDone(
   return row === undefined ? undefined : toOperation(row);
 }
 
-/** Newest first, from behind the one named. */
+/** Newest first, after `last`. */
 export async function listOperations(
   db: Queryable,
   org: string,
@@ -196,8 +196,7 @@ export async function listOperations(
   return rows.map(toOperation);
 }
 
-/** Which of these sandboxes have an operation under way. */
-/** What is under way with a sandbox. */
+/** The operation that is open on a sandbox. */
 export type OpenOperation = Pick<Operation, 'id' | 'kind'>;
 
 export async function openOperationsOf(
@@ -214,14 +213,14 @@ export async function openOperationsOf(
 }
 
 /**
- * Proves inside a transaction that the operation is still ours. The sandbox's row is locked by then, and
- * whoever ends or takes over an operation locks that row too, so the answer holds until the commit.
+ * Proves inside a transaction that this server holds the operation's fence. The sandbox's row is locked by then, and
+ * every end or takeover of an operation locks that row too, so the proof holds until the commit.
  */
 export async function holdFence(tx: Transaction, operation: Operation): Promise<void> {
   await proveOurs(tx, operation);
 }
 
-/** For what is done outside of a transaction: at this moment it is ours. */
+/** For effects outside of a transaction: proves that this server holds the fence at this moment. */
 export async function proveOurs(db: Queryable, operation: Operation): Promise<void> {
   const [row] = await db.query(
     'SELECT id FROM operations WHERE id = $1 AND fence = $2 AND ended_at IS NULL',
@@ -239,8 +238,8 @@ export type Ending<K extends OperationKind = OperationKind> =
   | { readonly outcome: 'failed' | 'superseded'; readonly error: TorporError };
 
 /**
- * Ends an operation; the caller holds the fence. A failure that may pass changed nothing, so the key of
- * the request is free for another try.
+ * Ends an operation; the caller holds the fence. A retryable failure frees the idempotency key of the request, so
+ * that the caller can try again under it.
  */
 export async function endOperation<K extends OperationKind>(
   tx: Transaction,
@@ -264,8 +263,8 @@ export async function endOperation<K extends OperationKind>(
 }
 
 /**
- * Open operations whose server has stopped saying that it lives, or that this server has let go of. Its own
- * newest ones are left out: they were accepted a moment ago and are about to be driven.
+ * Open operations whose server sends no heartbeats any more, or that this server has left open. This server's newest
+ * operations are left out: they were just accepted and are about to be driven.
  */
 export async function listOrphaned(
   db: Queryable,
@@ -285,7 +284,7 @@ export async function listOrphaned(
   return rows.map(toOperation);
 }
 
-/** Makes the operation ours; nobody else's writes for it get through after this. The caller holds the sandbox's lock. */
+/** Takes the fence, so that writes of the former owner fail from now on. The caller holds the sandbox's lock. */
 export async function takeOver(
   tx: Transaction,
   operation: Operation,
@@ -301,10 +300,10 @@ export async function takeOver(
   return { ...operation, owner, fence: row.fence, deadlineAt };
 }
 
-/** What the caller of an ended operation is told. */
+/** The error that the callers of a failed operation get. */
 export function outcomeError(operation: Operation): TorporError {
   const body = operation.error;
-  if (body === null) return new TorporError('internal', `Operation ${operation.id} ended without a word.`);
+  if (body === null) return new TorporError('internal', `Operation ${operation.id} ended without an error.`);
   return TorporError.fromBody(body).with({ operationId: operation.id, sandboxId: operation.sandboxId });
 }
 
@@ -314,7 +313,7 @@ export interface Phase {
   readonly detail?: string;
 }
 
-/** How far it came, as the ledger tells it. */
+/** The phases that the operation has reached, from the ledger. */
 export async function phasesOf(db: Queryable, operation: Operation): Promise<Phase[]> {
   const rows = await db.query<{ data: string; at: number }>(
     `SELECT data, at FROM events

@@ -62,7 +62,7 @@ describe.each(databaseKinds)('operations on %s', (kind) => {
     });
   };
 
-  it('joins an identical request that is under way (R112)', async () => {
+  it('join an identical request that is under way (R112)', async () => {
     const { id } = (await engine.create(caller, {})).sandbox;
     hold('freeze');
     const first = engine.pause(caller, id);
@@ -74,7 +74,7 @@ describe.each(databaseKinds)('operations on %s', (kind) => {
     expect(a.operation?.id).toBe(b.operation?.id);
   });
 
-  it('tells an incompatible request what is under way, and changes nothing for it', async () => {
+  it('refuse an incompatible request with the open operation, and change nothing', async () => {
     const { id } = (await engine.create(caller, {})).sandbox;
     hold('freeze');
     const pausing = engine.pause(caller, id);
@@ -89,7 +89,7 @@ describe.each(databaseKinds)('operations on %s', (kind) => {
     });
   });
 
-  it('lets a kill supersede whatever is under way', async () => {
+  it('let a kill supersede the open operation', async () => {
     const { id } = (await engine.create(caller, {})).sandbox;
     hold('freeze');
     const pausing = engine.pause(caller, id).catch(TorporError.from);
@@ -103,7 +103,7 @@ describe.each(databaseKinds)('operations on %s', (kind) => {
     });
   });
 
-  it('answers twenty parallel resumes with one start (R46)', async () => {
+  it('answer twenty parallel resumes with one start (R46)', async () => {
     const { id } = (await engine.create(caller, {})).sandbox;
     await engine.pause(caller, id);
     const answers = await Promise.all(Array.from({ length: 20 }, () => engine.resume(caller, id)));
@@ -112,7 +112,7 @@ describe.each(databaseKinds)('operations on %s', (kind) => {
     expect(items.filter((operation) => operation.kind === 'resume')).toHaveLength(1);
   });
 
-  it('gives two who fork at once children of their own', async () => {
+  it('give two concurrent forks children of their own', async () => {
     const { id } = (await engine.create(caller, {})).sandbox;
     await engine.pause(caller, id);
     const [a, b] = await Promise.all([engine.fork(caller, id), engine.fork(caller, id)]);
@@ -120,7 +120,7 @@ describe.each(databaseKinds)('operations on %s', (kind) => {
     expect(new Set(ids).size).toBe(2);
   });
 
-  it('calls a sandbox running that is being snapshotted', async () => {
+  it('report a sandbox as running while a snapshot of it is made', async () => {
     const { id } = (await engine.create(caller, {})).sandbox;
     hold('freeze');
     const snapshot = engine.snapshot(caller, id);
@@ -130,7 +130,7 @@ describe.each(databaseKinds)('operations on %s', (kind) => {
     await snapshot;
   });
 
-  it('repeats the answer of a create whose checkpoint was deleted since', async () => {
+  it('repeat the answer of a create whose checkpoint was deleted since', async () => {
     const { id } = (await engine.create(caller, {})).sandbox;
     const kept = (await engine.snapshot(caller, id)).checkpoint;
     const keyed = { ...caller, idempotencyKey: 'from' };
@@ -141,7 +141,7 @@ describe.each(databaseKinds)('operations on %s', (kind) => {
     expect((await engine.create(keyed, { from: kept.id })).sandbox.id).toBe(first.id);
   });
 
-  it('repeats the answer for a repeated key, also for twins at once (R112)', async () => {
+  it('repeat the answer for a repeated key, also for identical requests at once (R112)', async () => {
     const keyed = { ...caller, idempotencyKey: 'k1' };
     const answers = await Promise.all(
       Array.from({ length: 10 }, () => engine.create(keyed, { name: 'one' })),
@@ -152,7 +152,7 @@ describe.each(databaseKinds)('operations on %s', (kind) => {
     expect(items).toHaveLength(1);
   });
 
-  it('refuses another body under the same key and changes nothing', async () => {
+  it('refuse another body under the same key and change nothing', async () => {
     const keyed = { ...caller, idempotencyKey: 'k1' };
     await engine.create(keyed, { name: 'one' });
     await expect(engine.create(keyed, { name: 'two' })).rejects.toMatchObject({
@@ -161,7 +161,7 @@ describe.each(databaseKinds)('operations on %s', (kind) => {
     expect((await engine.list({ org: 'org' }, '', 10)).items).toHaveLength(1);
   });
 
-  it('forgets a key after a day, and keeps those of two organisations apart', async () => {
+  it('forget a key after a day, and keep the keys of two organisations apart', async () => {
     const first = (await engine.create({ org: 'org', idempotencyKey: 'k' }, {})).sandbox;
     const foreign = (await engine.create({ org: 'other', idempotencyKey: 'k' }, {})).sandbox;
     world.clock.advance(24 * 3_600_000 + 1);
@@ -169,7 +169,7 @@ describe.each(databaseKinds)('operations on %s', (kind) => {
     expect(new Set([first.id, foreign.id, second.id]).size).toBe(3);
   });
 
-  it('does not find what belongs to another organisation (R104)', async () => {
+  it('do not find a sandbox of another organisation (R104)', async () => {
     const { id } = (await engine.create(caller, {})).sandbox;
     const stranger = { org: 'other' };
     for (const attempt of [
@@ -187,12 +187,12 @@ describe.each(databaseKinds)('operations on %s', (kind) => {
     expect((await engine.get('org', id)).state).toBe('running');
   });
 
-  it('keeps a stale owner from writing after another server took over (R111)', async () => {
+  it('keep a stale owner from writing after another server took over (R111)', async () => {
     const { id } = (await engine.create(caller, {})).sandbox;
     hold('freeze');
     const stale = engine.pause(caller, id).catch(TorporError.from);
     await reached;
-    // The first server sleeps past its lease; a second one finds the operation and undoes it.
+    // The first server misses its heartbeats; a second server finds the operation and undoes it.
     world.clock.advance(20_000);
     const second = await world.another();
     expect(await second.get('org', id)).toMatchObject({ state: 'running', checkpointId: null });

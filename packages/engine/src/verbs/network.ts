@@ -1,4 +1,4 @@
-/** What a sandbox may reach: written down first, then made so where it runs. */
+/** The network policy of a sandbox: first written to the database, then applied by the runtime. */
 import type { Network, SandboxId, SandboxView } from '@torpor/protocol';
 import { type Context, runtimeOf, take } from '../context.ts';
 import { decide } from '../lifecycle.ts';
@@ -8,7 +8,7 @@ import { findSandbox, listSandboxes, lockSandbox, noSuchSandbox, type Sandbox } 
 import { inPages, withHands } from '../upkeep/pages.ts';
 import { within } from '../within.ts';
 
-/** A sandbox that sleeps has it from its next start on. */
+/** A paused sandbox gets the policy with its next start. */
 export async function setNetwork(
   ctx: Context,
   org: string,
@@ -31,7 +31,7 @@ export async function setNetwork(
   return sandboxView(ctx, org, id);
 }
 
-/** At the start of a server, before anybody asks: one may have died between the two halves of a change. */
+/** At the start of a server: an earlier server may have died between the write and its application. */
 export async function applyNetworks(ctx: Context): Promise<void> {
   const running = inPages(
     (after, limit) => listSandboxes(ctx.db, { states: ['running'] }, after, limit),
@@ -52,7 +52,7 @@ async function apply(ctx: Context, { id, generation, config, runtime }: Sandbox)
       runtimeOf(ctx, { runtime }).setNetwork(instance, config.network, signal),
     );
   } catch (thrown) {
-    // One that stopped running meanwhile has it from its next start on.
+    // A sandbox that stopped running meanwhile gets the policy with its next start.
     const now = await findSandbox(ctx.db, id);
     if (now?.state === 'running' && now.generation === generation) throw thrown;
   }

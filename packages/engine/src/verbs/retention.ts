@@ -1,4 +1,4 @@
-/** How long a sandbox is kept while it is paused: one write, never part of an exclusive operation. */
+/** How long a paused sandbox is kept: one write under its lock, outside of operations. */
 import type { Retention, SandboxId, SandboxView } from '@torpor/protocol';
 import { type Context, take } from '../context.ts';
 import { decide } from '../lifecycle.ts';
@@ -7,7 +7,7 @@ import { refusedBy } from '../refused-by.ts';
 import { toStoredRetention } from '../retention/policy.ts';
 import { lockSandbox, noSuchSandbox } from '../sandbox.ts';
 
-/** A deletion that was announced under the former policy is withdrawn; under the new one it is announced again. */
+/** Withdraws a deletion that was announced under the former policy; the new policy announces its own. */
 export async function setRetention(
   ctx: Context,
   org: string,

@@ -13,7 +13,7 @@ describe.each(databaseKinds)('the declared services of a sandbox on %s', (kind) 
   });
   afterEach(() => world.dispose());
 
-  it('can be set while it runs and while it is paused, and the next start gets them', async () => {
+  it('can be set while the sandbox runs or is paused, and the next start gets them', async () => {
     const { engine, runtime } = world;
     const started: (readonly Service[])[] = [];
     const { start } = runtime;
