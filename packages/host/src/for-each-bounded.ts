@@ -1,8 +1,8 @@
 /**
  * Runs `work` on every item, at most `limit` at a time.
  *
- * After a failure or an abort nothing more is started, and the promise rejects only when everything under
- * way has ended: a caller that was told of a failure may remove the files, and no late call touches them.
+ * After a failure or an abort no further item is started. The promise rejects only when all running calls have ended, so
+ * the caller may then remove files that these calls use.
  */
 export async function forEachBounded<T>(
   items: readonly T[],
@@ -12,7 +12,7 @@ export async function forEachBounded<T>(
 ): Promise<void> {
   let next = 0;
   let failure: { readonly thrown: unknown } | undefined;
-  const lane = async () => {
+  const worker = async () => {
     while (next < items.length && failure === undefined) {
       const index = next++;
       try {
@@ -23,6 +23,6 @@ export async function forEachBounded<T>(
       }
     }
   };
-  await Promise.all(Array.from({ length: Math.min(limit, items.length) }, lane));
+  await Promise.all(Array.from({ length: Math.min(limit, items.length) }, worker));
   if (failure !== undefined) throw failure.thrown;
 }

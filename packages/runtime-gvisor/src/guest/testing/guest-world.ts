@@ -166,6 +166,7 @@ async function furnishWorld(
       resources,
       sudo,
       filterRawSockets: false,
+      setuid: false,
     });
     await writeFile(join(place.bundle, 'config.json'), JSON.stringify(spec));
     const credentials = { old: '', credential: secret(), token: secret() };
