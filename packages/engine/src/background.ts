@@ -2,22 +2,22 @@
 import type { Report } from './context.ts';
 
 export class Background {
-  private readonly running = new Set<Promise<void>>();
-  private readonly report: Report;
+  readonly #running = new Set<Promise<void>>();
+  readonly #report: Report;
 
   constructor(report: Report) {
-    this.report = report;
+    this.#report = report;
   }
 
   /** Reports a failure. The reconciler repairs what the failed work left behind. */
   run(what: string, work: () => Promise<void>): void {
     const done = work()
-      .catch((thrown: unknown) => this.report(`${what} failed`, { error: thrown }))
-      .finally(() => this.running.delete(done));
-    this.running.add(done);
+      .catch((thrown: unknown) => this.#report(`${what} failed`, { error: thrown }))
+      .finally(() => this.#running.delete(done));
+    this.#running.add(done);
   }
 
   async idle(): Promise<void> {
-    while (this.running.size > 0) await Promise.all(this.running);
+    while (this.#running.size > 0) await Promise.all(this.#running);
   }
 }

@@ -7,7 +7,7 @@ import {
   TorporError,
 } from '@torpor/protocol';
 import type { Background } from './background.ts';
-import type { Restores } from './checkpoints/start-timeouts.ts';
+import type { RestoreHistory } from './checkpoints/start-timeouts.ts';
 import type { DiskWatch } from './disk/watch.ts';
 import type { FaultPoints } from './fault-points.ts';
 import type { JobWatch } from './jobs/watch.ts';
@@ -49,7 +49,7 @@ export interface Context {
   readonly endings: Endings;
   /** The last measurement of the disk. */
   readonly disk: DiskWatch;
-  readonly restores: Restores;
+  readonly restores: RestoreHistory;
   /** This server's id in the database; new with every start. */
   readonly serverId: string;
   /** True when this server holds the lock of the data directory, so that no other server uses this database. */

@@ -4,9 +4,9 @@
  * keeps those right when machines, networks and processes fail.
  */
 import { Background } from './background.ts';
-import { findKept, letGo, listKept } from './checkpoints/kept.ts';
+import { findKept, listKept, releaseCheckpoint } from './checkpoints/kept.ts';
 import { deleteCheckpoint } from './checkpoints/retention.ts';
-import { Restores } from './checkpoints/start-timeouts.ts';
+import { RestoreHistory } from './checkpoints/start-timeouts.ts';
 import type { Context } from './context.ts';
 import { listDiskEvents } from './disk/events.ts';
 import type { DiskReserve } from './disk/reserve.ts';
@@ -16,16 +16,9 @@ import { Notices } from './ledger/notices.ts';
 import { follow, newestEvent, readEvents } from './ledger/read.ts';
 import { Operations } from './operations/operations.ts';
 import { agent, dial } from './queries/addresses.ts';
-import {
-  nameTemplate,
-  prepareTemplate,
-  refuseTemplate,
-  runtimes,
-  template,
-  templates,
-} from './queries/catalogue.ts';
-import { checkpoint, checkpoints, unhealthyCheckpoints, verify } from './queries/checkpoints.ts';
-import { allJobs, compareJobs, job, jobs, trackProcess } from './queries/jobs.ts';
+import { runtimes, template, templates } from './queries/catalogue.ts';
+import { checkpoint, checkpoints, unhealthyCheckpoints } from './queries/checkpoints.ts';
+import { allJobs, job, jobs } from './queries/jobs.ts';
 import { operation, operations } from './queries/operations.ts';
 import { find, get, isStartable, list, listByStart } from './queries/sandboxes.ts';
 import { expirePaused } from './retention/expire.ts';
@@ -38,6 +31,7 @@ import { RefusalLines } from './upkeep/refusals.ts';
 import { heartbeat } from './upkeep/servers.ts';
 import { create } from './verbs/create.ts';
 import { fork } from './verbs/fork.ts';
+import { compareJobs, trackProcess } from './verbs/jobs.ts';
 import { kill } from './verbs/kill.ts';
 import { setEnd, setLifetime } from './verbs/lifetime.ts';
 import { setNetwork } from './verbs/network.ts';
@@ -47,6 +41,8 @@ import { setRetention } from './verbs/retention.ts';
 import { rollback } from './verbs/rollback.ts';
 import { setServices } from './verbs/services.ts';
 import { snapshot } from './verbs/snapshot.ts';
+import { nameTemplate, prepareTemplate, refuseTemplate } from './verbs/templates.ts';
+import { verify } from './verbs/verify.ts';
 
 /** Functions that take the context first. */
 const VERBS = {
@@ -64,7 +60,7 @@ const VERBS = {
   setServices,
   verify,
   deleteCheckpoint,
-  letGoOfCheckpoint: letGo,
+  letGoOfCheckpoint: releaseCheckpoint,
   prepareTemplate,
   refuseTemplate,
   nameTemplate,
@@ -134,7 +130,7 @@ export function createEngine({ reserve, ...parts }: EngineParts) {
     notices,
     operations: new Operations(parts, notices),
     background: new Background(parts.report),
-    restores: new Restores(parts.clock),
+    restores: new RestoreHistory(parts.clock),
     stopping: stopping.signal,
     // These two work with the context that they are part of.
     jobWatch: new JobWatch(() => ctx),

@@ -50,56 +50,56 @@ export async function listIdle(db: Queryable, now: number, after: string, limit:
 
 /** Leases of work that uses a sandbox. A lease prevents only the pause for idleness. */
 export class Leases {
-  private readonly ctx: Context;
-  private readonly held = new Map<SandboxId, number>();
+  readonly #ctx: Context;
+  readonly #held = new Map<SandboxId, number>();
   /** Used since the last flush, whether or not a lease is still held. */
-  private readonly used = new Set<SandboxId>();
-  private flushedAt: number;
+  readonly #used = new Set<SandboxId>();
+  #flushedAt: number;
 
   constructor(ctx: Context) {
-    this.ctx = ctx;
-    this.flushedAt = ctx.clock.monotonic();
+    this.#ctx = ctx;
+    this.#flushedAt = ctx.clock.monotonic();
   }
 
   /** Prevents idleness until the returned function is called; a second call of it has no effect. */
   hold(id: SandboxId): () => void {
-    this.held.set(id, (this.held.get(id) ?? 0) + 1);
-    this.used.add(id);
+    this.#held.set(id, (this.#held.get(id) ?? 0) + 1);
+    this.#used.add(id);
     let released = false;
     return () => {
       if (released) return;
       released = true;
-      const left = (this.held.get(id) ?? 1) - 1;
-      if (left > 0) this.held.set(id, left);
-      else this.held.delete(id);
-      this.used.add(id);
+      const left = (this.#held.get(id) ?? 1) - 1;
+      if (left > 0) this.#held.set(id, left);
+      else this.#held.delete(id);
+      this.#used.add(id);
     };
   }
 
   count(id: SandboxId): number {
-    return this.held.get(id) ?? 0;
+    return this.#held.get(id) ?? 0;
   }
 
   /** Whether this server knows of a use that the activity row may not show yet. */
   isUsed(id: SandboxId): boolean {
-    return this.held.has(id) || this.used.has(id);
+    return this.#held.has(id) || this.#used.has(id);
   }
 
   /** Writes the activity rows of used sandboxes, at most once per `activityEveryMs`. */
   async flush(): Promise<void> {
-    if (this.ctx.clock.monotonic() - this.flushedAt < this.ctx.settings.activityEveryMs) return;
-    this.flushedAt = this.ctx.clock.monotonic();
-    const ids = new Set([...this.held.keys(), ...this.used]);
+    if (this.#ctx.clock.monotonic() - this.#flushedAt < this.#ctx.settings.activityEveryMs) return;
+    this.#flushedAt = this.#ctx.clock.monotonic();
+    const ids = new Set([...this.#held.keys(), ...this.#used]);
     if (ids.size === 0) return;
-    this.used.clear();
-    const now = this.ctx.clock.now();
+    this.#used.clear();
+    const now = this.#ctx.clock.now();
     try {
-      await this.ctx.db.transaction(async (tx) => {
+      await this.#ctx.db.transaction(async (tx) => {
         for (const id of ids) await touch(tx, id, now);
       });
     } catch (thrown) {
-      for (const id of ids) this.used.add(id);
-      this.ctx.report('activity not written', { sandboxes: ids.size, error: thrown });
+      for (const id of ids) this.#used.add(id);
+      this.#ctx.report('activity not written', { sandboxes: ids.size, error: thrown });
     }
   }
 }

@@ -1,6 +1,6 @@
 /** Database records as callers see them. */
 import type { CheckpointView, OperationView, SandboxView, TemplateView } from '@torpor/protocol';
-import { type Checkpoint, EVERYBODY } from './checkpoints/checkpoint.ts';
+import { type Checkpoint, SHARED_ORG } from './checkpoints/checkpoint.ts';
 import { viewHealth } from './checkpoints/health.ts';
 import type { OpenOperation, Operation } from './operations/operation.ts';
 import type { AppliedRetention } from './retention/policy.ts';
@@ -90,7 +90,7 @@ export function viewTemplate(template: Template): TemplateView {
   return {
     name,
     runtime,
-    builtIn: org === EVERYBODY,
+    builtIn: org === SHARED_ORG,
     state,
     phase,
     checkpointId,

@@ -110,18 +110,21 @@ describe('the e2b runtime with a provider that misbehaves', () => {
     expect(provider.sandboxes.size).toBe(0);
   });
 
-  it.each<Fault>(['502 after', 'hang after'])('uses the sandbox that a failed connect resumed (%s)', async (fault) => {
-    const { id } = await create();
-    await world.engine.pause(caller, id);
-    let lost = 1;
-    provider.fault = (call) => (call.endsWith('/connect') && lost-- > 0 ? fault : undefined);
-    const { sandbox, source } = await world.engine.resume(caller, id);
-    expect({ state: sandbox.state, kind: source.kind }).toEqual({ state: 'running', kind: 'memory' });
-    const { address } = await runtime.agent({ sandboxId: id, generation: 2 }, AbortSignal.timeout(5_000));
-    expect(address).toHaveProperty('socketPath');
-    await world.engine.kill(caller, id);
-    expect(provider.sandboxes.size).toBe(0);
-  });
+  it.each<Fault>(['502 after', 'hang after'])(
+    'uses the sandbox that a failed connect resumed (%s)',
+    async (fault) => {
+      const { id } = await create();
+      await world.engine.pause(caller, id);
+      let lost = 1;
+      provider.fault = (call) => (call.endsWith('/connect') && lost-- > 0 ? fault : undefined);
+      const { sandbox, source } = await world.engine.resume(caller, id);
+      expect({ state: sandbox.state, kind: source.kind }).toEqual({ state: 'running', kind: 'memory' });
+      const { address } = await runtime.agent({ sandboxId: id, generation: 2 }, AbortSignal.timeout(5_000));
+      expect(address).toHaveProperty('socketPath');
+      await world.engine.kill(caller, id);
+      expect(provider.sandboxes.size).toBe(0);
+    },
+  );
 
   it('uses the sandbox that a failed connect resumed, also when no later connect answers', async () => {
     const { id } = await create();
@@ -205,25 +208,28 @@ describe('the e2b runtime with a provider that misbehaves', () => {
     expect(processes.filter(({ tag }) => tag === serviceTag('worker'))).toHaveLength(1);
   });
 
-  it.each(['checkpoints', 'instances'])('kills no sandbox while its records of %s cannot be read', async (records) => {
-    const { id } = await create();
-    await world.engine.pause(caller, id);
-    const { id: other } = await create();
-    const directory = join(dataDir, 'e2b', records);
-    await rename(directory, `${directory}.away`);
-    // A loop of symbolic links cannot be read by any user, root included.
-    await symlink(directory, directory);
-    const signal = AbortSignal.timeout(5_000);
-    await expect(runtime.destroy({ sandboxId: id, generation: 1 }, signal)).rejects.toThrow();
-    await expect(async () => {
-      for await (const _ of runtime.list(signal)) void _;
-    }).rejects.toThrow();
-    await unlink(directory);
-    await rename(`${directory}.away`, directory);
-    expect(provider.sandboxes.size).toBe(2);
-    expect((await world.engine.resume(caller, id)).sandbox.state).toBe('running');
-    expect(await world.engine.get('org', other)).toMatchObject({ evidence: 'running' });
-  });
+  it.each(['checkpoints', 'instances'])(
+    'kills no sandbox while its records of %s cannot be read',
+    async (records) => {
+      const { id } = await create();
+      await world.engine.pause(caller, id);
+      const { id: other } = await create();
+      const directory = join(dataDir, 'e2b', records);
+      await rename(directory, `${directory}.away`);
+      // A loop of symbolic links cannot be read by any user, root included.
+      await symlink(directory, directory);
+      const signal = AbortSignal.timeout(5_000);
+      await expect(runtime.destroy({ sandboxId: id, generation: 1 }, signal)).rejects.toThrow();
+      await expect(async () => {
+        for await (const _ of runtime.list(signal)) void _;
+      }).rejects.toThrow();
+      await unlink(directory);
+      await rename(`${directory}.away`, directory);
+      expect(provider.sandboxes.size).toBe(2);
+      expect((await world.engine.resume(caller, id)).sandbox.state).toBe('running');
+      expect(await world.engine.get('org', other)).toMatchObject({ evidence: 'running' });
+    },
+  );
 
   it('keeps renewing lifetimes after the records could not be read and after one renewal failed', async () => {
     const reports: string[] = [];

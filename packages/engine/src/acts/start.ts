@@ -63,7 +63,7 @@ export async function start(ctx: Context, handle: OperationHandle, claimed: Sand
     const withoutFiles = new Set<CheckpointId>();
     for (const source of await sourcesOf(ctx, sandbox, operation)) {
       if (withoutFiles.has(source.checkpoint.id)) continue;
-      sandbox = await aim(ctx, operation, sandbox, source, firstFault);
+      sandbox = await chooseSource(ctx, operation, sandbox, source, firstFault);
       try {
         await startFrom(ctx, handle, sandbox, source, skipped);
         started = true;
@@ -83,7 +83,7 @@ export async function start(ctx: Context, handle: OperationHandle, claimed: Sand
       await openTrafficGate(ctx, sandbox.id);
       throw thrown;
     }
-    await giveUp(ctx, operation, sandbox, TorporError.from(thrown));
+    await endFailedStart(ctx, operation, sandbox, TorporError.from(thrown));
   }
   if (started) await passFaultPoint(ctx, operation, 'start-committed');
   await openTrafficGate(ctx, sandbox.id);
@@ -148,7 +148,7 @@ async function clearFailedStart(ctx: Context, operation: Operation, sandbox: San
 }
 
 /** Makes a source the base of the coming run, so that it is not collected, under a generation of its own. */
-async function aim(
+async function chooseSource(
   ctx: Context,
   operation: Operation,
   sandbox: Sandbox,
@@ -196,7 +196,7 @@ async function startFrom(
       throw thrown.with({ checkpointId: checkpoint.id, details: { location: checkpoint.location } });
     }
     if (checkpoint.replayable || isSourceFault(thrown)) throw thrown;
-    await judge(ctx, handle, sandbox, source, thrown);
+    await settleFailedStart(ctx, handle, sandbox, source, thrown);
   }
 }
 
@@ -204,7 +204,7 @@ const RESTORE_HINT = {
   hint: 'The sandbox stays paused. Try again, or resume with mode "files" to start from its files.',
 };
 
-/** Not for a provider's checkpoint: its start may have succeeded after the timeout, which `judge` observes. */
+/** Not for a provider's checkpoint: its start may have succeeded after the timeout, which `settleFailedStart` observes. */
 function isRestoreTimeout(thrown: unknown, { checkpoint, use }: Source): thrown is TorporError {
   const isTimeout = thrown instanceof TorporError && thrown.code === 'timeout';
   return isTimeout && use === 'memory' && checkpoint.parts.memory && !checkpoint.external;
@@ -215,7 +215,7 @@ function isRestoreTimeout(thrown: unknown, { checkpoint, use }: Source): thrown 
  * instance is observed. A running instance is the sandbox. A checkpoint proved untouched may be tried again. In any
  * other case the operation stays open and nothing is destroyed.
  */
-async function judge(
+async function settleFailedStart(
   ctx: Context,
   handle: OperationHandle,
   sandbox: Sandbox,
@@ -375,7 +375,7 @@ function unite(a: readonly Loss[], b: readonly Loss[]): Loss[] {
 }
 
 /** Ends a failed start: a sandbox that never ran is `failed`, any other is `paused`, or `lost` with a proof. */
-async function giveUp(
+async function endFailedStart(
   ctx: Context,
   operation: Operation,
   sandbox: Sandbox,

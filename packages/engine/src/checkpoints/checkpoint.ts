@@ -84,12 +84,12 @@ export async function findCheckpoint(db: Queryable, id: CheckpointId): Promise<C
 }
 
 /** The organisation of the built-in templates, which every organisation may use. It has no keys. */
-export const EVERYBODY = '';
+export const SHARED_ORG = '';
 
 /** To a caller, a checkpoint of another organisation does not exist (R104). */
 export async function getCheckpoint(db: Queryable, id: CheckpointId, org: string): Promise<Checkpoint> {
   const checkpoint = await findCheckpoint(db, id);
-  if (checkpoint === undefined || (checkpoint.org !== org && checkpoint.org !== EVERYBODY)) {
+  if (checkpoint === undefined || (checkpoint.org !== org && checkpoint.org !== SHARED_ORG)) {
     throw noSuchCheckpoint(id);
   }
   return checkpoint;

@@ -17,7 +17,7 @@ import { lockOwner, type Sandbox } from '../sandbox.ts';
 import { type Checkpoint, lockSealed } from './checkpoint.ts';
 
 /** The result of one check of one part: no fault, a proved fault, or an error that prevented the check. */
-export interface PartLook {
+export interface PartCheck {
   readonly part: CheckpointPart;
   readonly found: CheckpointFault['found'];
   readonly error: TorporError | null;
@@ -31,12 +31,12 @@ export function provesDamage(thrown: unknown): thrown is TorporError {
 }
 
 /** The health columns of a checkpoint's row. */
-type Judgement = Pick<Checkpoint, 'health' | 'healthCode' | 'healthDetail' | 'faults'>;
+type Assessment = Pick<Checkpoint, 'health' | 'healthCode' | 'healthDetail' | 'faults'>;
 
-function judge(before: Judgement, looks: readonly PartLook[], now: number): Judgement {
+function assess(before: Assessment, checks: readonly PartCheck[], now: number): Assessment {
   let faults = before.faults;
-  for (const look of looks) faults = withLook(faults, look, now);
-  const unread = looks.find(({ error }) => error !== null && !provesDamage(error))?.error;
+  for (const check of checks) faults = withCheck(faults, check, now);
+  const unread = checks.find(({ error }) => error !== null && !provesDamage(error))?.error;
   if (unread) {
     return { health: 'unknown', healthCode: unread.code, healthDetail: unread.message, faults };
   }
@@ -45,9 +45,9 @@ function judge(before: Judgement, looks: readonly PartLook[], now: number): Judg
   return { health: 'damaged', healthCode: worst.code, healthDetail: worst.detail, faults };
 }
 
-function withLook(
+function withCheck(
   faults: readonly CheckpointFault[],
-  { part, found, error }: PartLook,
+  { part, found, error }: PartCheck,
   now: number,
 ): readonly CheckpointFault[] {
   if (error !== null && !provesDamage(error)) return faults;
@@ -79,16 +79,16 @@ export interface ReadTimes {
 }
 
 /** Records the results of checks, with an event when the health changes. */
-export async function recordLooks(
+export async function recordChecks(
   ctx: Context,
   checkpoint: Checkpoint,
-  looks: readonly PartLook[],
+  checks: readonly PartCheck[],
   times?: ReadTimes,
 ): Promise<CheckpointHealth> {
   const now = ctx.clock.now();
-  const expected = judge(checkpoint, looks, now);
+  const expected = assess(checkpoint, checks, now);
   if (times === undefined && isSame(checkpoint, expected)) return expected.health;
-  return rejudge(ctx, checkpoint, (before) => judge(before, looks, now), times);
+  return writeAssessment(ctx, checkpoint, (before) => assess(before, checks, now), times);
 }
 
 /** Replaces the fault that starts found in the memory; null clears it after a successful start. */
@@ -97,16 +97,16 @@ export async function recordStartFaultOfMemory(
   checkpoint: Checkpoint,
   fault: CheckpointFault | null,
 ): Promise<void> {
-  await rejudge(ctx, checkpoint, (before) => {
+  await writeAssessment(ctx, checkpoint, (before) => {
     const rest = before.faults.filter(({ found }) => found !== 'start');
-    return judge({ ...before, faults: fault === null ? rest : [...rest, fault] }, [], ctx.clock.now());
+    return assess({ ...before, faults: fault === null ? rest : [...rest, fault] }, [], ctx.clock.now());
   });
 }
 
-async function rejudge(
+async function writeAssessment(
   ctx: Context,
   checkpoint: Checkpoint,
-  judgementOf: (before: Checkpoint) => Judgement,
+  assessmentOf: (before: Checkpoint) => Assessment,
   times?: ReadTimes,
 ): Promise<CheckpointHealth> {
   return ctx.db.transaction(async (tx) => {
@@ -114,7 +114,7 @@ async function rejudge(
     // A checkpoint that was deleted meanwhile has no health any more.
     const before = await lockSealed(tx, checkpoint.id);
     if (before === undefined) return checkpoint.health;
-    const after = judgementOf(before);
+    const after = assessmentOf(before);
     const { health, healthCode: code, healthDetail: detail } = after;
     await tx.query(
       `UPDATE checkpoints SET health = $2, health_code = $3, health_detail = $4, faults = $5,
@@ -145,11 +145,11 @@ async function rejudge(
   });
 }
 
-function isSame(a: Judgement, b: Judgement): boolean {
-  return newsOf(a) === newsOf(b);
+function isSame(a: Assessment, b: Assessment): boolean {
+  return summaryOf(a) === summaryOf(b);
 }
 
-function newsOf({ health, healthCode, faults }: Judgement): string {
+function summaryOf({ health, healthCode, faults }: Assessment): string {
   const proved = faults.filter(isProved);
   return JSON.stringify([health, healthCode, proved.map(({ part, found, code }) => [part, found, code])]);
 }

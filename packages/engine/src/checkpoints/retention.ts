@@ -58,7 +58,7 @@ export async function listCollectable(
 }
 
 /** Deletes the checkpoint unless anything refers to it at this moment. Returns whether it is deleted. */
-export async function giveUp(
+export async function deleteIfUnreferenced(
   ctx: Context,
   id: CheckpointId,
   why: EventData<'checkpoint.deleted'>['why'],
@@ -86,7 +86,11 @@ export async function giveUp(
 export async function deleteCheckpoint(ctx: Context, org: string, id: CheckpointId): Promise<void> {
   const checkpoint = await getCheckpoint(ctx.db, id, org);
   if (checkpoint.state === 'deleted') return;
-  if (checkpoint.org === org && checkpoint.state === 'sealed' && (await giveUp(ctx, id, 'request'))) {
+  if (
+    checkpoint.org === org &&
+    checkpoint.state === 'sealed' &&
+    (await deleteIfUnreferenced(ctx, id, 'request'))
+  ) {
     ctx.background.run(`removing checkpoint ${id}`, () =>
       removeBytes(ctx, { ...checkpoint, state: 'deleted' }),
     );

@@ -5,7 +5,7 @@ import type { ContentSelection } from '../ports/checkpoint-store.ts';
 import type { MemoryVerdict, Runtime } from '../ports/runtime.ts';
 import { within } from '../within.ts';
 import { type Checkpoint, forRuntime } from './checkpoint.ts';
-import { type PartLook, provesDamage, recordLooks } from './health.ts';
+import { type PartCheck, provesDamage, recordChecks } from './health.ts';
 
 /** What a start uses: `memory` means the memory on top of the files. */
 export type Use = 'memory' | 'files';
@@ -76,10 +76,10 @@ async function inspectPart(
   checkpoint: Checkpoint,
   part: CheckpointPart,
   ms: number,
-): Promise<PartLook> {
-  const look =
+): Promise<PartCheck> {
+  const check =
     part === 'memory' ? inspectMemory(ctx, checkpoint, { ms }) : inspectFor(ctx, checkpoint, 'files', { ms });
-  return { part, found: 'inspection', error: await failureOf(look) };
+  return { part, found: 'inspection', error: await failureOf(check) };
 }
 
 /** The error that proves the files of a checkpoint unusable. Undefined when the files are usable or cannot be read. */
@@ -104,12 +104,12 @@ export async function requireUsable(
   try {
     verdict = await inspectFor(ctx, checkpoint, use, { ms: ctx.settings.callMs, signal });
   } catch (thrown) {
-    if (provesDamage(thrown)) await recordLooks(ctx, checkpoint, [faultOf(thrown, 'inspection')]);
+    if (provesDamage(thrown)) await recordChecks(ctx, checkpoint, [faultOf(thrown, 'inspection')]);
     throw thrown;
   }
   if (checkpoint.health !== 'ok') {
-    const looks: PartLook[] = parts.map((part) => ({ part, found: 'inspection', error: null }));
-    await recordLooks(ctx, checkpoint, looks);
+    const checks: PartCheck[] = parts.map((part) => ({ part, found: 'inspection', error: null }));
+    await recordChecks(ctx, checkpoint, checks);
     for (const part of parts) await readAgain(ctx, checkpoint, part, signal);
   }
   if (use === 'memory' && !verdict.usable) {
@@ -129,12 +129,12 @@ async function readAgain(
 ): Promise<void> {
   const known = checkpoint.faults.find((fault) => fault.part === part && fault.found === 'contents');
   if (known === undefined) return;
-  const look = await verifyPart(ctx, checkpoint, part, signal);
+  const check = await verifyPart(ctx, checkpoint, part, signal);
   signal.throwIfAborted();
-  await recordLooks(ctx, checkpoint, [look]);
-  if (look.error === null) return;
+  await recordChecks(ctx, checkpoint, [check]);
+  if (check.error === null) return;
   // Memory that cannot be read now is not worth waiting for: the known fault stands.
-  if (part === 'files' || provesDamage(look.error)) throw look.error;
+  if (part === 'files' || provesDamage(check.error)) throw check.error;
   throw asCheckpointError(new TorporError(known.code, known.detail), checkpoint, part);
 }
 
@@ -147,12 +147,12 @@ export async function recordStartFault(
 ): Promise<void> {
   const part = checkpoint.external ? 'files' : use;
   const again = await inspectPart(ctx, checkpoint, part, ctx.settings.callMs);
-  const look: PartLook = provesDamage(again.error) ? again : { part, found: 'contents', error };
-  await recordLooks(ctx, checkpoint, [look]);
+  const check: PartCheck = provesDamage(again.error) ? again : { part, found: 'contents', error };
+  await recordChecks(ctx, checkpoint, [check]);
 }
 
 /** Checks presence and sizes of every part, for the rounds. */
-export async function lookAt(ctx: Context, checkpoint: Checkpoint): Promise<readonly PartLook[]> {
+export async function checkParts(ctx: Context, checkpoint: Checkpoint): Promise<readonly PartCheck[]> {
   const ms = ctx.settings.inspectMs;
   const parts = partsOf(checkpoint);
   const error = await failureOf(inspectFor(ctx, checkpoint, wholeOf(checkpoint), { ms }));
@@ -162,12 +162,12 @@ export async function lookAt(ctx: Context, checkpoint: Checkpoint): Promise<read
 
 /** Reads every byte of the checkpoint, and records and returns its health. */
 export async function verifyCheckpoint(ctx: Context, checkpoint: Checkpoint): Promise<CheckpointHealth> {
-  const looks: PartLook[] = [];
-  for (const part of partsOf(checkpoint)) looks.push(await verifyPart(ctx, checkpoint, part));
+  const checks: PartCheck[] = [];
+  for (const part of partsOf(checkpoint)) checks.push(await verifyPart(ctx, checkpoint, part));
   const scrubbedAt = ctx.clock.now();
   // Contents that could not be read are neither healthy nor damaged; the last verification stays valid.
-  const isRead = looks.every(({ error }) => error === null || provesDamage(error));
-  return recordLooks(ctx, checkpoint, looks, { scrubbedAt, verifiedAt: isRead ? scrubbedAt : null });
+  const isRead = checks.every(({ error }) => error === null || provesDamage(error));
+  return recordChecks(ctx, checkpoint, checks, { scrubbedAt, verifiedAt: isRead ? scrubbedAt : null });
 }
 
 async function verifyPart(
@@ -175,7 +175,7 @@ async function verifyPart(
   checkpoint: Checkpoint,
   part: CheckpointPart,
   signal?: AbortSignal,
-): Promise<PartLook> {
+): Promise<PartCheck> {
   const runtime = runtimeOf(ctx, checkpoint);
   const reading = within(
     ctx.clock,
@@ -196,7 +196,7 @@ async function verifyPart(
   return provesDamage(again.error) ? again : { part, found: 'contents', error };
 }
 
-function faultOf(error: TorporError, found: PartLook['found']): PartLook {
+function faultOf(error: TorporError, found: PartCheck['found']): PartCheck {
   return { part: error.toBody().details?.['part'] === 'memory' ? 'memory' : 'files', found, error };
 }
 

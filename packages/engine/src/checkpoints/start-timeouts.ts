@@ -14,21 +14,21 @@ import { recordStartFaultOfMemory } from './health.ts';
 const TIMEOUTS_TO_CONCLUDE = 2;
 
 /** When this server last restored the memory of any sandbox. */
-export class Restores {
-  private readonly clock: Clock;
-  private lastAt = Number.NEGATIVE_INFINITY;
+export class RestoreHistory {
+  readonly #clock: Clock;
+  #lastAt = Number.NEGATIVE_INFINITY;
 
   constructor(clock: Clock) {
-    this.clock = clock;
+    this.#clock = clock;
   }
 
   succeeded(): void {
-    this.lastAt = this.clock.now();
+    this.#lastAt = this.#clock.now();
   }
 
   /** A restore that ended in the same millisecond counts: it ended after the restore that timed out. */
   hasSucceededSince(at: number): boolean {
-    return this.lastAt >= at;
+    return this.#lastAt >= at;
   }
 }
 

@@ -77,7 +77,7 @@ const PAGE = 200;
  * The wait is armed before the read, so that a commit between the read and the wait wakes it: no event
  * is missed, the last one neither.
  */
-export async function* followEvents(
+async function* followEvents(
   db: Queryable,
   growth: Growth,
   start: Cursor,

@@ -133,17 +133,13 @@ export class Operations {
   async run<K extends Exclude<WishedKind, RepeatableKind>, A>(
     task: Task<K, A>,
   ): Promise<Succeeded<AnswerKind<K>>> {
-    const ended = await this.#run<K, A>(task);
+    const ended = await this.runUnlessTrue<K, A>(task);
     if (ended.is === 'already') throw new Error(`The wish "${task.kind}" cannot be true already.`);
     return ended.operation;
   }
 
-  /** Like `run`, for what may be true already. */
-  async runUnlessTrue<K extends RepeatableKind, A>(task: Task<K, A>): Promise<Ended<K> | Already> {
-    return this.#run<K, A>(task);
-  }
-
-  async #run<K extends WishedKind, A>(task: Task<K, A>): Promise<Ended<K> | Already> {
+  /** Like `run`, for a wish that may be true already. */
+  async runUnlessTrue<K extends WishedKind, A>(task: Task<K, A>): Promise<Ended<K> | Already> {
     const acceptance = await this.#accept(task);
     if (acceptance.is === 'already') return acceptance;
     if (acceptance.is === 'accepted') {

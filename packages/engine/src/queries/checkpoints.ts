@@ -16,7 +16,6 @@ import {
 } from '../checkpoints/checkpoint.ts';
 import { healthWord } from '../checkpoints/health.ts';
 import { bytesOf } from '../checkpoints/retention.ts';
-import { verifyCheckpoint } from '../checkpoints/soundness.ts';
 import type { Context } from '../context.ts';
 import { getSandbox } from '../sandbox.ts';
 import { listUnhealthy } from '../upkeep/checkpoint-looks.ts';
@@ -29,12 +28,6 @@ export async function checkpoint(ctx: Context, org: string, id: CheckpointId): P
 
 async function withNames(ctx: Context, checkpoint: Checkpoint): Promise<CheckpointView> {
   return viewCheckpoint(checkpoint, await namesOf(ctx.db, checkpoint.id));
-}
-
-/** Reads all bytes of the checkpoint and records what was found. */
-export async function verify(ctx: Context, org: string, id: CheckpointId): Promise<CheckpointView> {
-  await verifyCheckpoint(ctx, await getCheckpoint(ctx.db, id, org));
-  return checkpoint(ctx, org, id);
 }
 
 /** The checkpoints of one sandbox, newest first. */

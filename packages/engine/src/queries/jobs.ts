@@ -1,9 +1,7 @@
 /** Tracked jobs of sandboxes. */
 import type { JobId, JobState, Page, SandboxId } from '@torpor/protocol';
 import type { Context } from '../context.ts';
-import { compareJobs as compareWithAgent } from '../jobs/compare.ts';
 import { findJob, getJob, allJobs as listAllJobs, listJobs, type TrackedJob } from '../jobs/job.ts';
-import { type BegunProcess, trackProcess as track } from '../jobs/track.ts';
 import { getSandbox } from '../sandbox.ts';
 import { badCursor } from './bad-cursor.ts';
 
@@ -31,17 +29,4 @@ export async function jobs(
 export async function allJobs(ctx: Context, org: string, id: SandboxId): Promise<TrackedJob[]> {
   await getSandbox(ctx.db, id, org);
   return listAllJobs(ctx.db, id);
-}
-
-/** Asks the agent of a running sandbox which of its jobs have ended, and records the answer. */
-export async function compareJobs(ctx: Context, org: string, id: SandboxId): Promise<void> {
-  const sandbox = await getSandbox(ctx.db, id, org);
-  if (sandbox.state === 'running') await compareWithAgent(ctx, sandbox);
-}
-
-/** Makes a process that was started in the background of a running sandbox a job. */
-export async function trackProcess(ctx: Context, org: string, process: BegunProcess): Promise<TrackedJob> {
-  const tracked = await track(ctx, org, process);
-  ctx.jobWatch.begin(process.sandboxId);
-  return tracked;
 }

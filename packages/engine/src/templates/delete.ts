@@ -1,7 +1,7 @@
 /** The end of a template. Sandboxes made from it go on: what they stand on stays for as long as they need it. */
 import { type CheckpointId, TorporError } from '@torpor/protocol';
 import { findCheckpoint } from '../checkpoints/checkpoint.ts';
-import { giveUp, removeBytes } from '../checkpoints/retention.ts';
+import { deleteIfUnreferenced, removeBytes } from '../checkpoints/retention.ts';
 import type { Context } from '../context.ts';
 import { getTemplate } from './template.ts';
 
@@ -28,7 +28,7 @@ export async function deleteTemplate(ctx: Context, org: string, name: string): P
 /** One that was made for the template is of no use to anybody else; a sandbox's own goes its usual way. */
 async function letGo(ctx: Context, id: CheckpointId): Promise<void> {
   const checkpoint = await findCheckpoint(ctx.db, id);
-  if (checkpoint?.sandboxId !== null || !(await giveUp(ctx, id, 'unreferenced'))) return;
+  if (checkpoint?.sandboxId !== null || !(await deleteIfUnreferenced(ctx, id, 'unreferenced'))) return;
   ctx.background.run(`removing checkpoint ${id}`, () =>
     removeBytes(ctx, { ...checkpoint, state: 'deleted' }),
   );

@@ -4,8 +4,8 @@
  */
 import type { SandboxState } from '@torpor/protocol';
 import { CHECKPOINT_COLUMNS, type Checkpoint, listSealed, toCheckpoint } from '../checkpoints/checkpoint.ts';
-import { provesDamage, recordLooks } from '../checkpoints/health.ts';
-import { lookAt } from '../checkpoints/soundness.ts';
+import { provesDamage, recordChecks } from '../checkpoints/health.ts';
+import { checkParts } from '../checkpoints/soundness.ts';
 import type { Context } from '../context.ts';
 import type { Queryable } from '../ports/database.ts';
 import { findSandbox } from '../sandbox.ts';
@@ -54,7 +54,7 @@ async function rest({ clock, settings }: Context, worked: number, signal: AbortS
 }
 
 async function look(ctx: Context, checkpoint: Checkpoint, looks: Looks): Promise<void> {
-  const seen = await lookAt(ctx, checkpoint);
+  const seen = await checkParts(ctx, checkpoint);
   looks.looked++;
   if (seen.some(({ error }) => provesDamage(error))) {
     if (await isBeingUsedUp(ctx, checkpoint)) return;
@@ -62,7 +62,7 @@ async function look(ctx: Context, checkpoint: Checkpoint, looks: Looks): Promise
   } else if (seen.some(({ error }) => error !== null)) {
     looks.unknown++;
   }
-  await recordLooks(ctx, checkpoint, seen);
+  await recordChecks(ctx, checkpoint, seen);
 }
 
 /** A start may use up what a provider keeps, and writes that down when it is done. */

@@ -25,7 +25,7 @@ import { getSandbox, type Sandbox } from '../sandbox.ts';
 import { extendLifetime } from './lifetime.ts';
 
 /** What a sandbox was started from, what it lost, and which better sources could not be used. */
-export interface StartResult {
+interface StartResult {
   readonly source: { readonly checkpointId: CheckpointId | null; readonly kind: SourceKind };
   readonly lost: Loss[];
   readonly skipped: Skipped[];
