@@ -41,7 +41,7 @@ export class Rounds {
     this.#egress = new EgressCounts(ctx);
   }
 
-  /** Joins the database, repairs whatever a crash left behind, and begins the rounds. */
+  /** Joins the database, repairs what a crash left behind, and begins the rounds. */
   async start(options: { readonly rounds: boolean } = { rounds: true }): Promise<Round> {
     const ctx = this.#ctx;
     const { settings } = ctx;

@@ -13,7 +13,7 @@ import {
 import { type Context, runtimeOf, take } from '../context.ts';
 import { forgetActivity } from '../idleness.ts';
 import { jobsAtEnd } from '../jobs/follow.ts';
-import { endOperation, FenceLost, type Operation } from '../operations/operation.ts';
+import { type Ending, endOperation, FenceLost, type Operation } from '../operations/operation.ts';
 import { commit, type OperationHandle } from '../operations/operation-handle.ts';
 import type { Transaction } from '../ports/database.ts';
 import type { Observation } from '../ports/runtime.ts';
@@ -91,7 +91,7 @@ async function end(
   ctx: Context,
   tx: Transaction,
   operation: Operation,
-  outcome: { readonly outcome: 'succeeded'; readonly result: Readonly<Record<string, unknown>> },
+  outcome: Ending<'recover'>,
 ): Promise<void> {
   if (operation.kind === 'recover') return endOperation(tx, operation, ctx.clock.now(), outcome);
   const error = new TorporError(

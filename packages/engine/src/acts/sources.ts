@@ -2,7 +2,7 @@
  * What a sandbox may be started from, best first. The list holds only what the caller's policy allows: to fall back
  * further is the caller's decision.
  */
-import { type Fallback, type Loss, type SourceKind, TorporError } from '@torpor/protocol';
+import { type ErrorCode, type Fallback, type Loss, type SourceKind, TorporError } from '@torpor/protocol';
 import { type Checkpoint, findCheckpoint, getSealed } from '../checkpoints/checkpoint.ts';
 import type { Context } from '../context.ts';
 import { type Operation, requestedCheckpoint, requestedFallback } from '../operations/operation.ts';
@@ -23,6 +23,17 @@ const FILES_ONLY = { use: 'files', kind: 'files', hasFilesNext: false } as const
 
 /** A safeguard against a damaged chain; merged chains are far shorter. */
 const LONGEST_CHAIN = 64;
+
+/** Faults of one source, after which the next source may be tried. */
+const SOURCE_FAULTS: ReadonlySet<ErrorCode> = new Set([
+  'checkpoint_missing',
+  'checkpoint_corrupt',
+  'checkpoint_incompatible',
+]);
+
+export function isSourceFault(thrown: unknown): thrown is TorporError {
+  return thrown instanceof TorporError && SOURCE_FAULTS.has(thrown.code);
+}
 
 export async function sourcesOf(ctx: Context, sandbox: Sandbox, operation: Operation): Promise<Source[]> {
   const sources = await allSourcesOf(ctx, sandbox, operation);

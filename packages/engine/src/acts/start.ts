@@ -4,49 +4,26 @@
  * It tries the sources that the policy allows, best first, each under a generation of its own. Only a fault of the
  * checkpoint itself leads to the next source; any other failure ends the start at once.
  */
-import {
-  type CheckpointId,
-  type ErrorCode,
-  type Loss,
-  lostDetails,
-  type Skipped,
-  type SourceKind,
-  TorporError,
-} from '@torpor/protocol';
-import { forRuntime, markDeleted } from '../checkpoints/checkpoint.ts';
+import { type CheckpointId, type Skipped, TorporError } from '@torpor/protocol';
+import { forRuntime } from '../checkpoints/checkpoint.ts';
 import { provesDamage } from '../checkpoints/health.ts';
 import { recordStartFault, requireUsable } from '../checkpoints/soundness.ts';
 import { concludeFromTimeouts, recordRestored, recordStartTimeout } from '../checkpoints/start-timeouts.ts';
-import { type Context, note, runtimeOf, take } from '../context.ts';
-import { touch } from '../idleness.ts';
-import { jobsAtEnd, jobsAtStart } from '../jobs/follow.ts';
-import { endOperation, FenceLost, findOperation, type Operation, setPhase } from '../operations/operation.ts';
+import { type Context, note, runtimeOf } from '../context.ts';
+import { FenceLost, type Operation, setPhase } from '../operations/operation.ts';
 import {
   CommitUnknown,
   commit,
-  commitForSure,
   type OperationHandle,
   passFaultPoint,
 } from '../operations/operation-handle.ts';
-import type { Transaction } from '../ports/database.ts';
 import type { Instance, Started } from '../ports/runtime.ts';
 import type { Sandbox } from '../sandbox.ts';
 import { within } from '../within.ts';
-import { checkpointIn, lossBy, proofOfLoss } from './loss.ts';
 import { observe } from './observe.ts';
-import { nothingToStartFrom, type Source, sourcesOf } from './sources.ts';
+import { isSourceFault, nothingToStartFrom, type Source, sourcesOf } from './sources.ts';
+import { commitStarted, endFailedStart } from './start-commits.ts';
 import { openTrafficGate } from './traffic-gate.ts';
-
-/** Faults of one source, for which the next may be tried. */
-const SOURCE_FAULTS: ReadonlySet<ErrorCode> = new Set([
-  'checkpoint_missing',
-  'checkpoint_corrupt',
-  'checkpoint_incompatible',
-]);
-
-function isSourceFault(thrown: unknown): thrown is TorporError {
-  return thrown instanceof TorporError && SOURCE_FAULTS.has(thrown.code);
-}
 
 /** Drives a sandbox that is `creating` or `resuming` to `running`, or back, and ends the operation. */
 export async function start(ctx: Context, handle: OperationHandle, claimed: Sandbox): Promise<void> {
@@ -279,146 +256,4 @@ async function noteRestored(ctx: Context, { checkpoint }: Source): Promise<void>
   await recordRestored(ctx, checkpoint).catch((error: unknown) =>
     ctx.report('a checkpoint stays suspected', { checkpointId: checkpoint.id, error }),
   );
-}
-
-/** A start that succeeded. */
-interface SuccessfulStart {
-  readonly source: Source;
-  readonly started: Started;
-  /** Better sources that were tried and could not be used. */
-  readonly skipped: readonly Skipped[];
-  readonly durationMs: number;
-}
-
-/** One transaction: the sandbox runs, its new lifetime is set, and the event names its source. */
-async function commitStarted(
-  ctx: Context,
-  operation: Operation,
-  { source, started, skipped, durationMs }: SuccessfulStart,
-): Promise<void> {
-  const { checkpoint } = source;
-  const lost = unite(source.lost, started.lost);
-  const kind: SourceKind = source.kind === 'template' ? 'template' : started.kind;
-  const memory = started.kind === 'memory';
-  const hasJobs = await commitForSure(
-    ctx,
-    operation,
-    async (tx, sandbox) => {
-      const now = ctx.clock.now();
-      const endsAt = endOfRun(operation, sandbox, now);
-      const told = skipped.length === 0 ? {} : { skipped: [...skipped] };
-      const result = { source: { checkpointId: checkpoint.id, kind }, lost, ...told };
-      await touch(tx, sandbox.id, now);
-      await endOperation(tx, operation, now, {
-        outcome: 'succeeded',
-        result: { ...result, checkpointId: checkpoint.id },
-      });
-      const also = await jobsAtStart(ctx, tx, sandbox, { checkpoint, memory }, operation);
-      const after = await take(
-        ctx,
-        tx,
-        sandbox,
-        'started',
-        sandbox.state === 'creating' ? 'sandbox.started' : 'sandbox.resumed',
-        { ...result, endsAt, durationMs },
-        {
-          operationId: operation.id,
-          also,
-          baseId: checkpoint.replayable ? checkpoint.id : null,
-          ...(checkpoint.sandboxId === sandbox.id
-            ? { checkpointId: checkpoint.replayable ? checkpoint.id : null }
-            : {}),
-          change: { endsAt, lost, reason: null, evidence: 'running', observedAt: now, startedAt: now },
-        },
-      );
-      // The provider used the checkpoint up; it does not exist any more.
-      if (!checkpoint.replayable) await consume(ctx, tx, after, checkpoint.id);
-      return also.some(({ type }) => type !== 'job.lost');
-    },
-    async (tx) => (await findOperation(tx, operation.id))?.outcome === 'succeeded',
-  );
-  if (hasJobs) ctx.jobWatch.begin(operation.sandboxId);
-}
-
-/**
- * The end of the new run. A resume begins the requested lifetime, or the configured one. A sandbox that was sealed and
- * started again within one operation keeps its end.
- */
-function endOfRun(operation: Operation, sandbox: Sandbox, now: number): number | null {
-  const asked = operation.kind === 'resume' ? operation.request.timeoutSeconds : undefined;
-  if (asked !== undefined) return now + asked * 1_000;
-  if (sandbox.endsAt !== null) return sandbox.endsAt;
-  return sandbox.timeoutMs === null ? null : now + sandbox.timeoutMs;
-}
-
-async function consume(
-  ctx: Context,
-  tx: Transaction,
-  sandbox: Sandbox,
-  id: Source['checkpoint']['id'],
-): Promise<void> {
-  await tx.query('DELETE FROM checkpoint_names WHERE checkpoint_id = $1', [id]);
-  await markDeleted(tx, id, ctx.clock.now());
-  await tx.query('UPDATE checkpoints SET removed_at = $2 WHERE id = $1', [id, ctx.clock.now()]);
-  await note(
-    ctx,
-    tx,
-    sandbox,
-    'checkpoint.deleted',
-    { checkpointId: id, why: 'consumed' },
-    { operationId: null },
-  );
-}
-
-function unite(a: readonly Loss[], b: readonly Loss[]): Loss[] {
-  return [...new Set([...a, ...b])];
-}
-
-/** Ends a failed start: a sandbox that never ran is `failed`, any other is `paused`, or `lost` with a proof. */
-async function endFailedStart(
-  ctx: Context,
-  operation: Operation,
-  sandbox: Sandbox,
-  error: TorporError,
-): Promise<void> {
-  const proof =
-    sandbox.state === 'resuming' && isSourceFault(error) ? await proofOfLoss(ctx, sandbox) : undefined;
-  await commit(ctx, operation, async (tx, locked) => {
-    const now = ctx.clock.now();
-    const { code, message } = error;
-    const ids = { operationId: operation.id, baseId: locked.checkpointId };
-    const loss = proof === undefined ? undefined : lossBy(proof);
-    const failed =
-      loss === undefined
-        ? error
-        : new TorporError('lost', `The sandbox is lost: ${loss.reason}`, {
-            sandboxId: locked.id,
-            ...lostDetails(loss),
-            cause: error,
-          });
-    // The checkpoint of a snapshot or a fork is committed, so the operation succeeded; only its source is paused now.
-    const sealed = operation.kind === 'snapshot' || operation.kind === 'fork' ? locked.checkpointId : null;
-    await endOperation(
-      tx,
-      operation,
-      now,
-      sealed !== null
-        ? { outcome: 'succeeded', result: { checkpointId: sealed } }
-        : { outcome: 'failed', error: failed },
-    );
-    if (loss !== undefined) {
-      const known = { evidence: 'ledger', observedAt: now } as const;
-      const change = { ...loss, lost: ['processes', 'files'] as const, ...known };
-      const also = await jobsAtEnd(ctx, tx, locked, 'sandbox_lost', operation.id);
-      const head = { operationId: operation.id, baseId: null, checkpointId: null, change, also };
-      const data = { reason: loss.reason, previousState: locked.state, ...loss.lostCheckpoint };
-      await take(ctx, tx, locked, 'lost', 'sandbox.lost', data, head);
-      return;
-    }
-    const event = locked.state === 'creating' ? 'sandbox.failed' : 'sandbox.resume_failed';
-    const reason = locked.state === 'creating' ? message : locked.reason;
-    const change = { reason, endsAt: null, evidence: 'ledger', observedAt: now } as const;
-    const told = { code, message, ...checkpointIn(error) };
-    await take(ctx, tx, locked, 'start_failed', event, { error: told }, { ...ids, change });
-  });
 }

@@ -6,7 +6,7 @@ import { within } from '../within.ts';
 
 /**
  * Returns whether the thaw succeeded; otherwise the reconciler finds the frozen instance and tries again. The runtime
- * is told the checkpoint that this run has sealed, because its layers must not change any more.
+ * gets the checkpoint that this run has sealed, because its layers must not change any more.
  */
 export async function thaw(ctx: Context, sandbox: Sandbox): Promise<boolean> {
   const instance = { sandboxId: sandbox.id, generation: sandbox.generation };

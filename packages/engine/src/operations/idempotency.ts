@@ -54,7 +54,7 @@ export async function findByKey(tx: Transaction, key: Key, now: number): Promise
   return row.operation_id;
 }
 
-/** Fails on the primary key when a twin of this request was quicker; the caller then looks again. */
+/** Fails on the primary key when an identical request was quicker; the caller then retries and finds its operation. */
 export async function rememberKey(
   tx: Transaction,
   key: Key,

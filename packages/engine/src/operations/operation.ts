@@ -41,7 +41,7 @@ export type Operation<K extends OperationKind = OperationKind> = {
   };
 }[K];
 
-/** An operation that ended well. */
+/** An operation that succeeded. */
 export type Succeeded<K extends OperationKind = OperationKind> = {
   [P in K]: Omit<Operation<P>, 'result'> & { readonly kind: P; readonly result: ResultOf<P> };
 }[K];

@@ -12,11 +12,11 @@ import {
 } from '@torpor/protocol';
 import type { Context } from '../context.ts';
 import type { Growth } from '../ledger/read.ts';
-import { decide, type Wish } from '../lifecycle.ts';
+import { decide } from '../lifecycle.ts';
 import { ConstraintViolation, type Transaction } from '../ports/database.ts';
-import { refusedBy } from '../refused-by.ts';
 import { type Dialect, lockSandbox, noSuchSandbox, type Sandbox } from '../sandbox.ts';
-import { canonical, findByKey, hashBody, type Key, rememberKey } from './idempotency.ts';
+import { isIdentical, refused, supersedes, transitioning } from './admission.ts';
+import { findByKey, hashBody, type Key, rememberKey } from './idempotency.ts';
 import {
   endOperation,
   FenceLost,
@@ -248,7 +248,7 @@ export class Operations {
     return id === undefined ? undefined : this.#answer(kind, id, caller.signal);
   }
 
-  /** Drives an operation whose fence this server holds: a new one, or one that it took over. */
+  /** Drives an operation whose fence this server holds: a new operation, or an operation that it took over. */
   drive(operation: Operation, drive: Drive): void {
     const controller = new AbortController();
     const timer = new AbortController();
@@ -287,7 +287,7 @@ export class Operations {
 
   /**
    * The operation once it has ended, on whichever server; throws its error when it failed. An operation that this
-   * server drove and left open is not waited for: the reconciler ends it later, and may be the one that waits here.
+   * server drove and left open is not waited for: the reconciler ends it later, and may itself wait here.
    */
   async finished(id: OperationId, signal: AbortSignal = new AbortController().signal): Promise<Operation> {
     for (;;) {
@@ -304,7 +304,7 @@ export class Operations {
     }
   }
 
-  /** The operation that answers a request, once it has ended well. */
+  /** The operation that answers a request, once it has succeeded. */
   async #answer<K extends RequestedKind>(
     kind: K,
     id: OperationId,
@@ -321,7 +321,7 @@ export class Operations {
     await driven?.done;
   }
 
-  /** The next request under this key gets the operation that made the wish true, whatever happened since. */
+  /** The next request under this key gets the operation that made the wish true. */
   async #rememberAlready(tx: Transaction, order: Order<WishedKind>, key: Key): Promise<void> {
     const done = await findLastDone(tx, order.sandboxId, BROUGHT_ABOUT_BY[order.kind]);
     if (done !== undefined) await rememberKey(tx, key, done.id, this.#keyExpiry());
@@ -358,34 +358,6 @@ function answers<K extends RequestedKind>(
 ): operation is Operation & Succeeded<AnswerKind<K>> {
   const kinds: readonly OperationKind[] = BROUGHT_ABOUT_BY[kind];
   return kinds.includes(operation.kind) && operation.result !== null;
-}
-
-/** A kill that a caller asked for ends the open operation; a kill by policy waits for it. */
-function supersedes(order: Order<WishedKind>, open: Operation): boolean {
-  return order.kind === 'kill' && order.reason === 'request' && open.kind !== 'kill';
-}
-
-/**
- * Two requests are identical when they would do the same. `timeoutSeconds` does not count: the verb extends the
- * lifetime afterwards. Two forks are never identical: each caller wants children of its own.
- */
-function isIdentical(open: Operation, order: Order<WishedKind>): boolean {
-  if (order.kind === 'fork') return false;
-  const essence = ({ timeoutSeconds: _, ...rest }: Readonly<Record<string, unknown>>) => canonical(rest);
-  return open.kind === order.kind && essence(open.request) === essence(order.request);
-}
-
-function transitioning(open: Operation): TorporError {
-  return new TorporError('transitioning', `The sandbox is busy: ${open.kind} is under way.`, {
-    sandboxId: open.sandboxId,
-    operationId: open.id,
-    retryAfterMs: 500,
-    details: { kind: open.kind, phase: open.phase },
-  });
-}
-
-function refused(sandbox: Sandbox, wish: Wish): TorporError {
-  return refusedBy(sandbox, `The sandbox is ${sandbox.state}, so it cannot be asked to ${wish}.`);
 }
 
 function stillUnderWay(operation: Operation): TorporError {

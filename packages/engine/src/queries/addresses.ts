@@ -44,7 +44,7 @@ async function askRuntime<T>(
   }
 }
 
-/** A call that reached nothing may have met a sandbox that has ended; the caller is told then. */
+/** A call that reached nothing may have met a sandbox that has ended; throws then. */
 async function throwIfEnded(ctx: Context, { org, id }: Sandbox): Promise<void> {
   const seen = await lookAtRunning(ctx, org, id);
   if (seen?.found.is !== 'gone') return;

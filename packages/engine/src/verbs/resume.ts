@@ -90,7 +90,7 @@ export async function stepResuming(
   );
 }
 
-/** The answer to a caller whose start has ended well. */
+/** The answer to a caller whose start succeeded. */
 export async function restartedBy(
   ctx: Context,
   operation: Succeeded<'create' | 'resume' | 'rollback'>,
