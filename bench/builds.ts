@@ -8,7 +8,7 @@
  * server: created, one command run in it, paused, resumed, killed.
  */
 import type { BuildState } from '@torpor/sdk';
-import { follow, untilAsleep } from '../tests/builds/whole-build.ts';
+import { follow, untilPaused } from '../tests/builds/whole-build.ts';
 import { makeDataDir, startTorpor } from '../tests/crash/torpor-process.ts';
 import { row, time } from './measure.ts';
 
@@ -43,7 +43,7 @@ try {
       before = { status, at };
     }
     const ready = performance.now();
-    await untilAsleep(server, job_id);
+    await untilPaused(server, job_id);
     toReady.push(ready - begun);
     toSleep.push(performance.now() - ready);
   }

@@ -24,6 +24,7 @@ import {
 import { MemoryRuntime } from '@torpor/engine/testing/memory-runtime';
 import { VirtualStore } from '@torpor/engine/testing/virtual-files';
 import type { SandboxId } from '@torpor/protocol';
+import { ALL_MIGRATIONS } from '@torpor/server/migrations';
 import { startPrivatePostgres } from '../tests/setup/private-postgres.ts';
 import { fill } from './engine/fill.ts';
 import { row, time } from './measure.ts';
@@ -90,12 +91,12 @@ const postgres = await startPrivatePostgres();
 try {
   const databases: [string, Database][] = [];
   const sqlite = await openSqlite({ path: join(dir, 'torpor.db') });
-  await migrate(sqlite);
+  await migrate(sqlite, ALL_MIGRATIONS);
   databases.push(['SQLite', sqlite]);
   if (postgres === undefined) console.log('PostgreSQL is not installed, so it is left out.');
   else {
     const shared = await openPostgres({ url: postgres.url });
-    await migrate(shared);
+    await migrate(shared, ALL_MIGRATIONS);
     databases.push(['PostgreSQL', shared]);
   }
   for (const [name, db] of databases) {

@@ -6,7 +6,7 @@ export const ALLOWED: Readonly<Record<string, readonly string[]>> = {
   protocol: [],
   host: ['protocol'],
   envd: ['protocol'],
-  engine: ['protocol'],
+  engine: ['host', 'protocol'],
   database: ['engine', 'host', 'protocol'],
   'checkpoint-store': ['engine', 'host', 'protocol'],
   layers: ['engine', 'host', 'protocol'],

@@ -42,7 +42,7 @@ describe('the arrows', () => {
     write('packages/engine/src/a.ts', `\n\nimport { x } from '@torpor/sdk/client';`);
 
     expect(findViolations(root)).toEqual([
-      `packages/engine/src/a.ts:3  imports '@torpor/sdk/client'; engine may import only protocol`,
+      `packages/engine/src/a.ts:3  imports '@torpor/sdk/client'; engine may import only host, protocol`,
       `packages/protocol/testing/index.ts:1  imports '@torpor/engine'; protocol may import none of our packages`,
     ]);
   });
@@ -52,7 +52,7 @@ describe('the arrows', () => {
     write('packages/engine/src/a.ts', `import 'torpor';`);
 
     expect(findViolations(root)).toEqual([
-      `packages/engine/src/a.ts:1  imports 'torpor'; engine may import only protocol`,
+      `packages/engine/src/a.ts:1  imports 'torpor'; engine may import only host, protocol`,
     ]);
   });
 
@@ -60,7 +60,7 @@ describe('the arrows', () => {
     write('packages/engine/src/a.ts', `import '@torpor/nobody';`);
 
     expect(findViolations(root)).toEqual([
-      `packages/engine/src/a.ts:1  imports '@torpor/nobody'; engine may import only protocol`,
+      `packages/engine/src/a.ts:1  imports '@torpor/nobody'; engine may import only host, protocol`,
     ]);
   });
 
@@ -110,7 +110,7 @@ describe('test code', () => {
     write('packages/engine/src/a.ts', `import '@torpor/database';`);
 
     expect(findViolations(root)).toEqual([
-      `packages/engine/src/a.ts:1  imports '@torpor/database'; engine may import only protocol`,
+      `packages/engine/src/a.ts:1  imports '@torpor/database'; engine may import only host, protocol`,
     ]);
   });
 

@@ -1,4 +1,4 @@
-/** Every bound, budget and cap of builds (R113). A new one is one line here; plans are configured by themselves. */
+/** All limits and timeouts of builds (R113). A new one is one line here. Plans are configured separately. */
 import {
   byteCount,
   count,
@@ -71,7 +71,7 @@ export const BUILD_SETTINGS = {
   ),
 } as const;
 
-/** What a runner may write. */
+/** Limits for the files of a runner. */
 export const BUILD_FILE_SETTINGS = {
   count: count(2_000, 'Files that a build may have.'),
   fileBytes: byteCount(5 * 1024 ** 2, 'Size of one file of a build, at most.', { max: 1024 ** 3 }),

@@ -1,12 +1,12 @@
 /**
  * The data directory belongs to one process at a time.
  *
- * The lock is an exclusive transaction on `lock.db`: the kernel frees it when the process dies, also by
- * kill -9 (a file or a socket that stands for a lock would stay). Who holds it is written to `lock.json`
- * beside it, for the error of those who come second; nothing is decided by that file.
+ * The lock is an exclusive transaction on `lock.db`. The kernel frees the lock when the process dies, also by kill -9; a
+ * lock file or a socket would stay behind. `lock.json` names the process that holds the lock, for the error that a second
+ * process gets. Nothing is decided by that file.
  *
- * The kernel also frees the lock when this process closes *any* handle of its own on `lock.db`, so no other
- * code may open that file, not even to copy it.
+ * The kernel also frees the lock when this process closes *any* of its handles on `lock.db`, so no other code may open
+ * that file, not even to copy it.
  */
 import { randomBytes } from 'node:crypto';
 import { access, chmod, mkdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
@@ -14,15 +14,16 @@ import { hostname } from 'node:os';
 import { dirname, join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { type Clock, systemClock } from '@torpor/engine';
+import { errnoOf, isMissing } from '@torpor/host';
 import { TorporError } from '@torpor/protocol';
 import { fileError } from './file-error.ts';
 import { sqliteError } from './sqlite-error.ts';
 
 export interface DataDirectory {
   readonly path: string;
-  /** Which directory this is, wherever it is mounted. */
+  /** Identifies the directory, wherever it is mounted. */
   readonly id: string;
-  /** Lets the next process have it. Ending the process does so too. */
+  /** Frees the lock. The end of the process frees it too. */
   release(): Promise<void>;
 }
 
@@ -32,7 +33,7 @@ interface Holder {
   readonly startedAt: number;
 }
 
-/** `makeRoom` is called once the lock is held: what is written here must fit on a full disk too. */
+/** `makeRoom` is called once the lock is held: the files that are written here must fit on a full disk too. */
 export async function claimDataDirectory(
   path: string,
   clock: Clock = systemClock,
@@ -43,10 +44,10 @@ export async function claimDataDirectory(
   let id: string;
   try {
     await makeRoom();
-    // After the lock, so that the file never names somebody who did not get it; it also proves that the
-    // directory can be written, which SQLite does not when `lock.db` is there already.
+    // Written after the lock is taken, so that the file never names a process without the lock. The write also proves
+    // that the directory is writable, which SQLite does not prove when `lock.db` exists already.
     await writeHolder(path, { pid: process.pid, host: hostname(), startedAt: clock.now() });
-    id = await homeOf(path);
+    id = await readOrCreateId(path);
   } catch (thrown) {
     lock.close();
     throw fileError(thrown, path);
@@ -62,17 +63,15 @@ export async function claimDataDirectory(
   };
 }
 
-/** For nobody else: the directory holds keys and what users put into their sandboxes. */
-/** What `recursive` of Node's does, except that it ends in a place where nothing can be made, such as /proc. */
+/** Like Node's `recursive`, except that it fails where no directory can be made, such as in /proc, instead of looping. */
 async function makeWithParents(path: string): Promise<void> {
   try {
     await mkdir(path, { mode: 0o700 });
   } catch (thrown) {
-    const { code } = thrown as NodeJS.ErrnoException;
-    if (code === 'EEXIST') return;
+    if (errnoOf(thrown) === 'EEXIST') return;
     const parent = dirname(path);
     const orphan =
-      code === 'ENOENT' &&
+      isMissing(thrown) &&
       (await access(parent).then(
         () => false,
         () => true,
@@ -86,7 +85,7 @@ async function makeWithParents(path: string): Promise<void> {
 async function makeDirectory(path: string): Promise<void> {
   try {
     await makeWithParents(path);
-    // Whoever made it: nobody else on this machine has any business in it, sandboxes least of all.
+    // The directory holds keys and files of users. No other user of this machine may read it, even if another user made it.
     await chmod(path, 0o700);
   } catch (thrown) {
     throw fileError(thrown, path);
@@ -98,7 +97,7 @@ async function takeLock(path: string): Promise<DatabaseSync> {
   try {
     lock = new DatabaseSync(join(path, 'lock.db'), { timeout: 0 });
     lock.exec('BEGIN EXCLUSIVE');
-    // Who can read it can lock it too, and keep the next server from starting.
+    // A user who can read the file can lock it, and keep the next server from starting.
     await chmod(join(path, 'lock.db'), 0o600);
     return lock;
   } catch (thrown) {
@@ -122,7 +121,7 @@ function describe({ pid, host, startedAt }: Holder): string {
   return `process ${pid}${where}, which started at ${new Date(startedAt).toISOString()}`;
 }
 
-/** Undefined for the moment between another's lock and its name, when the file still names a dead one. */
+/** Undefined while the file still names a dead process: another process has the lock and has not written its name yet. */
 async function readHolder(path: string): Promise<Holder | undefined> {
   try {
     const holder = JSON.parse(await readFile(holderFile(path), 'utf8')) as Holder;
@@ -132,7 +131,7 @@ async function readHolder(path: string): Promise<Holder | undefined> {
   }
 }
 
-/** By renaming, so that a reader finds a whole file or none. */
+/** Written by renaming, so that a reader finds a whole file or none. */
 async function writeHolder(path: string, holder: Holder): Promise<void> {
   const unfinished = `${holderFile(path)}.${holder.pid}`;
   await writeFile(unfinished, `${JSON.stringify(holder)}\n`, { mode: 0o600 });
@@ -148,21 +147,21 @@ function isAlive(pid: number): boolean {
     process.kill(pid, 0);
     return true;
   } catch (thrown) {
-    // Somebody else's process may not be signalled, and is alive.
-    return thrown instanceof Error && 'code' in thrown && thrown.code === 'EPERM';
+    // EPERM: the process is alive and belongs to another user.
+    return errnoOf(thrown) === 'EPERM';
   }
 }
 
-/** Made with the directory and kept in it: by this a database knows whose sandboxes it speaks of. */
-async function homeOf(path: string): Promise<string> {
+/** The id of the directory, created with it. A database records the id of the directory that its sandboxes are in. */
+async function readOrCreateId(path: string): Promise<string> {
   const file = join(path, 'home');
-  const known = await readFile(file, 'utf8').catch((thrown: NodeJS.ErrnoException) => {
-    if (thrown.code === 'ENOENT') return '';
+  const known = await readFile(file, 'utf8').catch((thrown: unknown) => {
+    if (isMissing(thrown)) return '';
     throw thrown;
   });
   if (known !== '') return known.trim();
   const id = randomBytes(16).toString('hex');
-  // Whole or not at all: a second server must never read half of it.
+  // Written by renaming: another server must never read half of it.
   await writeFile(`${file}.new`, `${id}\n`, { mode: 0o600, flush: true });
   await rename(`${file}.new`, file);
   return id;

@@ -1,34 +1,34 @@
 import { describe, expect, it } from 'vitest';
-import { writeFor } from './dialect.ts';
+import { renderSql } from './dialect.ts';
 
 describe('writeFor', () => {
   it('gives each dialect its own words', () => {
     const sql = 'SELECT id FROM t WHERE a = $1 LIMIT $2 {FOR UPDATE} {SKIP LOCKED}';
-    expect(writeFor('sqlite', sql).text).toBe('SELECT id FROM t WHERE a = ?1 LIMIT ?2  ');
-    expect(writeFor('postgres', sql).text).toBe(
+    expect(renderSql('sqlite', sql).text).toBe('SELECT id FROM t WHERE a = ?1 LIMIT ?2  ');
+    expect(renderSql('postgres', sql).text).toBe(
       'SELECT id FROM t WHERE a = $1 LIMIT $2 FOR UPDATE SKIP LOCKED',
     );
   });
 
   it('gives PostgreSQL integers of 64 bits', () => {
     const sql = 'CREATE TABLE t (a {integer}, b {real}) {strict}';
-    expect(writeFor('sqlite', sql).text).toBe('CREATE TABLE t (a INTEGER, b REAL) STRICT');
-    expect(writeFor('postgres', sql).text).toBe('CREATE TABLE t (a BIGINT, b DOUBLE PRECISION) ');
+    expect(renderSql('sqlite', sql).text).toBe('CREATE TABLE t (a INTEGER, b REAL) STRICT');
+    expect(renderSql('postgres', sql).text).toBe('CREATE TABLE t (a BIGINT, b DOUBLE PRECISION) ');
   });
 
   it('leaves literals, quoted names, comments and dollar quotes alone', () => {
     const sql = `SELECT '$1 {x} it''s $2', "{y}$3" -- {z} $4 isn't
       /* {w} ' $5 */ AS $$ BEGIN END $$, $1`;
-    expect(writeFor('sqlite', sql).text).toBe(sql.replace(/\$1$/, '?1'));
-    expect(writeFor('sqlite', sql).parameters).toBe(1);
+    expect(renderSql('sqlite', sql).text).toBe(sql.replace(/\$1$/, '?1'));
+    expect(renderSql('sqlite', sql).parameters).toBe(1);
   });
 
   it('counts parameters by the highest number', () => {
-    expect(writeFor('postgres', 'SELECT $2, $11, $2').parameters).toBe(11);
+    expect(renderSql('postgres', 'SELECT $2, $11, $2').parameters).toBe(11);
   });
 
   it('refuses words it does not know, also those every object has', () => {
-    expect(() => writeFor('sqlite', 'SELECT {nope}')).toThrow('{nope}');
-    expect(() => writeFor('sqlite', 'SELECT {constructor}')).toThrow('{constructor}');
+    expect(() => renderSql('sqlite', 'SELECT {nope}')).toThrow('{nope}');
+    expect(() => renderSql('sqlite', 'SELECT {constructor}')).toThrow('{constructor}');
   });
 });

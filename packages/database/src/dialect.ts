@@ -1,14 +1,14 @@
-/** The few words in which SQLite and PostgreSQL differ, and how a text is written for one of them. */
+/** The keywords in which SQLite and PostgreSQL differ, and how SQL is rendered for one of them. */
 
 import type { Database } from '@torpor/engine';
 import { TorporError } from '@torpor/protocol';
 
 export type Dialect = Database['dialect'];
 
-const WORDS: Readonly<Record<Dialect, Readonly<Record<string, string>>>> = {
-  // SQLite has one writer at a time, so there is never a row to lock. STRICT takes only its own type names.
+const KEYWORDS: Readonly<Record<Dialect, Readonly<Record<string, string>>>> = {
+  // SQLite has one writer at a time, so rows are never locked. STRICT tables accept only SQLite's own type names.
   sqlite: { 'FOR UPDATE': '', 'SKIP LOCKED': '', integer: 'INTEGER', real: 'REAL', strict: 'STRICT' },
-  // PostgreSQL's INTEGER has 32 bits, too few for milliseconds.
+  // PostgreSQL's INTEGER has 32 bits, too few for times in milliseconds.
   postgres: {
     'FOR UPDATE': 'FOR UPDATE',
     'SKIP LOCKED': 'SKIP LOCKED',
@@ -18,31 +18,31 @@ const WORDS: Readonly<Record<Dialect, Readonly<Record<string, string>>>> = {
   },
 };
 
-/** Literals, quoted names and comments come first, so that a brace or a dollar inside one stays as it is. */
+/** Literals, quoted names and comments match first, so that braces and dollars in them stay as they are. */
 const TOKENS = /'(?:[^']|'')*'|"(?:[^"]|"")*"|--[^\n]*|\/\*[\s\S]*?\*\/|\{([^{}]*)\}|\$(\d+)/g;
 
-export interface DialectText {
+export interface RenderedSql {
   readonly text: string;
-  /** How many parameters it takes: the highest number in it. */
+  /** The number of parameters: the highest number in the text. */
   readonly parameters: number;
 }
 
-/** Fills in the words in braces; for SQLite, `$1` becomes `?1`. */
-export function writeFor(dialect: Dialect, sql: string): DialectText {
+/** Replaces the keywords in braces; for SQLite, `$1` becomes `?1`. */
+export function renderSql(dialect: Dialect, sql: string): RenderedSql {
   let parameters = 0;
-  const text = sql.replace(TOKENS, (token: string, word?: string, parameter?: string) => {
+  const text = sql.replace(TOKENS, (token: string, keyword?: string, parameter?: string) => {
     if (parameter !== undefined) {
       parameters = Math.max(parameters, Number(parameter));
       return dialect === 'sqlite' ? `?${parameter}` : token;
     }
-    return word === undefined ? token : wordOf(dialect, word);
+    return keyword === undefined ? token : keywordOf(dialect, keyword);
   });
   return { text, parameters };
 }
 
-function wordOf(dialect: Dialect, word: string): string {
-  const words = WORDS[dialect];
-  const written = Object.hasOwn(words, word) ? words[word] : undefined;
-  if (written === undefined) throw new TorporError('internal', `SQL has no word {${word}}.`);
-  return written;
+function keywordOf(dialect: Dialect, keyword: string): string {
+  const keywords = KEYWORDS[dialect];
+  const rendered = Object.hasOwn(keywords, keyword) ? keywords[keyword] : undefined;
+  if (rendered === undefined) throw new TorporError('internal', `There is no SQL keyword {${keyword}}.`);
+  return rendered;
 }

@@ -1,8 +1,9 @@
-/** What a failed call on a file or directory of ours means, by its errno code. */
+/** Converts the failure of a call on a file or directory of the server into an error, by its errno. */
+import { errnoOf } from '@torpor/host';
 import { TorporError } from '@torpor/protocol';
 
 const FULL = new Set(['ENOSPC', 'EDQUOT']);
-/** All of these are cured in the same way: by another path, or other rights to it. */
+/** All of these have the same remedy: another path, or other permissions. */
 const UNWRITABLE = new Set([
   'EROFS',
   'EACCES',
@@ -17,7 +18,7 @@ const UNWRITABLE = new Set([
 
 export function fileError(thrown: unknown, path: string): TorporError {
   if (thrown instanceof TorporError) return thrown;
-  const code = errnoOf(thrown);
+  const code = errnoOf(thrown) ?? 'unknown';
   if (FULL.has(code)) return storageFull(path, thrown);
   if (UNWRITABLE.has(code)) return storageReadonly(path, thrown, code);
   return new TorporError('internal', `${path} could not be used: ${code}.`, {
@@ -27,7 +28,7 @@ export function fileError(thrown: unknown, path: string): TorporError {
 }
 
 export function storageFull(path: string, cause: unknown): TorporError {
-  return new TorporError('storage_full', `There is no room left for ${path}.`, { details: { path }, cause });
+  return new TorporError('storage_full', `There is no space left for ${path}.`, { details: { path }, cause });
 }
 
 export function storageReadonly(path: string, cause: unknown, code?: string): TorporError {
@@ -36,10 +37,4 @@ export function storageReadonly(path: string, cause: unknown, code?: string): To
     details: { path },
     cause,
   });
-}
-
-function errnoOf(thrown: unknown): string {
-  return thrown instanceof Error && 'code' in thrown && typeof thrown.code === 'string'
-    ? thrown.code
-    : 'unknown';
 }

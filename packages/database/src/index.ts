@@ -1,6 +1,6 @@
 export { claimDataDirectory } from './data-directory.ts';
-export { writeFor } from './dialect.ts';
+export { renderSql } from './dialect.ts';
 export { type MigratableDatabase, migrate } from './migrate.ts';
-export { OUR_MIGRATIONS, readMigrations } from './migration-files.ts';
+export { readMigrations } from './migration-files.ts';
 export { openPostgres, type PostgresOptions } from './postgres.ts';
 export { openSqlite, type SqliteOptions } from './sqlite.ts';

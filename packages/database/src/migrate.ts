@@ -1,24 +1,23 @@
 /**
  * Brings a database to the schema that this version of Torpor knows.
  *
- * Migrations only add. Each runs in one transaction together with the note that it ran, so that a kill
- * leaves it done or not begun. Tables and columns of somebody else are never looked at.
+ * Migrations only add. Each migration runs in one transaction together with the row that records it, so that a kill
+ * leaves the migration applied or not begun. Tables and columns that Torpor did not create are never looked at.
  */
 
-import type { Database, Queryable } from '@torpor/engine';
-import { type Clock, systemClock } from '@torpor/engine';
+import type { Clock, Database, Queryable } from '@torpor/engine';
+import { systemClock } from '@torpor/engine';
 import { TorporError } from '@torpor/protocol';
-import { type Migration, OUR_MIGRATIONS, readMigrations, renderMigration } from './migration-files.ts';
+import { type Migration, readMigrations, renderMigration } from './migration-files.ts';
 import type { ScriptTransaction } from './open-transaction.ts';
 
-/** What the migrator needs beyond the port, and nobody else gets to see. */
+/** What `migrate` needs beyond the engine's port. Other code gets the port alone. */
 export interface MigratableDatabase extends Database {
   /** A transaction during which no other server migrates this database. */
   migration<T>(work: (tx: ScriptTransaction) => Promise<T>): Promise<T>;
 }
 
 export interface MigrateOptions {
-  readonly directory?: string;
   readonly clock?: Clock;
 }
 
@@ -29,10 +28,13 @@ interface AppliedMigration {
   readonly [column: string]: string | number;
 }
 
-/** Returns the names of the migrations it applied. */
-export async function migrate(db: MigratableDatabase, options: MigrateOptions = {}): Promise<string[]> {
-  const { directory = OUR_MIGRATIONS, clock = systemClock } = options;
-  const migrations = await readMigrations(directory);
+/** Applies the migrations of all directories that the database does not have yet, and returns their names. */
+export async function migrate(
+  db: MigratableDatabase,
+  directories: readonly string[],
+  { clock = systemClock }: MigrateOptions = {},
+): Promise<string[]> {
+  const migrations = await readMigrations(directories);
   const done: string[] = [];
   for (;;) {
     const name = await db.migration((tx) => applyNext(tx, migrations, db.dialect, clock.now()));

@@ -1,35 +1,48 @@
-/** Migrations as they lie on disk, and how one is written for a dialect. */
+/** Reads migrations from directories, and renders one for a dialect. */
 import { createHash } from 'node:crypto';
 import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { fileURLToPath } from 'node:url';
 import { TorporError } from '@torpor/protocol';
-import { type Dialect, writeFor } from './dialect.ts';
+import { type Dialect, renderSql } from './dialect.ts';
 
 export interface Migration {
   readonly version: number;
   /** The file's name without its ending, as in `0002_queue`. */
   readonly name: string;
-  /** Of the file as written, so that it is the same for both dialects. */
+  /** The digest of the file before it is rendered, so that it is the same for both dialects. */
   readonly checksum: string;
   readonly sql: string;
 }
 
-export const OUR_MIGRATIONS = fileURLToPath(new URL('./migrations', import.meta.url));
-
 const FILE_NAME = /^(\d{4})_[a-z0-9_]+\.sql$/;
 
-/** All migrations of a directory, in the order of their numbers. */
-export async function readMigrations(directory: string): Promise<Migration[]> {
-  const files = (await readdir(directory)).filter((file) => file.endsWith('.sql')).sort();
-  const migrations = await Promise.all(files.map((file) => readMigration(directory, file)));
+/**
+ * The migrations of all directories, in the order of their numbers.
+ *
+ * Each package keeps its own directory, but the numbers are shared: they count from 1 over all directories. Two files
+ * with one number have no order, and a missing number means that a directory was left out. Both are refused.
+ */
+export async function readMigrations(directories: readonly string[]): Promise<Migration[]> {
+  const read = await Promise.all(directories.map(readDirectory));
+  const migrations = read.flat().sort((a, b) => a.version - b.version || (a.name < b.name ? -1 : 1));
   for (const [index, { name, version }] of migrations.entries()) {
     const before = migrations[index - 1];
     if (before?.version === version) {
       throw new TorporError('internal', `The migrations ${before.name} and ${name} have the same number.`);
     }
+    if (version !== index + 1) {
+      throw new TorporError(
+        'internal',
+        `Before migration ${name}, the migration with number ${index + 1} is missing.`,
+      );
+    }
   }
   return migrations;
+}
+
+async function readDirectory(directory: string): Promise<Migration[]> {
+  const files = (await readdir(directory)).filter((file) => file.endsWith('.sql'));
+  return Promise.all(files.map((file) => readMigration(directory, file)));
 }
 
 async function readMigration(directory: string, file: string): Promise<Migration> {
@@ -43,7 +56,7 @@ async function readMigration(directory: string, file: string): Promise<Migration
 }
 
 /**
- * Fills in the dialect's words and leaves out the other dialect's blocks:
+ * Replaces the placeholders by the dialect's keywords and leaves out the other dialect's blocks:
  *
  * ```sql
  * -- {sqlite}
@@ -68,5 +81,5 @@ export function renderMigration(migration: Migration, dialect: Dialect): string 
   if (block !== undefined) {
     throw new TorporError('internal', `In migration ${migration.name}, -- {${block}} has no end.`);
   }
-  return writeFor(dialect, lines.join('\n')).text;
+  return renderSql(dialect, lines.join('\n')).text;
 }

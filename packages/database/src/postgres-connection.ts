@@ -1,9 +1,9 @@
-/** One connection of the pool while somebody uses it. */
+/** One connection of the pool while it is in use. */
 
 import type { Row, SqlValue } from '@torpor/engine';
 import { TorporError } from '@torpor/protocol';
 import type { Pool, PoolClient, QueryResult } from 'pg';
-import { writeFor } from './dialect.ts';
+import { renderSql } from './dialect.ts';
 import { isConnectionLost, postgresError, unknownOutcome, unreachable } from './postgres-error.ts';
 
 export class PostgresConnection {
@@ -16,7 +16,7 @@ export class PostgresConnection {
     this.#database = database;
   }
 
-  /** Whatever keeps the pool from giving a connection, also a long wait for one, is `unreachable`. */
+  /** Every failure to get a connection, also a timeout of the pool, is `unreachable`. */
   static async take(pool: Pool, database: string): Promise<PostgresConnection> {
     try {
       return new PostgresConnection(await pool.connect(), database);
@@ -30,7 +30,7 @@ export class PostgresConnection {
   }
 
   async run(sql: string, params: readonly SqlValue[] = []): Promise<Row[]> {
-    const { text } = writeFor('postgres', sql);
+    const { text } = renderSql('postgres', sql);
     try {
       return (await this.#send({ text, values: [...params] })).rows;
     } catch (thrown) {
@@ -38,7 +38,7 @@ export class PostgresConnection {
     }
   }
 
-  /** Any number of statements without parameters, however long they take. */
+  /** Runs any number of statements without parameters, within `timeoutMs`. */
   async script(sql: string, timeoutMs: number): Promise<void> {
     try {
       await this.#send({ text: sql, query_timeout: timeoutMs });
@@ -54,7 +54,7 @@ export class PostgresConnection {
   async commit(): Promise<void> {
     try {
       const { command } = await this.#send({ text: 'COMMIT' });
-      // PostgreSQL answers the COMMIT of a failed transaction without an error.
+      // PostgreSQL answers the COMMIT of a failed transaction with ROLLBACK, and without an error.
       if (command !== 'COMMIT') throw new TorporError('internal', 'A transaction ended before its COMMIT.');
     } catch (thrown) {
       throw this.#lost ? unknownOutcome(this.#database, thrown) : postgresError(thrown, this.#database);
@@ -68,7 +68,7 @@ export class PostgresConnection {
     });
   }
 
-  /** Back to the pool; a lost one is thrown away. */
+  /** Returns the connection to the pool; a lost connection is discarded. */
   release(): void {
     this.#client.release(this.#lost);
   }

@@ -1,43 +1,45 @@
 /**
- * The one connection that listens, and comes back by itself.
+ * The one connection that listens to notifications. It reconnects by itself.
  *
- * While it is away notices are lost, so after each return every listener is told to look. A connection
- * that died without a word is found by asking it something now and then.
+ * Notifications are lost while there is no connection, so after each reconnect every listener is notified. A connection
+ * that died silently is found by a query every 30 seconds.
  */
 
 import type { Clock } from '@torpor/engine';
+import { Mutex } from '@torpor/host';
 import pg from 'pg';
-import type { Notices } from './notices.ts';
+import type { ChannelListeners } from './channel-listeners.ts';
 import { unreachable } from './postgres-error.ts';
 
 export interface ListenerOptions {
   readonly database: string;
   readonly connection: pg.ClientConfig;
-  readonly notices: Notices;
+  readonly listeners: ChannelListeners;
   readonly clock: Clock;
-  /** Between 0 and 1; spreads the return of many servers after an outage of the database. */
+  /** Between 0 and 1; spreads the reconnects of many servers after an outage of the database. */
   readonly random: () => number;
 }
 
 const FIRST_PAUSE_MS = 100;
-const LONGEST_PAUSE_MS = 5_000;
-const ASK_EVERY_MS = 30_000;
-const GOODBYE_MS = 1_000;
+const MAX_PAUSE_MS = 5_000;
+const PROBE_EVERY_MS = 30_000;
+const END_TIMEOUT_MS = 1_000;
 
 export class PostgresListener {
   readonly #options: ListenerOptions;
   readonly #closing = new AbortController();
   #client: pg.Client | undefined;
-  #lastTurn: Promise<unknown> = Promise.resolve();
+  /** pg takes one query at a time on a connection, and two callers must not both connect. */
+  readonly #mutex = new Mutex();
 
   constructor(options: ListenerOptions) {
     this.#options = options;
   }
 
   async listen(channel: string, onNotice: () => void): Promise<() => Promise<void>> {
-    const remove = this.#options.notices.add(channel, onNotice);
+    const remove = this.#options.listeners.add(channel, onNotice);
     try {
-      await this.#inTurn(async () => {
+      await this.#mutex.run(async () => {
         this.#client ??= await this.#connect();
         await this.#client.query(`LISTEN ${pg.escapeIdentifier(channel)}`);
       });
@@ -47,24 +49,24 @@ export class PostgresListener {
     }
     return async () => {
       remove();
-      await this.#forget(channel);
+      await this.#unlisten(channel);
     };
   }
 
   async close(): Promise<void> {
     this.#closing.abort();
-    await this.#inTurn(async () => {
+    await this.#mutex.run(async () => {
       const client = this.#client;
       this.#client = undefined;
-      // A server that is gone never answers the goodbye.
-      if (client !== undefined) await Promise.race([client.end(), this.#options.clock.sleep(GOODBYE_MS)]);
+      // A server that is gone never answers the end of the connection.
+      if (client !== undefined) await Promise.race([client.end(), this.#options.clock.sleep(END_TIMEOUT_MS)]);
     });
   }
 
-  async #forget(channel: string): Promise<void> {
-    await this.#inTurn(async () => {
-      if (this.#options.notices.channels.includes(channel)) return;
-      // Where it fails the connection is gone, and with it what it listened to.
+  async #unlisten(channel: string): Promise<void> {
+    await this.#mutex.run(async () => {
+      if (this.#options.listeners.channels.includes(channel)) return;
+      // When this fails the connection is gone, and with it the subscription.
       await this.#client?.query(`UNLISTEN ${pg.escapeIdentifier(channel)}`).catch(() => undefined);
     });
   }
@@ -73,48 +75,48 @@ export class PostgresListener {
     const client = new pg.Client(this.#options.connection);
     client.on('error', () => this.#lost(client));
     client.on('end', () => this.#lost(client));
-    client.on('notification', ({ channel }) => this.#options.notices.tell([channel]));
+    client.on('notification', ({ channel }) => this.#options.listeners.notify([channel]));
     await client.connect();
     try {
-      for (const channel of this.#options.notices.channels) {
+      for (const channel of this.#options.listeners.channels) {
         await client.query(`LISTEN ${pg.escapeIdentifier(channel)}`);
       }
     } catch (thrown) {
       void client.end();
       throw thrown;
     }
-    void this.#ask(client);
+    void this.#probe(client);
     return client;
   }
 
-  /** Called twice for some losses; the second finds another client or none. */
+  /** Called twice for some losses; the second call finds another client or none. */
   #lost(client: pg.Client): void {
     if (this.#client !== client) return;
     this.#client = undefined;
-    void this.#comeBack();
+    void this.#reconnect();
   }
 
-  async #comeBack(): Promise<void> {
-    const { notices, random } = this.#options;
+  async #reconnect(): Promise<void> {
+    const { listeners, random } = this.#options;
     let pause = FIRST_PAUSE_MS;
     while (await this.#pause(pause * (0.5 + random() / 2))) {
       try {
-        await this.#inTurn(async () => {
+        await this.#mutex.run(async () => {
           if (!this.#closing.signal.aborted) this.#client ??= await this.#connect();
         });
-        notices.tell(notices.channels);
+        listeners.notify(listeners.channels);
         return;
       } catch {
-        pause = Math.min(pause * 2, LONGEST_PAUSE_MS);
+        pause = Math.min(pause * 2, MAX_PAUSE_MS);
       }
     }
   }
 
-  async #ask(client: pg.Client): Promise<void> {
-    while (await this.#pause(ASK_EVERY_MS)) {
+  async #probe(client: pg.Client): Promise<void> {
+    while (await this.#pause(PROBE_EVERY_MS)) {
       if (this.#client !== client) return;
       try {
-        await this.#inTurn(() => client.query('SELECT 1'));
+        await this.#mutex.run(() => client.query('SELECT 1'));
       } catch {
         this.#lost(client);
         void client.end();
@@ -127,12 +129,5 @@ export class PostgresListener {
   async #pause(ms: number): Promise<boolean> {
     await this.#options.clock.sleep(ms, this.#closing.signal).catch(() => undefined);
     return !this.#closing.signal.aborted;
-  }
-
-  /** pg takes one query at a time, and two callers must not both connect. */
-  #inTurn<T>(work: () => Promise<T>): Promise<T> {
-    const mine = this.#lastTurn.then(work);
-    this.#lastTurn = mine.catch(() => undefined);
-    return mine;
   }
 }

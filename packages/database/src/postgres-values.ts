@@ -1,4 +1,4 @@
-/** How PostgreSQL's answers become the values that the port knows, the same ones that SQLite gives. */
+/** Converts PostgreSQL's values into those of the port, which are the same as SQLite's. */
 import { TorporError } from '@torpor/protocol';
 
 const BOOL = 16;
@@ -7,7 +7,7 @@ const INT2 = 21;
 const INT4 = 23;
 const FLOAT4 = 700;
 const FLOAT8 = 701;
-/** What sum() makes of integers. */
+/** The type of sum() over integers. */
 const NUMERIC = 1700;
 
 const PARSERS: Readonly<Record<number, (text: string) => string | number>> = {
@@ -20,7 +20,7 @@ const PARSERS: Readonly<Record<number, (text: string) => string | number>> = {
   [NUMERIC]: exact,
 };
 
-/** For pg's `types`; passed to each connection, because pg's own table is shared by the whole process. */
+/** For pg's `types`. Passed to each connection, because pg's own table is shared by the whole process. */
 export const postgresValues = {
   getTypeParser: (oid: number) => PARSERS[oid] ?? String,
 };

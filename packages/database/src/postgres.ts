@@ -1,21 +1,21 @@
 /**
  * The database that several servers share.
  *
- * - READ COMMITTED: what a transaction must not see change under it, it locks (`{FOR UPDATE}`).
- * - A transaction that lost to another (serialisation failure, deadlock) runs again, a few times.
- * - `query` outside a transaction runs on connections that can only read, as on SQLite. They are a pool of
- *   their own, so that reads inside a transaction's work cannot starve for connections held by transactions.
- * - Every wait has an end: for a connection, for a statement, for the answer, for an abandoned transaction.
- * - It needs connections of its own to the server: a pooler that shares them between transactions breaks
- *   LISTEN and the settings made here.
+ * - READ COMMITTED: a transaction locks the rows that must not change meanwhile (`{FOR UPDATE}`).
+ * - A transaction that fails because of another one (serialisation failure, deadlock) runs again, a few times.
+ * - `query` outside a transaction runs on read-only connections, as on SQLite. They are a pool of their own, so that reads
+ *   during a transaction cannot starve for connections that transactions hold.
+ * - Every wait has a timeout: for a connection, for a statement, for its answer, for an abandoned transaction.
+ * - The server needs direct connections: a pooler that shares connections between transactions breaks LISTEN and the
+ *   settings made here.
  */
 
 import type { Row, SqlValue, Transaction } from '@torpor/engine';
 import { type Clock, systemClock } from '@torpor/engine';
 import { TorporError } from '@torpor/protocol';
 import pg from 'pg';
+import { ChannelListeners } from './channel-listeners.ts';
 import type { MigratableDatabase } from './migrate.ts';
-import { Notices } from './notices.ts';
 import { OpenTransaction, type ScriptTransaction, TransactionScope } from './open-transaction.ts';
 import { PostgresConnection } from './postgres-connection.ts';
 import { isReadOnlyTransaction, isRerunnable } from './postgres-error.ts';
@@ -24,17 +24,17 @@ import { postgresValues } from './postgres-values.ts';
 
 export interface PostgresOptions {
   readonly url: string;
-  /** Transactions at the same time; with the readers and the listener, ten connections. */
+  /** Concurrent transactions. With the readers and the listener there are ten connections by default. */
   readonly writers?: number;
   readonly readers?: number;
-  /** For a free connection, and for the server to take a new one. */
+  /** How long to wait for a free connection, and for the server to accept a new one. */
   readonly connectTimeoutMs?: number;
   readonly statementTimeoutMs?: number;
   /** How much longer than the server's own limit an answer may take before the connection counts as lost. */
   readonly answerGraceMs?: number;
-  /** After this the server gives up a transaction whose owner asks nothing, and frees its locks. */
+  /** After this time without a statement the server aborts a transaction and frees its locks. */
   readonly idleTransactionTimeoutMs?: number;
-  /** For one migration, which may rewrite much. */
+  /** How long one migration may take; it may rewrite large tables. */
   readonly migrationTimeoutMs?: number;
   readonly clock?: Clock;
   readonly random?: () => number;
@@ -42,7 +42,7 @@ export interface PostgresOptions {
 
 const ATTEMPTS = 5;
 const RERUN_PAUSE_MS = 20;
-/** Any number, the same on all servers: whoever holds it migrates this database. */
+/** The advisory lock of the server that migrates the database. Any number, the same on all servers. */
 const MIGRATION_LOCK = 7676;
 
 export async function openPostgres(options: PostgresOptions): Promise<MigratableDatabase> {
@@ -86,7 +86,7 @@ class PostgresDatabase implements MigratableDatabase {
     this.#listener = new PostgresListener({
       database: this.#name,
       connection,
-      notices: new Notices(),
+      listeners: new ChannelListeners(),
       clock: this.#clock,
       random: this.#random,
     });
@@ -95,7 +95,9 @@ class PostgresDatabase implements MigratableDatabase {
   query<R extends Row = Row>(sql: string, params: readonly SqlValue[] = []): Promise<R[]> {
     return this.#track(async () => {
       try {
-        const { connection, answer } = await this.#ask(this.#readers, (one) => one.run(sql, params));
+        const { connection, answer } = await this.#withFreshConnection(this.#readers, (one) =>
+          one.run(sql, params),
+        );
         connection.release();
         return answer as R[];
       } catch (thrown) {
@@ -112,8 +114,8 @@ class PostgresDatabase implements MigratableDatabase {
   }
 
   /**
-   * The lock goes with the transaction, so a server that dies while migrating leaves none behind. Two
-   * servers that start at once take turns, and the second finds the work done.
+   * The lock ends with the transaction, so a server that dies while migrating leaves none behind. Of two servers that
+   * start at once the second waits, and finds the migrations applied.
    */
   migration<T>(work: (tx: ScriptTransaction) => Promise<T>): Promise<T> {
     return this.#track(() =>
@@ -147,20 +149,20 @@ class PostgresDatabase implements MigratableDatabase {
   }
 
   async #transact<T>(work: (tx: OpenTransaction) => Promise<T>): Promise<T> {
-    const { connection } = await this.#ask(this.#writers, (one) => one.begin());
+    const { connection } = await this.#withFreshConnection(this.#writers, (one) => one.begin());
     const tx = new OpenTransaction({
       run: (sql, params) => connection.run(sql, params),
       script: (sql) => connection.script(sql, this.#migrationTimeoutMs + this.#answerGraceMs),
     });
     try {
       const result = await this.#scope.run(tx, work);
-      // Inside the transaction: PostgreSQL tells the listeners when, and only if, it commits.
+      // Inside the transaction: PostgreSQL notifies the listeners when, and only if, it commits.
       for (const channel of tx.channels) await connection.run(`SELECT pg_notify($1, '')`, [channel]);
       await connection.commit();
       return result;
     } catch (thrown) {
       await connection.rollback();
-      // What `work` made of a lost race must not hide that running it again is the cure.
+      // An error that `work` made of a deadlock must not hide that the transaction can run again.
       throw isRerunnable(tx.failure) ? tx.failure : thrown;
     } finally {
       connection.release();
@@ -168,10 +170,10 @@ class PostgresDatabase implements MigratableDatabase {
   }
 
   /**
-   * Takes a connection and asks it something that changes nothing. Only this shows that a connection died
-   * while nobody used it; then another one is asked, once.
+   * Takes a connection and sends a first statement that changes nothing. Only this shows that a connection died while it
+   * was idle; then another connection is tried, once.
    */
-  async #ask<T>(
+  async #withFreshConnection<T>(
     pool: pg.Pool,
     ask: (connection: PostgresConnection) => Promise<T>,
   ): Promise<{ connection: PostgresConnection; answer: T }> {
@@ -186,7 +188,7 @@ class PostgresDatabase implements MigratableDatabase {
     }
   }
 
-  /** Lets what was accepted finish: a pool that is ended no longer serves those who wait for a connection. */
+  /** Waits for the calls under way: a pool that is ended no longer gives connections to waiting calls. */
   async #close(): Promise<void> {
     while (this.#underWay.size > 0) await Promise.allSettled(this.#underWay);
     await this.#listener.close();
@@ -220,8 +222,8 @@ function connectionOf(options: PostgresOptions, answerGraceMs: number): pg.Clien
 }
 
 /**
- * An 'error' without a listener would end the process. An idle connection that dies has left the pool
- * already, and one that dies in use fails the next statement on it.
+ * An 'error' event without a listener would end the process. An idle connection that dies has left the pool already, and
+ * a connection that dies in use fails the next statement on it.
  */
 function quietPool(config: pg.PoolConfig): pg.Pool {
   const pool = new pg.Pool(config);
@@ -232,7 +234,7 @@ function quietPool(config: pg.PoolConfig): pg.Pool {
   return pool;
 }
 
-/** How messages call the database: never with the user's password. */
+/** The name of the database in messages, without the user's password. */
 function nameOf(url: string): string {
   const parsed = URL.canParse(url) ? new URL(url) : undefined;
   if (parsed === undefined || !['postgres:', 'postgresql:'].includes(parsed.protocol)) {

@@ -1,4 +1,4 @@
-/** What SQLite's result codes mean to the engine. The low byte is the kind, the whole number the detail. */
+/** Converts SQLite's result codes into errors of the engine. The low byte is the kind, the whole number the detail. */
 
 import { ConstraintViolation } from '@torpor/engine';
 import { TorporError } from '@torpor/protocol';
@@ -19,20 +19,20 @@ const CONSTRAINT_FOREIGNKEY = 787;
 const CONSTRAINT_PRIMARYKEY = 1555;
 const CONSTRAINT_UNIQUE = 2067;
 const CONSTRAINT_ROWID = 2579;
-/** The index of the log could not grow. It lies beside the file, and nothing but room makes it fail. */
+/** The index of the write-ahead log could not grow. It is beside the file, and fails only when the disk is full. */
 const IOERR_SHMSIZE = 4874;
 
-/** Whether a connection that may only read was asked to write. A disk that cannot be written says more. */
+/** Whether a read-only connection was asked to write. A read-only disk has a more specific code. */
 export function isWriteRefused(thrown: unknown): boolean {
   return resultCode(thrown) === READONLY;
 }
 
-/** Whether a write to the file found no room. A refusal that somebody decided on has no cause. */
+/** Whether a write to the file found the disk full. A refusal by the engine has no cause. */
 export function isDiskFull(thrown: unknown): boolean {
   return thrown instanceof TorporError && thrown.code === 'storage_full' && thrown.cause !== undefined;
 }
 
-/** What was thrown while working on the file at `path`. A fault in a statement stays what it is. */
+/** Converts what was thrown while working on the file at `path`. An error in the statement itself is returned as it is. */
 export function sqliteError(thrown: unknown, path: string): unknown {
   const code = resultCode(thrown);
   if (code === undefined || !(thrown instanceof Error)) return thrown;
@@ -54,7 +54,7 @@ export function sqliteError(thrown: unknown, path: string): unknown {
       return damaged(path, thrown);
     case IOERR:
       return new TorporError('internal', `The disk reported an error (${code}) at ${path}.`, {
-        hint: 'Look into the kernel log for errors of this disk. Nothing was changed.',
+        hint: 'Read the kernel log for errors of this disk. Nothing was changed.',
         details: { path },
         cause: thrown,
       });
@@ -68,7 +68,7 @@ function resultCode(thrown: unknown): number | undefined {
   return typeof thrown.errcode === 'number' ? thrown.errcode : undefined;
 }
 
-/** NOT NULL, types of STRICT tables and RAISE in a trigger are checks too. */
+/** NOT NULL, types of STRICT tables and RAISE in a trigger count as checks too. */
 function constraintKind(code: number): ConstraintViolation['kind'] {
   switch (code) {
     case CONSTRAINT_UNIQUE:
@@ -92,7 +92,7 @@ function busy(path: string, cause: unknown): TorporError {
 
 function damaged(path: string, cause: unknown): TorporError {
   return new TorporError('internal', `${path} is damaged, or is not a database of Torpor.`, {
-    hint: 'Stop Torpor and copy the file. Then put back a backup, or try "sqlite3 <file> .recover".',
+    hint: 'Stop Torpor and copy the file. Then restore a backup, or try "sqlite3 <file> .recover".',
     details: { path },
     cause,
   });

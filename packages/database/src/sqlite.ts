@@ -1,30 +1,30 @@
 /**
  * The database in one file, inside the process.
  *
- * - Transactions run one at a time on the writing connection, in the order in which they were asked for.
- *   They are async functions that await between statements, so only this queue keeps one caller's
- *   statements out of another's transaction.
- * - `query` outside a transaction runs on a second connection that can only read. It sees what was last
- *   committed and never waits for a transaction.
- * - A transaction that found the disk full runs again once room was made for it.
- * - Notices go round inside the process: one process uses a data directory (data-directory.ts).
+ * - Transactions run one at a time on the writing connection, in the order of the calls. They are async functions that
+ *   await between statements, so only the mutex keeps one caller's statements out of another's transaction.
+ * - `query` outside a transaction runs on a second, read-only connection. It reads what was last committed and never waits
+ *   for a transaction.
+ * - A transaction that found the disk full runs again once space was freed for it.
+ * - Notifications stay inside the process: one process uses a data directory (data-directory.ts).
  */
 
 import type { Row, SqlValue, Transaction } from '@torpor/engine';
 import { type Clock, systemClock } from '@torpor/engine';
+import { Mutex } from '@torpor/host';
 import { TorporError } from '@torpor/protocol';
+import { ChannelListeners } from './channel-listeners.ts';
 import type { MigratableDatabase } from './migrate.ts';
-import { Notices } from './notices.ts';
 import { OpenTransaction, type ScriptTransaction, TransactionScope } from './open-transaction.ts';
 import { SqliteConnection } from './sqlite-connection.ts';
 import { isDiskFull } from './sqlite-error.ts';
 
 export interface SqliteOptions {
   readonly path: string;
-  /** How long a transaction waits for a program outside this process that holds the file. */
+  /** How long a transaction waits for another program that has the file locked. */
   readonly busyTimeoutMs?: number;
   readonly clock?: Clock;
-  /** Asked when the disk is full: true when it made room and the work is worth another try. */
+  /** Called when the disk is full. True when it freed space and the transaction can run again. */
   readonly makeRoom?: () => Promise<boolean>;
 }
 
@@ -34,7 +34,7 @@ export async function openSqlite(options: SqliteOptions): Promise<MigratableData
   return withRoom(options.makeRoom, async () => openBoth(options));
 }
 
-/** Runs again what failed for want of room, for as long as room can be made. */
+/** Repeats work that found the disk full, as long as space can be freed. */
 async function withRoom<T>(makeRoom: SqliteOptions['makeRoom'], work: () => Promise<T>): Promise<T> {
   for (;;) {
     try {
@@ -64,8 +64,8 @@ class SqliteDatabase implements MigratableDatabase {
   readonly #clock: Clock;
   readonly #makeRoom: SqliteOptions['makeRoom'];
   readonly #scope = new TransactionScope();
-  readonly #notices = new Notices();
-  #lastTransaction: Promise<unknown> = Promise.resolve();
+  readonly #listeners = new ChannelListeners();
+  readonly #writing = new Mutex();
   #closing: Promise<void> | undefined;
 
   constructor(writer: SqliteConnection, reader: SqliteConnection, options: SqliteOptions) {
@@ -83,34 +83,32 @@ class SqliteDatabase implements MigratableDatabase {
   }
 
   transaction<T>(work: (tx: Transaction) => Promise<T>): Promise<T> {
-    return this.#inTurn(work);
+    return this.#transactWhenFree(work);
   }
 
-  /** BEGIN IMMEDIATE keeps every other writer out, so the migrator needs no more than a transaction. */
+  /** BEGIN IMMEDIATE excludes every other writer, so `migrate` needs no more than a transaction. */
   migration<T>(work: (tx: ScriptTransaction) => Promise<T>): Promise<T> {
-    return this.#inTurn(work);
+    return this.#transactWhenFree(work);
   }
 
   async listen(channel: string, onNotice: () => void): Promise<() => Promise<void>> {
     this.#refuseClosed();
-    const remove = this.#notices.add(channel, onNotice);
+    const remove = this.#listeners.add(channel, onNotice);
     return async () => remove();
   }
 
   close(): Promise<void> {
-    this.#closing ??= this.#lastTransaction.then(() => {
+    this.#closing ??= this.#writing.run(() => {
       this.#reader.close();
       this.#writer.close();
     });
     return this.#closing;
   }
 
-  async #inTurn<T>(work: (tx: ScriptTransaction) => Promise<T>): Promise<T> {
+  async #transactWhenFree<T>(work: (tx: ScriptTransaction) => Promise<T>): Promise<T> {
     this.#refuseClosed();
     this.#scope.refuseNesting();
-    const mine = this.#lastTransaction.then(() => withRoom(this.#makeRoom, () => this.#transact(work)));
-    this.#lastTransaction = mine.catch(() => undefined);
-    return await mine;
+    return await this.#writing.run(() => withRoom(this.#makeRoom, () => this.#transact(work)));
   }
 
   async #transact<T>(work: (tx: ScriptTransaction) => Promise<T>): Promise<T> {
@@ -119,17 +117,17 @@ class SqliteDatabase implements MigratableDatabase {
     try {
       const result = await this.#scope.run(tx, work);
       this.#writer.run('COMMIT');
-      this.#notices.tell(tx.channels);
+      this.#listeners.notify(tx.channels);
       return result;
     } finally {
-      // A deferred constraint refuses the COMMIT and leaves the transaction open; a full disk ends it.
+      // A deferred constraint refuses the COMMIT and leaves the transaction open; a full disk ends the transaction.
       if (this.#writer.inTransaction) this.#writer.run('ROLLBACK');
     }
   }
 
   /**
-   * IMMEDIATE takes the write lock at once: a transaction that read first and wanted to write later could
-   * find that another had written in between, and would have to start again.
+   * IMMEDIATE takes the write lock at once: a transaction that reads first and writes later could find that another one
+   * has written in between, and would have to start again.
    */
   async #begin(): Promise<void> {
     const deadline = this.#clock.monotonic() + this.#busyTimeoutMs;

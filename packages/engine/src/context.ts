@@ -11,8 +11,8 @@ import type { RestoreHistory } from './checkpoints/start-timeouts.ts';
 import type { DiskWatch } from './disk/watch.ts';
 import type { FaultPoints } from './fault-points.ts';
 import type { JobWatch } from './jobs/watch.ts';
-import { append, type Line } from './ledger/append.ts';
-import type { Notices } from './ledger/notices.ts';
+import { appendEvents, type NewEvent } from './ledger/append.ts';
+import type { NotificationSubscription } from './ledger/notification-subscription.ts';
 import { type Command, decide } from './lifecycle.ts';
 import type { Operations } from './operations/operations.ts';
 import type { CheckpointStore } from './ports/checkpoint-store.ts';
@@ -24,7 +24,7 @@ import type { Runtime } from './ports/runtime.ts';
 import type { TrafficGate } from './ports/traffic-gate.ts';
 import { type Sandbox, type SandboxChange, updateSandbox } from './sandbox.ts';
 import type { Settings } from './settings.ts';
-import type { Endings } from './upkeep/endings.ts';
+import type { EndedInstances } from './upkeep/ended-instances.ts';
 
 /** Reports to the operator beside the ledger: for logs and metrics, never for decisions. */
 export type Report = (what: string, facts: Readonly<Record<string, unknown>>) => void;
@@ -45,8 +45,8 @@ export interface Context {
   readonly report: Report;
   readonly background: Background;
   readonly operations: Operations;
-  readonly notices: Notices;
-  readonly endings: Endings;
+  readonly notifications: NotificationSubscription;
+  readonly endedInstances: EndedInstances;
   /** The last measurement of the disk. */
   readonly disk: DiskWatch;
   readonly restores: RestoreHistory;
@@ -83,10 +83,10 @@ export interface StepExtras {
   readonly operationId: OperationId | null;
   readonly change?: SandboxChange;
   readonly generation?: number;
-  readonly baseId?: Line['baseId'];
-  readonly checkpointId?: Line['checkpointId'];
+  readonly baseId?: NewEvent['baseId'];
+  readonly checkpointId?: NewEvent['checkpointId'];
   /** Ledger lines to append behind this one: the changes of the sandbox's jobs. */
-  readonly also?: readonly Line[];
+  readonly also?: readonly NewEvent[];
 }
 
 /**
@@ -118,10 +118,10 @@ export async function note<T extends EventType>(
   sandbox: Sandbox,
   event: T,
   data: EventData<T>,
-  extras: StepExtras & Pick<Line, 'state'>,
+  extras: StepExtras & Pick<NewEvent, 'state'>,
 ): Promise<Sandbox> {
   const { change, also = [], ...head } = extras;
   const changed = change === undefined ? sandbox : await updateSandbox(tx, sandbox, change);
-  const line: Line = { id: ctx.ids.next('evt'), at: ctx.clock.now(), type: event, data, ...head };
-  return append(tx, changed, [line, ...also]);
+  const line: NewEvent = { id: ctx.ids.next('evt'), at: ctx.clock.now(), type: event, data, ...head };
+  return appendEvents(tx, changed, [line, ...also]);
 }

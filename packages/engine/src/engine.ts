@@ -12,8 +12,8 @@ import { listDiskEvents } from './disk/events.ts';
 import type { DiskReserve } from './disk/reserve.ts';
 import { type DiskState, DiskWatch } from './disk/watch.ts';
 import { JobWatch } from './jobs/watch.ts';
-import { Notices } from './ledger/notices.ts';
-import { follow, newestEvent, readEvents } from './ledger/read.ts';
+import { NotificationSubscription } from './ledger/notification-subscription.ts';
+import { follow, newestPosition, readEvents } from './ledger/read.ts';
 import { Operations } from './operations/operations.ts';
 import { agent, dial } from './queries/addresses.ts';
 import { runtimes, template, templates } from './queries/catalogue.ts';
@@ -25,9 +25,9 @@ import { expirePaused } from './retention/expire.ts';
 import { Rounds } from './rounds.ts';
 import { deleteTemplate } from './templates/delete.ts';
 import { audit } from './upkeep/audit.ts';
-import { countUnhealthy } from './upkeep/checkpoint-looks.ts';
-import { Endings } from './upkeep/endings.ts';
-import { RefusalLines } from './upkeep/refusals.ts';
+import { countUnhealthy } from './upkeep/checkpoint-inspection.ts';
+import { EndedInstances } from './upkeep/ended-instances.ts';
+import { NetworkRefusals } from './upkeep/network-refusals.ts';
 import { heartbeat } from './upkeep/servers.ts';
 import { create } from './verbs/create.ts';
 import { fork } from './verbs/fork.ts';
@@ -98,7 +98,7 @@ const QUERIES = {
 /** Functions that take the database first. */
 const DATABASE_QUERIES = {
   events: readEvents,
-  newest: newestEvent,
+  newest: newestPosition,
   keptCheckpoints: listKept,
   keptCheckpoint: findKept,
   checkpointHealthCounts: countUnhealthy,
@@ -113,7 +113,14 @@ function disk(ctx: Context): DiskState | undefined {
 /** What the engine is given; it makes the rest of its context itself. */
 export type EngineParts = Omit<
   Context,
-  'background' | 'operations' | 'restores' | 'stopping' | 'jobWatch' | 'disk' | 'endings' | 'notices'
+  | 'background'
+  | 'operations'
+  | 'restores'
+  | 'stopping'
+  | 'jobWatch'
+  | 'disk'
+  | 'endedInstances'
+  | 'notifications'
 > & {
   /** Absent: no room is reserved for a full disk. */
   readonly reserve?: DiskReserve;
@@ -124,23 +131,23 @@ export type Engine = ReturnType<typeof createEngine>;
 /** An engine that has not started yet: `start` joins the database. */
 export function createEngine({ reserve, ...parts }: EngineParts) {
   const stopping = new AbortController();
-  const notices = new Notices(parts.clock, parts.settings.noticeAtLeastEveryMs);
+  const notifications = new NotificationSubscription(parts.clock, parts.settings.noticeAtLeastEveryMs);
   const ctx: Context = {
     ...parts,
-    notices,
-    operations: new Operations(parts, notices),
+    notifications,
+    operations: new Operations(parts, notifications),
     background: new Background(parts.report),
     restores: new RestoreHistory(parts.clock),
     stopping: stopping.signal,
     // These two work with the context that they are part of.
     jobWatch: new JobWatch(() => ctx),
-    endings: new Endings(() => ctx),
+    endedInstances: new EndedInstances(() => ctx),
     disk: new DiskWatch(reserve),
   };
-  const refusals = new RefusalLines(ctx);
+  const refusals = new NetworkRefusals(ctx);
   for (const runtime of ctx.runtimes.values()) {
     runtime.onRefusal?.((instance, refusal) => refusals.add(instance, refusal));
-    runtime.onEnded?.((instance) => ctx.endings.seen(instance));
+    runtime.onEnded?.((instance) => ctx.endedInstances.onEnded(instance));
   }
   return Object.assign(
     new Rounds(ctx, stopping),

@@ -10,7 +10,7 @@ export {
   noFaults,
 } from './fault-points.ts';
 export { type TrackedJob, viewJob } from './jobs/job.ts';
-export { Notices } from './ledger/notices.ts';
+export { NotificationSubscription } from './ledger/notification-subscription.ts';
 export type { Cursor } from './ledger/read.ts';
 export type { Caller } from './operations/operations.ts';
 export {
@@ -24,8 +24,8 @@ export {
   updateQuotas,
 } from './orgs/org.ts';
 export { quotaExceeded } from './orgs/quota.ts';
+export { countBuilds, quotaUsage } from './orgs/quota-usage.ts';
 export { type OrgTotals, totalsOfOrgs, usageOf } from './orgs/usage.ts';
-export { countBuilds, usedBy } from './orgs/used.ts';
 export * from './ports/checkpoint-store.ts';
 export * from './ports/clock.ts';
 export * from './ports/database.ts';
@@ -35,9 +35,9 @@ export * from './ports/runtime.ts';
 export * from './ports/traffic-gate.ts';
 export { enqueue } from './queue/enqueue.ts';
 export { type Job, LeaseLost } from './queue/job.ts';
-export { endLeases, type Held, requireHeld, withdraw } from './queue/lease.ts';
+export { expireLeases, type LeasedJob, requireLease, withdraw } from './queue/lease.ts';
 export { startWorker, type Worker } from './queue/worker.ts';
 export { DEFAULT_SETTINGS, ENGINE_SETTING_ORDER, ENGINE_SETTINGS, type Settings } from './settings.ts';
-export { inPages, withHands } from './upkeep/pages.ts';
-export type { Round } from './upkeep/reconciler.ts';
+export { inPages } from './upkeep/pages.ts';
+export type { ReconcileRound } from './upkeep/reconciler.ts';
 export { within } from './within.ts';

@@ -9,11 +9,21 @@ import { sandboxView } from './queries/sandboxes.ts';
 import { expirePaused } from './retention/expire.ts';
 import { getSandbox } from './sandbox.ts';
 import { ensureTemplate, renewTemplate } from './templates/built-in.ts';
-import { BUILT_IN } from './templates/taken-name.ts';
-import { type LookFilter, type Looks, lookAtCheckpoints } from './upkeep/checkpoint-looks.ts';
-import { collect, scrub } from './upkeep/collector.ts';
-import { compareNow, type Round, reconcile } from './upkeep/reconciler.ts';
-import { buryOthers, claimHome, forgetDeadServers, heartbeat, sayGoodbye } from './upkeep/servers.ts';
+import { BUILT_IN } from './templates/template-names.ts';
+import {
+  type InspectionCounts,
+  type InspectionFilter,
+  inspectCheckpoints,
+} from './upkeep/checkpoint-inspection.ts';
+import { collectCheckpoints, scrubCheckpoints } from './upkeep/collector.ts';
+import { compareSandbox, type ReconcileRound, reconcile } from './upkeep/reconciler.ts';
+import {
+  claimHome,
+  deleteDeadServers,
+  deregisterServer,
+  heartbeat,
+  markDeadServers,
+} from './upkeep/servers.ts';
 import { Sweeper } from './upkeep/sweeper.ts';
 import { applyNetworks } from './verbs/network.ts';
 
@@ -28,7 +38,7 @@ export class Rounds {
   readonly #stopping: AbortController;
   readonly #leaving = new AbortController();
   readonly #running: Promise<void>[] = [];
-  #comparing: Promise<Round> | undefined;
+  #comparing: Promise<ReconcileRound> | undefined;
   #collecting: Promise<void> | undefined;
   #askedProviders = Number.NEGATIVE_INFINITY;
 
@@ -42,18 +52,18 @@ export class Rounds {
   }
 
   /** Joins the database, repairs what a crash left behind, and begins the rounds. */
-  async start(options: { readonly rounds: boolean } = { rounds: true }): Promise<Round> {
+  async start(options: { readonly rounds: boolean } = { rounds: true }): Promise<ReconcileRound> {
     const ctx = this.#ctx;
     const { settings } = ctx;
     await claimHome(ctx);
     await heartbeat(ctx);
-    await buryOthers(ctx);
+    await markDeadServers(ctx);
     await this.lookAtDisk().catch((error: unknown) => ctx.report('looking at the disk failed', { error }));
     // Beats from the first moment to the last: other servers must not take over what this server still works on.
     if (options.rounds) {
       this.#every(settings.serverLeaseMs / 3, 'heartbeat', () => heartbeat(ctx), this.#leaving.signal);
     }
-    await ctx.notices.start(ctx.db);
+    await ctx.notifications.start(ctx.db);
     for (const runtime of ctx.runtimes.values()) {
       for (const name of BUILT_IN) await ensureTemplate(ctx, runtime, name);
     }
@@ -69,7 +79,7 @@ export class Rounds {
       this.#every(settings.retentionEveryMs, 'retention', () => expirePaused(ctx));
       this.#every(settings.diskEveryMs, 'looking at the disk', () => this.#tendDisk());
       this.#every(settings.collectEveryMs, 'collect', () => this.#collect());
-      this.#every(settings.reconcileEveryMs, 'scrub', () => scrub(ctx, SCRUBBED_PER_ROUND));
+      this.#every(settings.reconcileEveryMs, 'scrub', () => scrubCheckpoints(ctx, SCRUBBED_PER_ROUND));
     }
     return round;
   }
@@ -83,8 +93,8 @@ export class Rounds {
     await ctx.background.idle();
     await this.countEgress().catch((error: unknown) => ctx.report('egress failed', { error }));
     this.#leaving.abort();
-    await sayGoodbye(ctx);
-    await ctx.notices.stop();
+    await deregisterServer(ctx);
+    await ctx.notifications.stop();
   }
 
   /** Prepares the built-in templates again that their runtime calls outdated. Returns at once. */
@@ -98,19 +108,19 @@ export class Rounds {
   }
 
   /** One whole round in which the database and the runtimes are made to agree. */
-  async reconcile(): Promise<Round> {
+  async reconcile(): Promise<ReconcileRound> {
     const ctx = this.#ctx;
     const round = await this.#compare();
     await this.#collect();
     await ctx.db.transaction((tx) => forgetExpiredKeys(tx, ctx.clock.now()));
-    await forgetDeadServers(ctx);
+    await deleteDeadServers(ctx);
     return round;
   }
 
   /** Compares one sandbox with its runtime, for a caller that cannot wait for the round. */
   async compareOne(org: string, id: SandboxId): Promise<SandboxView> {
     const sandbox = await getSandbox(this.#ctx.db, id, org);
-    if (sandbox.state === 'running') await compareNow(this.#ctx, sandbox);
+    if (sandbox.state === 'running') await compareSandbox(this.#ctx, sandbox);
     return sandboxView(this.#ctx, org, id);
   }
 
@@ -126,19 +136,19 @@ export class Rounds {
 
   /** Checks the presence and sizes of checkpoints now, and records changes. */
   async lookAtCheckpoints(
-    filter: LookFilter = { external: true },
+    filter: InspectionFilter = { external: true },
     signal: AbortSignal = this.#ctx.stopping,
-  ): Promise<Looks> {
-    return lookAtCheckpoints(this.#ctx, filter, AbortSignal.any([signal, this.#ctx.stopping]));
+  ): Promise<InspectionCounts> {
+    return inspectCheckpoints(this.#ctx, filter, AbortSignal.any([signal, this.#ctx.stopping]));
   }
 
   /** Measures the room on the disk now, and keeps the reserve. */
   lookAtDisk(): Promise<DiskState> {
-    return this.#ctx.disk.look(this.#ctx);
+    return this.#ctx.disk.check(this.#ctx);
   }
 
   /** Never two at once: they would meet in the same sandboxes. */
-  #compare(): Promise<Round> {
+  #compare(): Promise<ReconcileRound> {
     this.#comparing ??= reconcile(this.#ctx).finally(() => {
       this.#comparing = undefined;
     });
@@ -147,7 +157,7 @@ export class Rounds {
 
   /** Never two at once, for the same reason. */
   #collect(): Promise<void> {
-    this.#collecting ??= collect(this.#ctx).finally(() => {
+    this.#collecting ??= collectCheckpoints(this.#ctx).finally(() => {
       this.#collecting = undefined;
     });
     return this.#collecting;

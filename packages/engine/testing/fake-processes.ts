@@ -3,32 +3,32 @@ import { TorporError } from '@torpor/protocol';
 import type { ProcessEnd, Processes, TaggedProcess } from '../src/ports/processes.ts';
 
 export class FakeProcesses implements Processes {
-  private readonly running = new Map<string, TaggedProcess>();
-  private readonly ends = new Map<string, ProcessEnd>();
-  private readonly waiting = new Set<() => void>();
+  readonly #running = new Map<string, TaggedProcess>();
+  readonly #ends = new Map<string, ProcessEnd>();
+  readonly #waiting = new Set<() => void>();
   /** Whether the agent answers. */
   reachable = true;
   /** Whether it can be waited for an end. */
   canWait = true;
 
-  run(tag: string, pid = this.running.size + 1): void {
-    this.running.set(tag, { tag, pid, command: tag, cwd: null });
+  run(tag: string, pid = this.#running.size + 1): void {
+    this.#running.set(tag, { tag, pid, command: tag, cwd: null });
   }
 
   /** Without an end: the process vanishes and nobody knows how. */
   end(tag: string, end?: ProcessEnd): void {
-    this.running.delete(tag);
-    if (end !== undefined) this.ends.set(tag, end);
-    for (const look of [...this.waiting]) look();
+    this.#running.delete(tag);
+    if (end !== undefined) this.#ends.set(tag, end);
+    for (const look of [...this.#waiting]) look();
   }
 
   async list(): Promise<readonly TaggedProcess[]> {
     if (!this.reachable) throw new TorporError('unreachable', 'The agent does not answer.');
-    return [...this.running.values()];
+    return [...this.#running.values()];
   }
 
   async endOf(_: unknown, tag: string): Promise<ProcessEnd | null> {
-    return this.ends.get(tag) ?? null;
+    return this.#ends.get(tag) ?? null;
   }
 
   nextEnd(
@@ -39,14 +39,14 @@ export class FakeProcesses implements Processes {
     if (!this.canWait) return Promise.reject(new TorporError('capability_unsupported', 'It cannot wait.'));
     return new Promise((resolve, reject) => {
       const look = () => {
-        const tag = tags.find((one) => !this.running.has(one));
+        const tag = tags.find((one) => !this.#running.has(one));
         if (tag === undefined) return;
-        this.waiting.delete(look);
-        resolve({ tag, end: this.ends.get(tag) ?? null });
+        this.#waiting.delete(look);
+        resolve({ tag, end: this.#ends.get(tag) ?? null });
       };
-      this.waiting.add(look);
+      this.#waiting.add(look);
       signal.addEventListener('abort', () => {
-        this.waiting.delete(look);
+        this.#waiting.delete(look);
         reject(signal.reason);
       });
       look();

@@ -15,14 +15,14 @@ const LIES = {
   capture: (): Captured => ({
     parts: { files: true, memory: true },
     needs: {},
-    standsOn: [],
+    dependsOn: [],
     external: null,
   }),
   thaw: () => undefined,
-  salvage: (): Captured => ({
+  recoverFiles: (): Captured => ({
     parts: { files: true, memory: false },
     needs: {},
-    standsOn: [],
+    dependsOn: [],
     external: null,
   }),
   destroy: () => undefined,

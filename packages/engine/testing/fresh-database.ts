@@ -16,13 +16,13 @@ import { join } from 'node:path';
 import {
   type MigratableDatabase,
   migrate,
-  OUR_MIGRATIONS,
   openPostgres,
   openSqlite,
   type PostgresOptions,
   readMigrations,
   type SqliteOptions,
 } from '@torpor/database';
+import { ALL_MIGRATIONS } from '@torpor/server/migrations';
 import pg from 'pg';
 import { inject } from 'vitest';
 
@@ -60,7 +60,7 @@ export async function freshDatabase(kind: DatabaseKind, options: FreshOptions = 
     return db;
   };
   const db = await open(options);
-  if (options.migrated ?? true) await migrate(db);
+  if (options.migrated ?? true) await migrate(db, ALL_MIGRATIONS);
   return {
     db,
     ...place.address,
@@ -115,7 +115,7 @@ async function postgresPlace(migrated: boolean): Promise<Place> {
 
 /** Made once per set of migrations; copying it is much faster than migrating. Test files take turns. */
 async function migratedTemplate(admin: pg.Client, server: string): Promise<string> {
-  const checksums = (await readMigrations(OUR_MIGRATIONS)).map(({ checksum }) => checksum);
+  const checksums = (await readMigrations(ALL_MIGRATIONS)).map(({ checksum }) => checksum);
   const digest = createHash('sha256').update(checksums.join()).digest('hex');
   const name = `torpor_template_${digest.slice(0, 16)}`;
   await admin.query('SELECT pg_advisory_lock(7677)');
@@ -125,7 +125,7 @@ async function migratedTemplate(admin: pg.Client, server: string): Promise<strin
   await dropDatabase(admin, unfinished);
   await admin.query(`CREATE DATABASE ${unfinished}`);
   const db = await openPostgres({ url: urlOf(server, unfinished) });
-  await migrate(db).finally(() => db.close());
+  await migrate(db, ALL_MIGRATIONS).finally(() => db.close());
   await admin.query(`ALTER DATABASE ${unfinished} RENAME TO ${name}`);
   return name;
 }

@@ -4,6 +4,7 @@ export * from './faulty-runtime.ts';
 export * from './fresh-database.ts';
 export * from './manual-clock.ts';
 export * from './memory-runtime.ts';
+export * from './migrate-below.ts';
 export * from './mounts.ts';
 export * from './runtime-contract.ts';
 export * from './runtime-subject.ts';

@@ -16,7 +16,7 @@ import type {
   SealedCheckpoint,
   Started,
   StartSpec,
-  TemplateOrder,
+  TemplateSpec,
 } from '../src/ports/runtime.ts';
 import type { Files } from './virtual-files.ts';
 
@@ -55,14 +55,14 @@ export class MemoryRuntime implements Runtime {
   refuse: (instance: Instance, refusal: Refusal) => void = () => {};
   /** Tells the engine that an instance has ended. */
   tellEnded: (instance: Instance) => void = () => {};
-  private readonly files: Files;
-  private readonly declared: Capabilities;
-  private readonly instances = new Map<SandboxId, Map<number, Running>>();
+  readonly #files: Files;
+  readonly #declared: Capabilities;
+  readonly #instances = new Map<SandboxId, Map<number, Running>>();
 
   constructor(options: MemoryRuntimeOptions = {}) {
     this.name = options.name ?? 'memory';
-    this.files = options.files ?? diskFiles;
-    this.declared = {
+    this.#files = options.files ?? diskFiles;
+    this.#declared = {
       pause: 'memory',
       replayable: true,
       fork: true,
@@ -75,18 +75,18 @@ export class MemoryRuntime implements Runtime {
   }
 
   capabilities(): Capabilities {
-    return this.declared;
+    return this.#declared;
   }
 
   /** An archive is a text, which becomes the one file of the root; services have counted to one by then. */
-  async prepareTemplate(order: TemplateOrder, staging: Staging, _?: AbortSignal): Promise<Captured> {
+  async prepareTemplate(order: TemplateSpec, staging: Staging, _?: AbortSignal): Promise<Captured> {
     const { root, services } = order;
     if (root.kind === 'builtin')
-      return this.write(staging, { files: { '/etc/motd': 'welcome' }, counter: null });
+      return this.#write(staging, { files: { '/etc/motd': 'welcome' }, counter: null });
     await order.progress('unpacking');
     const text = await readFile(root.path, 'utf8');
     if (text === 'hostile') throw new TorporError('invalid_request', 'The archive cannot be used.');
-    return this.write(staging, { files: { '/root': text }, counter: services.length > 0 ? 1 : null });
+    return this.#write(staging, { files: { '/root': text }, counter: services.length > 0 ? 1 : null });
   }
 
   async start(
@@ -97,11 +97,11 @@ export class MemoryRuntime implements Runtime {
     signal: AbortSignal,
   ): Promise<Started> {
     signal.throwIfAborted();
-    const alive = [...this.of(instance.sandboxId)].find(([, running]) => running.state !== 'dead');
+    const alive = [...this.#of(instance.sandboxId)].find(([, running]) => running.state !== 'dead');
     if (alive !== undefined)
       throw new Error(`Generation ${alive[0]} is still alive beside ${instance.generation}.`);
-    const files = await this.readFiles(from);
-    const counter = use === 'memory' && from.parts.memory ? await this.readCounter(from) : null;
+    const files = await this.#readFiles(from);
+    const counter = use === 'memory' && from.parts.memory ? await this.#readCounter(from) : null;
     // Whoever aborted it may have destroyed the instance already: it must not come to be after that.
     signal.throwIfAborted();
     if (use === 'memory' && from.needs['build'] !== this.build) {
@@ -109,7 +109,7 @@ export class MemoryRuntime implements Runtime {
         checkpointId: from.id,
       });
     }
-    this.of(instance.sandboxId).set(instance.generation, {
+    this.#of(instance.sandboxId).set(instance.generation, {
       state: 'running',
       files: new Map(Object.entries(files)),
       counter: counter ?? 0,
@@ -119,7 +119,7 @@ export class MemoryRuntime implements Runtime {
   }
 
   async observe(instance: Instance): Promise<Observation> {
-    const running = this.of(instance.sandboxId).get(instance.generation);
+    const running = this.#of(instance.sandboxId).get(instance.generation);
     if (running === undefined) return { is: 'gone', files: false, why: 'there is no such instance' };
     if (running.state === 'dead') return { is: 'gone', files: true, why: 'its processes have ended' };
     return { is: running.state };
@@ -140,7 +140,7 @@ export class MemoryRuntime implements Runtime {
   }
 
   async setNetwork(instance: Instance, network: Network): Promise<void> {
-    this.alive(instance).network = network;
+    this.#alive(instance).network = network;
   }
 
   onRefusal(listener: (instance: Instance, refusal: Refusal) => void): void {
@@ -153,56 +153,56 @@ export class MemoryRuntime implements Runtime {
 
   /** What the instance may reach, as it was last told. */
   networkOf(instance: Instance): Network {
-    return this.alive(instance).network;
+    return this.#alive(instance).network;
   }
 
   async presync(): Promise<void> {}
 
   async freeze(instance: Instance): Promise<void> {
-    this.keeps('files');
-    this.alive(instance).state = 'frozen';
+    this.#keeps('files');
+    this.#alive(instance).state = 'frozen';
   }
 
   async capture(instance: Instance, mode: 'memory' | 'files', staging: Staging): Promise<Captured> {
-    this.keeps(mode);
-    const running = this.alive(instance);
+    this.#keeps(mode);
+    const running = this.#alive(instance);
     if (running.state !== 'frozen') throw new Error('Only a frozen instance can be captured.');
-    return this.write(staging, image(running, mode === 'memory'));
+    return this.#write(staging, image(running, mode === 'memory'));
   }
 
   async thaw(instance: Instance): Promise<void> {
-    this.alive(instance).state = 'running';
+    this.#alive(instance).state = 'running';
   }
 
-  async salvage(instance: Instance, staging: Staging): Promise<Captured> {
-    const dead = this.of(instance.sandboxId).get(instance.generation);
+  async recoverFiles(instance: Instance, staging: Staging): Promise<Captured> {
+    const dead = this.#of(instance.sandboxId).get(instance.generation);
     if (dead === undefined) throw new TorporError('checkpoint_missing', 'Nothing of it is left.');
-    if (dead.state !== 'dead') throw new Error('Only what is dead can be salvaged.');
-    return this.write(staging, image(dead, false));
+    if (dead.state !== 'dead') throw new Error('Only the files of a dead instance can be recovered.');
+    return this.#write(staging, image(dead, false));
   }
 
   async destroy(upTo: Instance): Promise<void> {
-    const generations = this.of(upTo.sandboxId);
+    const generations = this.#of(upTo.sandboxId);
     for (const generation of [...generations.keys()]) {
       if (generation <= upTo.generation) generations.delete(generation);
     }
-    if (generations.size === 0) this.instances.delete(upTo.sandboxId);
+    if (generations.size === 0) this.#instances.delete(upTo.sandboxId);
   }
 
   async *list(): AsyncGenerator<Instance> {
-    for (const [sandboxId, generations] of [...this.instances]) {
+    for (const [sandboxId, generations] of [...this.#instances]) {
       for (const generation of [...generations.keys()]) yield { sandboxId, generation };
     }
   }
 
   async inspect(checkpoint: SealedCheckpoint): Promise<MemoryVerdict> {
-    await this.readFiles(checkpoint);
+    await this.#readFiles(checkpoint);
     if (checkpoint.needs['build'] === this.build) return { usable: true };
     return { usable: false, why: `made by ${String(checkpoint.needs['build'])}` };
   }
 
   async verify(checkpoint: SealedCheckpoint): Promise<void> {
-    await this.readFiles(checkpoint);
+    await this.#readFiles(checkpoint);
   }
 
   async discard(_?: SealedCheckpoint): Promise<void> {}
@@ -211,7 +211,7 @@ export class MemoryRuntime implements Runtime {
 
   /** The program inside writes a file and counts up. False when nothing runs. */
   work(sandboxId: SandboxId, path: string, text: string): boolean {
-    for (const running of this.of(sandboxId).values()) {
+    for (const running of this.#of(sandboxId).values()) {
       if (running.state !== 'running') continue;
       running.files.set(path, text);
       running.counter++;
@@ -223,7 +223,7 @@ export class MemoryRuntime implements Runtime {
   look(
     sandboxId: SandboxId,
   ): { readonly files: Record<string, string>; readonly counter: number } | undefined {
-    const newest = [...this.of(sandboxId).entries()].sort(([a], [b]) => b - a)[0]?.[1];
+    const newest = [...this.#of(sandboxId).entries()].sort(([a], [b]) => b - a)[0]?.[1];
     return newest === undefined
       ? undefined
       : { files: Object.fromEntries(newest.files), counter: newest.counter };
@@ -231,26 +231,26 @@ export class MemoryRuntime implements Runtime {
 
   /** Its processes die; with `forget` everything it had written goes too. */
   vanish(sandboxId: SandboxId, forget: boolean): void {
-    for (const [generation, running] of this.of(sandboxId)) {
-      if (forget) this.of(sandboxId).delete(generation);
+    for (const [generation, running] of this.#of(sandboxId)) {
+      if (forget) this.#of(sandboxId).delete(generation);
       else running.state = 'dead';
     }
   }
 
   /** Without a counter when its memory is not there or damaged. */
   async contents(checkpoint: SealedCheckpoint): Promise<Image> {
-    const counter = await this.readCounter(checkpoint).catch(() => null);
-    return { files: await this.readFiles(checkpoint), counter };
+    const counter = await this.#readCounter(checkpoint).catch(() => null);
+    return { files: await this.#readFiles(checkpoint), counter };
   }
 
-  private of(id: SandboxId): Map<number, Running> {
-    const known = this.instances.get(id) ?? new Map<number, Running>();
-    this.instances.set(id, known);
+  #of(id: SandboxId): Map<number, Running> {
+    const known = this.#instances.get(id) ?? new Map<number, Running>();
+    this.#instances.set(id, known);
     return known;
   }
 
-  private alive(instance: Instance): Running {
-    const running = this.of(instance.sandboxId).get(instance.generation);
+  #alive(instance: Instance): Running {
+    const running = this.#of(instance.sandboxId).get(instance.generation);
     if (running === undefined || running.state === 'dead') {
       throw new TorporError(
         'unreachable',
@@ -260,8 +260,8 @@ export class MemoryRuntime implements Runtime {
     return running;
   }
 
-  private keeps(mode: 'memory' | 'files'): void {
-    const { pause } = this.declared;
+  #keeps(mode: 'memory' | 'files'): void {
+    const { pause } = this.#declared;
     if (pause === 'memory' || pause === mode) return;
     throw new TorporError(
       'capability_unsupported',
@@ -269,28 +269,28 @@ export class MemoryRuntime implements Runtime {
     );
   }
 
-  private async write(staging: Staging, { files, counter }: Image): Promise<Captured> {
+  async #write(staging: Staging, { files, counter }: Image): Promise<Captured> {
     // Pairs, because V8's JSON.parse may take one escaped key for another (see docs/architecture.md).
-    await this.files.put(`${staging.path}/${FILES}`, JSON.stringify(Object.entries(files)));
-    if (counter !== null) await this.files.put(`${staging.path}/${MEMORY}`, JSON.stringify(counter));
+    await this.#files.put(`${staging.path}/${FILES}`, JSON.stringify(Object.entries(files)));
+    if (counter !== null) await this.#files.put(`${staging.path}/${MEMORY}`, JSON.stringify(counter));
     return {
       parts: { files: true, memory: counter !== null },
       needs: { build: this.build },
-      standsOn: [],
+      dependsOn: [],
       external: null,
     };
   }
 
-  private async readFiles(checkpoint: SealedCheckpoint): Promise<Record<string, string>> {
-    return Object.fromEntries((await this.read(checkpoint, FILES)) as [string, string][]);
+  async #readFiles(checkpoint: SealedCheckpoint): Promise<Record<string, string>> {
+    return Object.fromEntries((await this.#read(checkpoint, FILES)) as [string, string][]);
   }
 
-  private async readCounter(checkpoint: SealedCheckpoint): Promise<number> {
-    return (await this.read(checkpoint, MEMORY)) as number;
+  async #readCounter(checkpoint: SealedCheckpoint): Promise<number> {
+    return (await this.#read(checkpoint, MEMORY)) as number;
   }
 
-  private async read(checkpoint: SealedCheckpoint, name: string): Promise<unknown> {
-    const text = await this.files.get(`${checkpoint.path}/${name}`);
+  async #read(checkpoint: SealedCheckpoint, name: string): Promise<unknown> {
+    const text = await this.#files.get(`${checkpoint.path}/${name}`);
     const about = { checkpointId: checkpoint.id };
     if (text === undefined)
       throw new TorporError('checkpoint_missing', `${checkpoint.id} has no ${name}.`, about);

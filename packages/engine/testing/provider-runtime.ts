@@ -13,40 +13,40 @@ import type {
   SealedCheckpoint,
   Started,
   StartSpec,
-  TemplateOrder,
+  TemplateSpec,
 } from '../src/ports/runtime.ts';
 import { MemoryRuntime } from './memory-runtime.ts';
 import { VirtualStore } from './virtual-files.ts';
 
 export class ProviderRuntime extends MemoryRuntime {
-  private readonly kept: VirtualStore;
-  private readonly snapshotted = new Set<string>();
+  readonly #kept: VirtualStore;
+  readonly #snapshotted = new Set<string>();
 
   constructor({ snapshots = false } = {}) {
     const kept = new VirtualStore();
     const capabilities = { replayable: false, fork: snapshots, snapshotWhileRunning: snapshots };
     super({ name: 'provider', files: kept, capabilities });
-    this.kept = kept;
+    this.#kept = kept;
   }
 
   override async freeze(instance: Instance, _?: AbortSignal, purpose?: FreezePurpose): Promise<void> {
     await super.freeze(instance);
-    if (purpose === 'snapshot') this.snapshotted.add(nameOf(instance));
-    else this.snapshotted.delete(nameOf(instance));
+    if (purpose === 'snapshot') this.#snapshotted.add(nameOf(instance));
+    else this.#snapshotted.delete(nameOf(instance));
   }
 
-  override async prepareTemplate(order: TemplateOrder, staging: Staging): Promise<Captured> {
-    const captured = await super.prepareTemplate(order, await this.stage(staging));
-    return this.external({ ...captured, needs: { ...captured.needs, template: true } }, staging, true);
+  override async prepareTemplate(order: TemplateSpec, staging: Staging): Promise<Captured> {
+    const captured = await super.prepareTemplate(order, await this.#stage(staging));
+    return this.#external({ ...captured, needs: { ...captured.needs, template: true } }, staging, true);
   }
 
   override async capture(instance: Instance, mode: 'memory' | 'files', staging: Staging): Promise<Captured> {
-    const captured = await super.capture(instance, mode, await this.stage(staging));
-    return this.external(captured, staging, this.snapshotted.has(nameOf(instance)));
+    const captured = await super.capture(instance, mode, await this.#stage(staging));
+    return this.#external(captured, staging, this.#snapshotted.has(nameOf(instance)));
   }
 
-  override async salvage(instance: Instance, staging: Staging): Promise<Captured> {
-    return this.external(await super.salvage(instance, await this.stage(staging)), staging, false);
+  override async recoverFiles(instance: Instance, staging: Staging): Promise<Captured> {
+    return this.#external(await super.recoverFiles(instance, await this.#stage(staging)), staging, false);
   }
 
   override async start(
@@ -56,39 +56,39 @@ export class ProviderRuntime extends MemoryRuntime {
     spec: StartSpec,
     signal: AbortSignal,
   ): Promise<Started> {
-    const started = await super.start(instance, this.here(from), use, spec, signal);
-    if (from.needs['replayable'] === false) await this.kept.remove(from.id);
+    const started = await super.start(instance, this.#here(from), use, spec, signal);
+    if (from.needs['replayable'] === false) await this.#kept.remove(from.id);
     return started;
   }
 
   override async inspect(checkpoint: SealedCheckpoint): Promise<MemoryVerdict> {
-    return super.inspect(this.here(checkpoint));
+    return super.inspect(this.#here(checkpoint));
   }
 
   override async verify(checkpoint: SealedCheckpoint): Promise<void> {
-    await super.verify(this.here(checkpoint));
+    await super.verify(this.#here(checkpoint));
   }
 
   override async discard(checkpoint?: SealedCheckpoint): Promise<void> {
     if (checkpoint !== undefined && checkpoint.needs['template'] !== true)
-      await this.kept.remove(checkpoint.id);
+      await this.#kept.remove(checkpoint.id);
   }
 
   /** What a provider's accident does. */
   lose(id: CheckpointId): Promise<void> {
-    return this.kept.remove(id);
+    return this.#kept.remove(id);
   }
 
-  private stage(staging: Staging): Promise<Staging> {
-    return this.kept.stage(staging.checkpointId);
+  #stage(staging: Staging): Promise<Staging> {
+    return this.#kept.stage(staging.checkpointId);
   }
 
-  private here(checkpoint: SealedCheckpoint): SealedCheckpoint {
+  #here(checkpoint: SealedCheckpoint): SealedCheckpoint {
     if (checkpoint.path !== null) throw new TorporError('internal', 'A provider has no path.');
-    return { ...checkpoint, path: this.kept.path(checkpoint.id) };
+    return { ...checkpoint, path: this.#kept.path(checkpoint.id) };
   }
 
-  private external(captured: Captured, staging: Staging, replayable: boolean): Captured {
+  #external(captured: Captured, staging: Staging, replayable: boolean): Captured {
     const location = `provider:${staging.checkpointId}`;
     return {
       ...captured,

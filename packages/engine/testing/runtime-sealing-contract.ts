@@ -162,13 +162,13 @@ export function describeSealing(bench: RuntimeBench): void {
     });
   });
 
-  describe('salvage', () => {
+  describe('recoverFiles', () => {
     it('keeps the files of an instance that died', async () => {
       const instance = await bench.started();
       await bench.subject.program.write(instance, 'a', 'one');
       await bench.subject.kill(instance);
       const checkpoint = await sealing(bench.subject, (staging) =>
-        bench.subject.runtime.salvage(instance, staging, unhurried),
+        bench.subject.runtime.recoverFiles(instance, staging, unhurried),
       );
       expect(checkpoint.parts).toEqual({ files: true, memory: false });
       await bench.subject.runtime.destroy(instance, unhurried);
@@ -180,10 +180,10 @@ export function describeSealing(bench: RuntimeBench): void {
       const wiped = await bench.started();
       await bench.subject.wipe(wiped);
       for (const instance of [wiped, newInstance()]) {
-        const salvage = sealing(bench.subject, (staging) =>
-          bench.subject.runtime.salvage(instance, staging, unhurried),
+        const recovering = sealing(bench.subject, (staging) =>
+          bench.subject.runtime.recoverFiles(instance, staging, unhurried),
         );
-        expect((await failureOf(salvage)).code).toBe('checkpoint_missing');
+        expect((await failureOf(recovering)).code).toBe('checkpoint_missing');
       }
     });
   });

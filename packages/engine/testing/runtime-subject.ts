@@ -77,17 +77,17 @@ export class RuntimeBench {
   template!: SealedCheckpoint;
   /** Tests that were asked for and are not there. */
   readonly unknown: Set<string>;
-  private readonly only: ReadonlySet<string> | undefined;
+  readonly #only: ReadonlySet<string> | undefined;
 
   constructor(only?: readonly string[]) {
-    this.only = only === undefined ? undefined : new Set(only);
+    this.#only = only === undefined ? undefined : new Set(only);
     this.unknown = new Set(only);
   }
 
   /** A test, which is run if it is one of those that are wanted. */
   readonly it = (name: string, test: TestFunction): void => {
     this.unknown.delete(name);
-    declare.skipIf(this.only?.has(name) === false)(name, test);
+    declare.skipIf(this.#only?.has(name) === false)(name, test);
   };
 
   get can(): Capabilities {

@@ -23,32 +23,32 @@ interface Kept {
 }
 
 export class VirtualStore implements CheckpointStore, Files {
-  private readonly kept = new Map<CheckpointId, Kept>();
-  private readonly away = new Map<CheckpointId, Kept>();
+  readonly #kept = new Map<CheckpointId, Kept>();
+  readonly #away = new Map<CheckpointId, Kept>();
   /** What `usage` answers. */
   room = { freeBytes: Number.MAX_SAFE_INTEGER, totalBytes: Number.MAX_SAFE_INTEGER };
 
   async put(path: string, text: string): Promise<void> {
-    const [id, name] = this.split(path);
-    const kept = this.kept.get(id);
+    const [id, name] = this.#split(path);
+    const kept = this.#kept.get(id);
     // A real directory that was removed cannot be written into either.
     if (kept?.state !== 'staged') throw new TorporError('storage_readonly', `${path} cannot be written.`);
     kept.content.set(name, text);
   }
 
   async get(path: string): Promise<string | undefined> {
-    const [id, name] = this.split(path);
-    return this.kept.get(id)?.content.get(name);
+    const [id, name] = this.#split(path);
+    return this.#kept.get(id)?.content.get(name);
   }
 
   async stage(id: CheckpointId): Promise<Staging> {
-    if (this.kept.get(id)?.state === 'sealed') throw new TorporError('conflict', `${id} is sealed.`);
-    this.kept.set(id, { state: 'staged', content: new Map(), manifest: undefined, sealed: new Map() });
+    if (this.#kept.get(id)?.state === 'sealed') throw new TorporError('conflict', `${id} is sealed.`);
+    this.#kept.set(id, { state: 'staged', content: new Map(), manifest: undefined, sealed: new Map() });
     return { checkpointId: id, path: this.path(id) };
   }
 
   async seal(staging: Staging, manifest: Omit<Manifest, 'entries' | 'version'>) {
-    const kept = this.kept.get(staging.checkpointId);
+    const kept = this.#kept.get(staging.checkpointId);
     if (kept === undefined)
       throw new TorporError('checkpoint_missing', `${staging.checkpointId} was not staged.`);
     const entries = [...kept.content].map(([path, text]) => ({
@@ -63,8 +63,8 @@ export class VirtualStore implements CheckpointStore, Files {
   }
 
   async read(id: CheckpointId): Promise<Manifest> {
-    const kept = this.kept.get(id);
-    if (kept?.manifest === undefined) throw this.missing(id);
+    const kept = this.#kept.get(id);
+    if (kept?.manifest === undefined) throw this.#missing(id);
     return kept.manifest;
   }
 
@@ -72,9 +72,9 @@ export class VirtualStore implements CheckpointStore, Files {
     const manifest = await this.read(id);
     for (const { path, bytes } of manifest.entries) {
       if (!isSelected(path, selection)) continue;
-      const text = this.kept.get(id)?.content.get(path);
-      if (text === undefined) throw this.missing(id, path);
-      if (text.length !== bytes) throw this.corrupt(id, path, 'size');
+      const text = this.#kept.get(id)?.content.get(path);
+      if (text === undefined) throw this.#missing(id, path);
+      if (text.length !== bytes) throw this.#corrupt(id, path, 'size');
     }
     return manifest;
   }
@@ -82,9 +82,9 @@ export class VirtualStore implements CheckpointStore, Files {
   async verify(id: CheckpointId, signal?: AbortSignal, selection?: ContentSelection) {
     const manifest = await this.inspect(id, signal, selection);
     for (const { path } of manifest.entries) {
-      const kept = this.kept.get(id);
+      const kept = this.#kept.get(id);
       if (!isSelected(path, selection) || kept?.content.get(path) === kept?.sealed.get(path)) continue;
-      throw this.corrupt(id, path, 'digest');
+      throw this.#corrupt(id, path, 'digest');
     }
     return { manifest, digested: 0 };
   }
@@ -98,11 +98,11 @@ export class VirtualStore implements CheckpointStore, Files {
   }
 
   async remove(id: CheckpointId): Promise<void> {
-    this.kept.delete(id);
+    this.#kept.delete(id);
   }
 
   async *list() {
-    for (const [id, { state }] of [...this.kept]) yield { id, state };
+    for (const [id, { state }] of [...this.#kept]) yield { id, state };
   }
 
   async usage() {
@@ -111,7 +111,7 @@ export class VirtualStore implements CheckpointStore, Files {
 
   /** What a bad disk does, to one entry or to all of them. `altered` keeps size and syntax. */
   damage(id: CheckpointId, how: 'missing' | 'corrupt' | 'altered', entry?: string): void {
-    const content = this.kept.get(id)?.content;
+    const content = this.#kept.get(id)?.content;
     for (const [path, text] of [...(content ?? [])]) {
       if (entry !== undefined && entry !== path) continue;
       if (how === 'missing') content?.delete(path);
@@ -121,26 +121,26 @@ export class VirtualStore implements CheckpointStore, Files {
 
   /** Undoes `damage`, as a restored backup does. */
   mend(id: CheckpointId): void {
-    const kept = this.kept.get(id);
+    const kept = this.#kept.get(id);
     if (kept !== undefined) kept.content = new Map(kept.sealed);
   }
 
   /** Somebody moves the directory of a checkpoint elsewhere, and back. */
   takeAway(id: CheckpointId): void {
-    this.move(id, this.kept, this.away);
+    this.#move(id, this.#kept, this.#away);
   }
 
   bringBack(id: CheckpointId): void {
-    this.move(id, this.away, this.kept);
+    this.#move(id, this.#away, this.#kept);
   }
 
-  private move(id: CheckpointId, from: Map<CheckpointId, Kept>, to: Map<CheckpointId, Kept>): void {
+  #move(id: CheckpointId, from: Map<CheckpointId, Kept>, to: Map<CheckpointId, Kept>): void {
     const kept = from.get(id);
     from.delete(id);
     if (kept !== undefined) to.set(id, kept);
   }
 
-  private missing(id: CheckpointId, entry?: string): TorporError {
+  #missing(id: CheckpointId, entry?: string): TorporError {
     const what = entry === undefined ? `Checkpoint ${id}` : `${entry} of ${id}`;
     return new TorporError('checkpoint_missing', `${what} is not in the store.`, {
       checkpointId: id,
@@ -148,14 +148,14 @@ export class VirtualStore implements CheckpointStore, Files {
     });
   }
 
-  private corrupt(id: CheckpointId, entry: string, damage: 'size' | 'digest'): TorporError {
+  #corrupt(id: CheckpointId, entry: string, damage: 'size' | 'digest'): TorporError {
     return new TorporError('checkpoint_corrupt', `${entry} of ${id} has another ${damage}.`, {
       checkpointId: id,
       details: { location: this.location(id), entry, damage },
     });
   }
 
-  private split(path: string): [CheckpointId, string] {
+  #split(path: string): [CheckpointId, string] {
     const [place, name = ''] = path.split('/');
     return [(place ?? '').slice('virtual:'.length) as CheckpointId, name];
   }

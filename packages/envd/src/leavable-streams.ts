@@ -1,6 +1,6 @@
 /**
- * Streams that end when their reader leaves. The RPC library keeps a stream open after a `break`, and
- * nobody reads it then; an agent takes that for a slow reader and holds the process back.
+ * Closes a stream when its reader leaves the loop. The RPC library keeps a stream open after a `break`. The agent would
+ * take that for a slow reader and hold the process back.
  */
 
 type StreamCall<I, O, C extends { signal?: AbortSignal }> = (input: I, options?: C) => AsyncIterable<O>;

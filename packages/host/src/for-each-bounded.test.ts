@@ -33,7 +33,34 @@ describe('forEachBounded', () => {
     expect(ended).toBe(1);
   });
 
-  it('starts no item after an abort', async () => {
+  it('takes items from an async generator, which is closed after a failure', async () => {
+    const seen: number[] = [];
+    let isClosed = false;
+    async function* numbers() {
+      try {
+        for (let n = 0; n < 5; n++) {
+          await nextTick();
+          yield n;
+        }
+      } finally {
+        isClosed = true;
+      }
+    }
+    await forEachBounded(numbers(), 3, async (n, index) => {
+      expect(index).toBe(n);
+      await nextTick();
+      seen.push(n);
+    });
+    expect(seen).toEqual([0, 1, 2, 3, 4]);
+    isClosed = false;
+    const failing = forEachBounded(numbers(), 2, async (n) => {
+      if (n === 1) throw new Error('second');
+    });
+    await expect(failing).rejects.toThrow('second');
+    expect(isClosed).toBe(true);
+  });
+
+  it('starts nothing after an abort', async () => {
     const abort = new AbortController();
     const started: number[] = [];
     const aborted = forEachBounded(

@@ -1,28 +1,34 @@
 /**
- * Runs `work` on every item, at most `limit` at a time.
+ * Runs `work` on every item, at most `limit` at a time. Items may come from an async generator, such as pages of a table:
+ * the next item is read when a worker is free.
  *
- * After a failure or an abort no further item is started. The promise rejects only when all running calls have ended, so
- * the caller may then remove files that these calls use.
+ * After a failure or an abort no further work starts, and the promise rejects only when all work under way has ended: a
+ * caller that learns of a failure may remove the files, and no late call touches them.
  */
 export async function forEachBounded<T>(
-  items: readonly T[],
+  items: Iterable<T> | AsyncIterable<T>,
   limit: number,
   work: (item: T, index: number) => Promise<void>,
   signal?: AbortSignal,
 ): Promise<void> {
-  let next = 0;
+  // Several workers may call `next` before the first call has answered: async generators queue the calls.
+  const iterator = Symbol.asyncIterator in items ? items[Symbol.asyncIterator]() : items[Symbol.iterator]();
+  let count = 0;
   let failure: { readonly thrown: unknown } | undefined;
-  const worker = async () => {
-    while (next < items.length && failure === undefined) {
-      const index = next++;
+  const runWorker = async () => {
+    while (failure === undefined) {
       try {
+        const item = await iterator.next();
+        if (item.done === true || failure !== undefined) return;
         signal?.throwIfAborted();
-        await work(items[index] as T, index);
+        await work(item.value, count++);
       } catch (thrown) {
         failure ??= { thrown };
       }
     }
   };
-  await Promise.all(Array.from({ length: Math.min(limit, items.length) }, worker));
-  if (failure !== undefined) throw failure.thrown;
+  await Promise.all(Array.from({ length: limit }, runWorker));
+  if (failure === undefined) return;
+  await iterator.return?.();
+  throw failure.thrown;
 }

@@ -9,6 +9,7 @@ export {
   refuseMountsBelow,
 } from './mounts/mount-namespace.ts';
 export { type Mount, parseMounts } from './mounts/mount-table.ts';
+export { Mutex } from './mutex.ts';
 export {
   type HostProcesses,
   hostProcesses,

@@ -15,7 +15,7 @@ export function captured(checkpoint: ExternalCheckpoint, mode: 'memory' | 'files
   return {
     parts: { files: true, memory: mode === 'memory' },
     needs: needsOf(checkpoint),
-    standsOn: [],
+    dependsOn: [],
     external: { location: locationOf(checkpoint), bytes: null, replayable: checkpoint.is !== 'paused' },
   };
 }

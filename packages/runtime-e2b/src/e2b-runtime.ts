@@ -16,7 +16,7 @@ import type {
   Staging,
   Started,
   StartSpec,
-  TemplateOrder,
+  TemplateSpec,
 } from '@torpor/engine';
 import { AGENT_PORT, type AgentClient, connectAgent } from '@torpor/envd';
 import { KeyedMutex } from '@torpor/host';
@@ -58,7 +58,7 @@ export class E2bRuntime implements Runtime {
     refuseRestrictions(this.name, network);
   }
 
-  async prepareTemplate({ root }: TemplateOrder): Promise<Captured> {
+  async prepareTemplate({ root }: TemplateSpec): Promise<Captured> {
     if (root.kind !== 'builtin') {
       throw new TorporError('capability_unsupported', 'Templates of this runtime are made at its provider.');
     }
@@ -147,7 +147,7 @@ export class E2bRuntime implements Runtime {
   }
 
   /** A sandbox that the provider has paused by itself becomes the checkpoint. */
-  async salvage(instance: Instance, staging: Staging, signal: AbortSignal): Promise<Captured> {
+  async recoverFiles(instance: Instance, staging: Staging, signal: AbortSignal): Promise<Captured> {
     const record = await this.#ctx.instances.find(instance, signal);
     if (record === undefined)
       throw new TorporError('checkpoint_missing', 'The provider has nothing left of the sandbox.');

@@ -176,7 +176,9 @@ describe.skipIf(why !== null)('after a failure', { timeout: 120_000 }, () => {
     await world.reopen();
     // When the record is repaired, everything is found again.
     await writeFile(record(instance), written);
-    const checkpoint = await sealing(world, (staging) => world.runtime.salvage(instance, staging, unhurried));
+    const checkpoint = await sealing(world, (staging) =>
+      world.runtime.recoverFiles(instance, staging, unhurried),
+    );
     await world.runtime.destroy(instance, unhurried);
     const next = nextOf(instance);
     await startFrom(world, next, checkpoint, 'files');

@@ -127,7 +127,7 @@ export function captured(
   return {
     parts: { files: true, memory },
     needs: { ...needs },
-    standsOn: [...owners],
+    dependsOn: [...owners],
     external: null,
   };
 }

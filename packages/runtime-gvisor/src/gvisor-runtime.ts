@@ -21,7 +21,7 @@ import type {
   Staging,
   Started,
   StartSpec,
-  TemplateOrder,
+  TemplateSpec,
 } from '@torpor/engine';
 import { hostMountNamespace, KeyedMutex, refuseMountsBelow } from '@torpor/host';
 import { LAYERS_TO_MERGE_FROM } from '@torpor/layers';
@@ -69,7 +69,7 @@ const MAX_DESTROYED = 10_000;
 export class GvisorRuntime implements Runtime {
   readonly name = 'gvisor';
   readonly memoryEntries = MEMORY_ENTRIES;
-  readonly usualMemoryMb = withDefaults({}).memoryMb ?? 0;
+  readonly defaultMemoryMb = withDefaults({}).memoryMb ?? 0;
   readonly #ctx: RuntimeContext;
   readonly #pools: Pools;
   readonly #limits: LimitWatcher;
@@ -107,7 +107,7 @@ export class GvisorRuntime implements Runtime {
     return CAPABILITIES;
   }
 
-  prepareTemplate(order: TemplateOrder, staging: Staging, signal: AbortSignal): Promise<Captured> {
+  prepareTemplate(order: TemplateSpec, staging: Staging, signal: AbortSignal): Promise<Captured> {
     return prepareTemplate(this.#ctx, order, staging, signal);
   }
 
@@ -293,7 +293,7 @@ export class GvisorRuntime implements Runtime {
     });
   }
 
-  salvage(instance: Instance, staging: Staging, signal: AbortSignal): Promise<Captured> {
+  recoverFiles(instance: Instance, staging: Staging, signal: AbortSignal): Promise<Captured> {
     return this.#exclusively(instance, signal, async () => {
       const record = this.#ctx.files.read(instance);
       if (record === undefined || !(await hasFiles(this.#ctx, record))) {

@@ -59,7 +59,7 @@ export function capturedFiles(template: string | null): Captured {
     parts: { files: true, memory: false },
     needs: needsOf(template),
     // Checkpoints share files by hard links, so deleting one checkpoint leaves the others whole.
-    standsOn: [],
+    dependsOn: [],
     external: null,
   };
 }

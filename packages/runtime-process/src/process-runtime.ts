@@ -17,7 +17,7 @@ import type {
   Staging,
   Started,
   StartSpec,
-  TemplateOrder,
+  TemplateSpec,
 } from '@torpor/engine';
 import { errnoOf, KeyedMutex } from '@torpor/host';
 import {
@@ -80,7 +80,7 @@ export class ProcessRuntime implements Runtime {
     refuseRestrictions(this.name, network);
   }
 
-  async prepareTemplate({ name, root }: TemplateOrder, staging: Staging): Promise<Captured> {
+  async prepareTemplate({ name, root }: TemplateSpec, staging: Staging): Promise<Captured> {
     if (root.kind !== 'builtin' || name !== 'base') {
       throw new TorporError('capability_unsupported', 'The process runtime has only the template "base".');
     }
@@ -183,7 +183,7 @@ export class ProcessRuntime implements Runtime {
     });
   }
 
-  salvage(instance: Instance, staging: Staging, signal: AbortSignal): Promise<Captured> {
+  recoverFiles(instance: Instance, staging: Staging, signal: AbortSignal): Promise<Captured> {
     return this.#exclusive(instance, signal, async () => {
       const { directory } = this.#ctx;
       if (!(await directory.has(directory.paths(instance).home))) {

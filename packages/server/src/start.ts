@@ -26,6 +26,7 @@ import type { ServerConfig } from './config.ts';
 import { HostNames } from './http/host-names.ts';
 import { ensureFirstKey, type FirstKey } from './keys/first-key.ts';
 import { ensureSecret } from './keys/server-secret.ts';
+import { ALL_MIGRATIONS } from './migrations.ts';
 import { watchLedger } from './observe/ledger-watch.ts';
 import type { Log } from './observe/log.ts';
 import { Metrics } from './observe/metrics.ts';
@@ -65,11 +66,11 @@ export async function startServer(config: ServerConfig, options: StartOptions): 
   const { dataDir } = config;
   const { settings, list: settingsList } = config.configured;
   const reserve = await DiskReserve.open(join(dataDir, 'reserve'), settings.engine.diskReserveBytes);
-  const directory = await claimDataDirectory(dataDir, systemClock, () => reserve.makeRoomToStart());
+  const directory = await claimDataDirectory(dataDir, systemClock, () => reserve.releaseForStart());
   begun.defer(() => directory.release());
   const db = await openDatabase(config, reserve);
   begun.defer(() => db.close());
-  await migrate(db);
+  await migrate(db, ALL_MIGRATIONS);
   const store = await openDirectoryStore({ root: join(dataDir, 'checkpoints') });
   const metrics = new Metrics();
   const report = reportTo(options.log, metrics);
@@ -113,10 +114,10 @@ export async function startServer(config: ServerConfig, options: StartOptions): 
     db,
     clock: systemClock,
     ids: randomIds,
-    inside: agentTurnPort(engine),
+    turnPort: agentTurnPort(engine),
     settings: settings.sessions,
     report,
-    pass: (point) => options.faults.pass(point),
+    atFaultPoint: (point) => options.faults.pass(point),
   });
   begun.defer(() => sessions.stop());
   await sessions.start();
@@ -187,7 +188,7 @@ function describe({ runtime, limits }: ChosenRuntime): RunningServer['runtime'] 
 
 function openDatabase({ database, dataDir }: ServerConfig, reserve: DiskReserve) {
   return database === undefined
-    ? openSqlite({ path: join(dataDir, 'torpor.db'), makeRoom: () => reserve.giveUp() })
+    ? openSqlite({ path: join(dataDir, 'torpor.db'), makeRoom: () => reserve.releaseStep() })
     : openPostgres({ url: database });
 }
 

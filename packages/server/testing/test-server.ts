@@ -96,10 +96,10 @@ export async function testServer(options: TestServerOptions = {}): Promise<TestS
     db: world.db,
     clock: systemClock,
     ids: randomIds,
-    inside: agentTurnPort(world.engine),
+    turnPort: agentTurnPort(world.engine),
     settings: DEFAULT_SESSION_SETTINGS,
     report: reportTo(logger, metrics),
-    pass: () => {},
+    atFaultPoint: () => {},
   });
   await sessions.start({ rounds: options.sessionRounds ?? false });
   const plain: AppContext = {

@@ -1,9 +1,9 @@
-/** What every part of the sessions works with. */
+/** The dependencies that every part of the sessions package shares. */
 import type { Clock, Database, Engine, Ids, Report } from '@torpor/engine';
-import type { Inside } from './inside.ts';
 import type { SessionSettings } from './settings.ts';
+import type { TurnPort } from './turn-port.ts';
 
-/** Named places between two effects, where a crash campaign kills the server for real. */
+/** Named places between two effects, where a crash campaign kills the server. */
 export const SESSION_POINTS = ['planned', 'spawned', 'bound', 'claimed', 'delivered', 'written'] as const;
 export type SessionPoint = `session.${(typeof SESSION_POINTS)[number]}`;
 
@@ -12,14 +12,14 @@ export interface Context {
   readonly db: Database;
   readonly clock: Clock;
   readonly ids: Ids;
-  readonly inside: Inside;
+  readonly turnPort: TurnPort;
   readonly settings: SessionSettings;
   readonly report: Report;
-  /** Passed between effects; outside of a campaign it costs nothing. */
-  readonly pass: (point: SessionPoint) => Promise<void> | void;
-  /** Fires when the server stops; what is under way is taken up at the next start. */
+  /** Called between two effects; does nothing outside of a campaign. */
+  readonly atFaultPoint: (point: SessionPoint) => Promise<void> | void;
+  /** Fires when the server stops; the next start continues what is under way. */
   readonly stopping: AbortSignal;
 }
 
-/** On which those who wait for output or for the end of a turn are told to look. */
+/** The channel that is notified of new output and of changes of turns and sessions. */
 export const CHANNEL = 'sessions';

@@ -8,11 +8,11 @@ import {
 } from '@torpor/protocol';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { decide, type Found } from './decide.ts';
+import { decide, type FoundSandbox } from './decide.ts';
 
 const EVIDENCE: readonly Evidence[] = ['running', 'frozen', 'gone', 'unknown', 'ledger'];
 
-const sandbox = (state: SandboxState, evidence: Evidence = 'ledger'): Found => ({
+const sandbox = (state: SandboxState, evidence: Evidence = 'ledger'): FoundSandbox => ({
   is: 'sandbox',
   state,
   evidence,
@@ -20,22 +20,22 @@ const sandbox = (state: SandboxState, evidence: Evidence = 'ledger'): Found => (
 const failed = (code: (typeof ERROR_CODES)[number]) => new TorporError(code, 'It did not work.');
 
 describe('decide', () => {
-  it.each<[string, Found, TorporError | undefined, string]>([
+  it.each<[string, FoundSandbox, TorporError | undefined, string]>([
     ['none yet', { is: 'none' }, undefined, 'spawn first'],
     ['bound to one that nobody knows', { is: 'absent' }, undefined, 'spawn not_found'],
     ['running', sandbox('running', 'running'), undefined, 'use'],
     ['running, seen frozen', sandbox('running', 'frozen'), undefined, 'repair'],
     ['running, seen gone', sandbox('running', 'gone'), undefined, 'repair'],
-    ['running, cannot be asked', sandbox('running', 'unknown'), undefined, 'tell'],
+    ['running, cannot be asked', sandbox('running', 'unknown'), undefined, 'refuse'],
     ['creating', sandbox('creating'), undefined, 'wait'],
     ['pausing', sandbox('pausing'), undefined, 'wait'],
     ['resuming', sandbox('resuming'), undefined, 'wait'],
     ['paused', sandbox('paused'), undefined, 'resume'],
     ['paused, resume in the way of another', sandbox('paused'), failed('transitioning'), 'wait'],
-    ['paused, platform away', sandbox('paused'), failed('unreachable'), 'tell'],
-    ['paused, machine full', sandbox('paused'), failed('capacity'), 'tell'],
-    ['paused, store away', sandbox('paused'), failed('checkpoint_unreadable'), 'tell'],
-    ['paused, data directory read-only', sandbox('paused'), failed('storage_readonly'), 'tell'],
+    ['paused, platform away', sandbox('paused'), failed('unreachable'), 'refuse'],
+    ['paused, machine full', sandbox('paused'), failed('capacity'), 'refuse'],
+    ['paused, store away', sandbox('paused'), failed('checkpoint_unreadable'), 'refuse'],
+    ['paused, data directory read-only', sandbox('paused'), failed('storage_readonly'), 'refuse'],
     [
       'paused, checkpoint missing',
       sandbox('paused'),
@@ -55,8 +55,8 @@ describe('decide', () => {
     ['failed', sandbox('failed'), undefined, 'spawn failed'],
     ['lost', sandbox('lost'), undefined, 'spawn lost'],
   ])('%s', (_, found, failure, expected) => {
-    const act = decide(found, failure);
-    expect('why' in act ? `${act.act} ${act.why}` : act.act).toBe(expected);
+    const decision = decide(found, failure);
+    expect('why' in decision ? `${decision.action} ${decision.why}` : decision.action).toBe(expected);
   });
 
   it('replaces nothing because of a failure that passes (R77)', () => {
@@ -66,14 +66,14 @@ describe('decide', () => {
     const passing = fc.constantFrom(...ERROR_CODES.filter((code) => factsOf(code).retryable));
     fc.assert(
       fc.property(anything, passing, (found, code) => {
-        expect(['tell', 'wait']).toContain(decide(found, failed(code)).act);
+        expect(['refuse', 'wait']).toContain(decide(found, failed(code)).action);
       }),
     );
   });
 
   it('never leaves a dead sandbox in the way (R75)', () => {
     for (const state of ['killed', 'failed', 'lost'] as const) {
-      for (const evidence of EVIDENCE) expect(decide(sandbox(state, evidence)).act).toBe('spawn');
+      for (const evidence of EVIDENCE) expect(decide(sandbox(state, evidence)).action).toBe('spawn');
     }
   });
 });

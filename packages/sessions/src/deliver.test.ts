@@ -38,7 +38,7 @@ describe.each(testedDatabases)('a turn on %s', (kind) => {
     const turn = await sent('hello');
     const seen: string[] = [];
     for await (const event of here.sessions.follow(ORG, id, turn.id, -1, new AbortController().signal)) {
-      seen.push('piece' in event ? event.piece.text : event.turn.state);
+      seen.push('chunk' in event ? event.chunk.text : event.turn.state);
     }
     expect(seen.at(-1)).toBe('done');
     expect(seen).toContain('echo hello\n');
@@ -97,7 +97,7 @@ describe.each(testedDatabases)('a turn on %s', (kind) => {
     const death = Promise.withResolvers<void>();
     const died = Promise.withResolvers<void>();
     const dying = await here.another({
-      pass: (passed) => {
+      atFaultPoint: (passed) => {
         if (passed !== `session.${point}`) return undefined;
         died.resolve();
         return death.promise;

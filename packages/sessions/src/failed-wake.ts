@@ -1,7 +1,7 @@
 /**
- * What people are told when there is no sandbox. The platform's own code and words are always passed on (R106). That
- * the agent runtime could not be started is said once for each cause, and only when a new sandbox could not be made
- * either (R79).
+ * The error that users see when a session has no sandbox. The platform's own code and message are always passed on (R106).
+ * That the agent runtime could not be started is said once for each cause, and only when no new sandbox could be created
+ * (R79).
  */
 import { type ErrorBody, TorporError } from '@torpor/protocol';
 import type { Context } from './context.ts';
@@ -10,37 +10,37 @@ import { isSameCause, recordFailure } from './wake.ts';
 
 const NOT_STARTED = 'Failed to start the agent runtime.';
 
-export interface Failure {
+export interface WakeFailure {
   readonly error: TorporError;
-  /** `spawn`: no new sandbox could be made. `request`: what somebody asked for cannot be, and nothing has changed. */
+  /** `spawn`: no new sandbox could be created. `request`: the caller's request cannot be met, and nothing has changed. */
   readonly at: 'wake' | 'spawn' | 'request';
 }
 
-/** Writes down what is in the way of the session, and returns what the caller is told. */
-export async function noteFailure(
+/** Records the failure with the session, and returns the error for the caller. */
+export async function recordWakeFailure(
   { db, clock, settings }: Context,
   id: Session['id'],
-  { error, at }: Failure,
+  { error, at }: WakeFailure,
 ): Promise<TorporError> {
   if (at === 'request') return error;
-  const isNews = await db.transaction(async (tx) => {
+  const isNewCause = await db.transaction(async (tx) => {
     const session = await lockSession(tx, id);
     if (session === undefined || session.endedAt !== null) return false;
     await setError(tx, id, error.toBody());
     const failed = { at: clock.now(), sandboxId: session.sandboxId, error };
     return recordFailure(tx, id, failed, settings.wakesKept);
   });
-  return at === 'spawn' && isNews ? announced(error) : error;
+  return at === 'spawn' && isNewCause ? withAnnouncement(error) : error;
 }
 
-function announced(error: TorporError): TorporError {
+function withAnnouncement(error: TorporError): TorporError {
   const { code, message, ...extra } = error.toBody();
   return new TorporError(code, `${NOT_STARTED} ${message}`, { ...extra, cause: error });
 }
 
-/** What a turn that waits shows: the announcement stays where it was made for as long as its cause does. */
-export function shownWhileWaiting(shown: ErrorBody | null, error: TorporError): ErrorBody {
+/** The error that a waiting turn shows. An announcement stays as long as its cause does. */
+export function errorOfWaitingTurn(shown: ErrorBody | null, error: TorporError): ErrorBody {
   if (shown?.message.startsWith(`${NOT_STARTED} `) !== true) return error.toBody();
-  const told = TorporError.fromBody({ ...shown, message: shown.message.slice(NOT_STARTED.length + 1) });
-  return isSameCause(told, error) ? shown : error.toBody();
+  const earlier = TorporError.fromBody({ ...shown, message: shown.message.slice(NOT_STARTED.length + 1) });
+  return isSameCause(earlier, error) ? shown : error.toBody();
 }

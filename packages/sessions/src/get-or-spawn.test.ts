@@ -128,7 +128,7 @@ describe.each(testedDatabases)('getOrSpawn on %s', (kind) => {
     expect(sandbox?.id).not.toBe(sandboxId);
     expect(session).toMatchObject({ agentThreadId: 'thread-of-agent', change: { why: 'unreachable' } });
     expect(sandbox && here.world.runtime.look(sandbox.id)?.files['/note']).toBe('kept');
-    await here.sessions.heal();
+    await here.sessions.reconcile();
     expect(await here.world.engine.get(ORG, sandboxId)).toMatchObject({ state: 'killed' });
   });
 

@@ -1,17 +1,17 @@
 /**
- * getOrSpawn: whatever became of the sandbox of a session, there is one that runs afterwards, or an error that
- * passes. However many ask at once, on however many servers, one sandbox is made: a decision to make one is
- * written before it is acted on, under the number of the session's next sandbox, and that number is also the
- * idempotency key of the engine's create. So whoever comes second, or after a crash, gets the one that was made.
+ * getOrSpawn: resumes or replaces the sandbox of a session, so that a sandbox runs afterwards, or throws an error.
+ *
+ * Any number of concurrent callers on any number of servers create one sandbox. The plan to create one is written before
+ * the sandbox is created, under the number of the session's next sandbox, and that number is part of the idempotency key
+ * of the engine's create. So a second caller, or the server after a crash, gets the sandbox that was created.
  */
 import type { CheckpointId, CreateRequest, Loss, SandboxView, SessionChange, Source } from '@torpor/protocol';
 import { isTerminal, type SandboxId, TorporError } from '@torpor/protocol';
 import type { Context } from './context.ts';
-import { decide, type Found, isPassing } from './decide.ts';
-import { type Failure, noteFailure } from './failed-wake.ts';
+import { decide, type FoundSandbox, isTransient } from './decide.ts';
+import { recordWakeFailure, type WakeFailure } from './failed-wake.ts';
 import { lastFiles, timeOfFiles } from './last-files.ts';
 import { checkpointHoldsLastTurn, sandboxHoldsLastTurn } from './lineage.ts';
-import { noRuntimeFor, requireRuntime } from './runtime-of.ts';
 import {
   addLeftover,
   type Binding,
@@ -20,50 +20,56 @@ import {
   findSession,
   markSpecFailed,
   noSuchSession,
-  noteResumed,
   type Plan,
+  recordResume,
   replacePlan,
   type Session,
   sessionEnded,
   writePlan,
 } from './session.ts';
+import { missingRuntime, requireRuntime } from './session-runtime.ts';
 
-export interface Bound {
+export interface BoundSession {
   readonly session: Session;
   readonly sandbox: SandboxView;
 }
 
-/** Which session a sandbox was made for, so that what a crash left of one that ended can be found. */
+/** Metadata of a sandbox: the session that it was created for. Finds sandboxes that a crash left behind. */
 export const SESSION_LABEL = 'torpor.session';
 
-async function getOrSpawn(ctx: Context, id: Session['id'], signal: AbortSignal): Promise<Bound | Failure> {
+async function bindUntilRunning(
+  ctx: Context,
+  id: Session['id'],
+  signal: AbortSignal,
+): Promise<BoundSession | WakeFailure> {
   let failure: { readonly of: SandboxId | null; readonly error: TorporError } | undefined;
   for (;;) {
     signal.throwIfAborted();
     const session = await openSession(ctx, id);
     if (session.plan !== null) {
-      const made = await carryOut(ctx, session, session.plan, signal);
+      const made = await executePlan(ctx, session, session.plan, signal);
       if (made !== undefined) return made;
       continue;
     }
-    const { found, sandbox } = await look(ctx, session);
+    const { found, sandbox } = await observeSandbox(ctx, session);
     const last = failure?.of === session.sandboxId ? failure?.error : undefined;
     const decision = decide(found, last);
-    switch (decision.act) {
+    switch (decision.action) {
       case 'use':
-        if (sandbox !== undefined) return { session: await withItsFiles(ctx, session, sandbox), sandbox };
+        if (sandbox !== undefined)
+          return { session: await recordMissingFiles(ctx, session, sandbox), sandbox };
         break;
-      case 'tell':
-        throw last ?? cannotBeAsked(session);
+      case 'refuse':
+        throw last ?? stateUnknown(session);
       case 'wait':
         failure = undefined;
         await ctx.clock.sleep(ctx.settings.lookAgainMs, signal);
         break;
       case 'spawn':
-        await plan(ctx, session, decision.why, last);
+        await planSpawn(ctx, session, decision.why, last);
         break;
       default:
-        failure = await attempt(ctx, session, decision.act, signal);
+        failure = await resumeOrRepair(ctx, session, decision.action, signal);
     }
   }
 }
@@ -75,15 +81,15 @@ async function openSession(ctx: Context, id: Session['id']): Promise<Session> {
   return session;
 }
 
-async function look(
+async function observeSandbox(
   ctx: Context,
   session: Session,
-): Promise<{ readonly found: Found; readonly sandbox?: SandboxView }> {
+): Promise<{ readonly found: FoundSandbox; readonly sandbox?: SandboxView }> {
   const { org, sandboxId } = session;
   if (sandboxId === null) return { found: { is: 'none' } };
   try {
     const sandbox = await ctx.engine.get(org, sandboxId);
-    // Its files are where this server cannot get at them. Somebody decides whether they are left behind.
+    // Without the runtime this server cannot reach the files. The user decides whether the session leaves them behind.
     if (!isTerminal(sandbox.state)) requireRuntime(ctx, session, sandbox.runtime);
     return { found: { is: 'sandbox', state: sandbox.state, evidence: sandbox.evidence }, sandbox };
   } catch (thrown) {
@@ -92,21 +98,26 @@ async function look(
   }
 }
 
-/** Falls back as far as the sandbox's own files go; beyond that, it is replaced. */
+/** A resume may fall back to the sandbox's own files and older checkpoints; beyond that the sandbox is replaced. */
 const FALLBACK = ['files', 'previous'] as const;
 
-async function attempt(ctx: Context, session: Session, act: 'resume' | 'repair', signal: AbortSignal) {
+async function resumeOrRepair(
+  ctx: Context,
+  session: Session,
+  action: 'resume' | 'repair',
+  signal: AbortSignal,
+) {
   const { org, sandboxId } = session;
   if (sandboxId === null) return undefined;
   try {
-    if (act === 'repair') {
+    if (action === 'repair') {
       const { state } = await ctx.engine.compareOne(org, sandboxId);
-      // Another operation may have been in the way of it.
+      // Another operation may have kept the engine from repairing the sandbox.
       if (state === 'running') await ctx.clock.sleep(ctx.settings.lookAgainMs, signal);
       return undefined;
     }
-    const { lost, resumed, source, sandbox } = await resumeSurely(ctx, org, sandboxId, signal);
-    if (resumed) await noteRun(ctx, session, sandbox, { did: 'resumed', lost, source });
+    const { lost, resumed, source, sandbox } = await resumeWithRetry(ctx, org, sandboxId, signal);
+    if (resumed) await recordRun(ctx, session, sandbox, { did: 'resumed', lost, source });
     return undefined;
   } catch (thrown) {
     signal.throwIfAborted();
@@ -114,36 +125,36 @@ async function attempt(ctx: Context, session: Session, act: 'resume' | 'repair',
   }
 }
 
-/** A resume that did nothing may have been an accident; one that does nothing twice does not work (R70). */
-async function resumeSurely({ engine }: Context, org: string, id: SandboxId, signal: AbortSignal) {
+/** A resume after which the instance is gone is repeated once. The second such failure is final (R70). */
+async function resumeWithRetry({ engine }: Context, org: string, id: SandboxId, signal: AbortSignal) {
   const resume = () => engine.resume({ org, signal }, id, { fallback: [...FALLBACK] });
   try {
     return await resume();
   } catch (thrown) {
-    if (!didNothing(thrown)) throw thrown;
+    if (!instanceIsGone(thrown)) throw thrown;
   }
   try {
     return await resume();
   } catch (thrown) {
-    if (!didNothing(thrown)) throw thrown;
+    if (!instanceIsGone(thrown)) throw thrown;
     throw new TorporError(thrown.code, thrown.message, { sandboxId: id, retryable: false, cause: thrown });
   }
 }
 
-function didNothing(thrown: unknown): thrown is TorporError {
+function instanceIsGone(thrown: unknown): thrown is TorporError {
   return thrown instanceof TorporError && thrown.toBody().details?.['seen'] === 'gone';
 }
 
-/** The session as it is once it is known whether the sandbox that it is bound to has the files of its last turn. */
-async function withItsFiles(ctx: Context, session: Session, sandbox: SandboxView): Promise<Session> {
-  // The loss is known already: the next turn is told the history.
+/** Records it when the bound sandbox lacks the files of the last turn, and returns the session after that. */
+async function recordMissingFiles(ctx: Context, session: Session, sandbox: SandboxView): Promise<Session> {
+  // The loss is recorded already: the next turn brings the history.
   if (session.historyDue || (await sandboxHoldsLastTurn(ctx, session, sandbox))) return session;
-  await noteRun(ctx, session, sandbox, { did: 'used', lost: ['files'], source: null });
+  await recordRun(ctx, session, sandbox, { did: 'used', lost: ['files'], source: null });
   return (await findSession(ctx.db, session.id)) ?? session;
 }
 
-/** The sandbox of the session runs, woken by us or found so, perhaps with older files than the last turn left. */
-async function noteRun(
+/** Records that the session's sandbox runs, resumed by us or found running, perhaps with older files than the last turn left. */
+async function recordRun(
   ctx: Context,
   session: Session,
   sandbox: SandboxView,
@@ -163,10 +174,10 @@ async function noteRun(
     lostSince: threadKept ? null : await timeOfFiles(ctx, session, since),
     threadKept,
   };
-  await ctx.db.transaction((tx) => noteResumed(tx, session, { change, source }, ctx.settings.wakesKept));
+  await ctx.db.transaction((tx) => recordResume(tx, session, { change, source }, ctx.settings.wakesKept));
 }
 
-async function plan(
+async function planSpawn(
   ctx: Context,
   session: Session,
   found: string,
@@ -178,63 +189,63 @@ async function plan(
   const from = isEmpty ? null : await lastFiles(ctx, session.org, formerId, session.spec.sandbox.runtime);
   const why = healed?.why ?? found;
   const message = failure?.message ?? healed?.message ?? null;
-  // What can perhaps still be started is not ended because we could not start it.
+  // A sandbox that we could not start is not killed when it may be startable later.
   const retire = formerId !== null && !isEmpty && (from !== null || failure === undefined);
   const decided: Plan = { at: ctx.clock.now(), from, why, message, formerId, retire };
   await ctx.db.transaction((tx) => writePlan(tx, session, decided));
-  await ctx.pass('session.planned');
+  await ctx.atFaultPoint('session.planned');
 }
 
-/** Makes the planned sandbox and binds it. Undefined when somebody else was first, or another plan was written. */
-async function carryOut(
+/** Creates the planned sandbox and binds it. Undefined when another caller bound one first, or another plan was written. */
+async function executePlan(
   ctx: Context,
   session: Session,
   planned: Plan,
   signal: AbortSignal,
-): Promise<Bound | Failure | undefined> {
+): Promise<BoundSession | WakeFailure | undefined> {
   const { org } = session;
   const idempotencyKey = `${session.id}.${session.spawns}`;
   let sandbox: SandboxView;
   try {
     sandbox = (await ctx.engine.create({ org, signal, idempotencyKey }, requestOf(session, planned))).sandbox;
   } catch (thrown) {
-    // Only our own bound says something about the start; whoever hung up does not.
+    // Only our own timeout says something about the create; a caller that went away does not.
     const isLate = signal.reason instanceof TorporError && signal.reason.code === 'timeout';
     if (signal.aborted && !isLate) throw signal.reason;
     const failed = isLate ? signal.reason : TorporError.from(thrown);
-    return couldNotMake(ctx, session, planned, failed);
+    return handleFailedCreate(ctx, session, planned, failed);
   }
-  await ctx.pass('session.spawned');
+  await ctx.atFaultPoint('session.spawned');
   const binding = await bindingOf(ctx, session, planned, sandbox);
   const isBound = await ctx.db.transaction(async (tx) => {
     const won = await bind(tx, session, binding, ctx.settings.wakesKept);
     const now = won ? undefined : await findSession(tx, session.id);
-    // A twin of ours has bound this very one; anybody else has no use for it.
-    if (now !== undefined && isUnwanted(now, sandbox.id)) await addLeftover(tx, session, sandbox.id);
+    // Another caller may have bound this very sandbox. Otherwise the sandbox is not needed, and is killed later.
+    if (now !== undefined && isUnused(now, sandbox.id)) await addLeftover(tx, session, sandbox.id);
     if (won && planned.retire && planned.formerId !== null) await addLeftover(tx, session, planned.formerId);
     return won;
   });
   if (!isBound) return undefined;
-  await ctx.pass('session.bound');
+  await ctx.atFaultPoint('session.bound');
   const now = await findSession(ctx.db, session.id);
   return now === undefined ? undefined : { session: now, sandbox };
 }
 
-function isUnwanted({ endedAt, sandboxId, change }: Session, id: SandboxId): boolean {
+function isUnused({ endedAt, sandboxId, change }: Session, id: SandboxId): boolean {
   return endedAt !== null || (sandboxId !== id && change?.formerSandboxId !== id);
 }
 
 /**
- * A failure that passes leaves the plan for the next try. After one for good it is tried without the files, and when
- * that was it, the next decision is made anew.
+ * A transient failure keeps the plan for the next attempt. After a permanent failure the sandbox is created without the
+ * files. When that fails too, the plan is dropped, and the next attempt decides anew.
  */
-async function couldNotMake(
+async function handleFailedCreate(
   ctx: Context,
   session: Session,
   planned: Plan,
   failed: TorporError,
-): Promise<Failure | undefined> {
-  if (isPassing(failed)) return { error: failed, at: 'spawn' };
+): Promise<WakeFailure | undefined> {
+  if (isTransient(failed)) return { error: failed, at: 'spawn' };
   if (planned.from !== null) {
     ctx.report('a session could not start from its last files', { sessionId: session.id, error: failed });
     const without: Plan = { ...planned, from: null, retire: false };
@@ -243,13 +254,13 @@ async function couldNotMake(
   }
   if (planned.why === 'request') {
     await ctx.db.transaction((tx) => replacePlan(tx, session, null));
-    return { error: noRuntimeFor(ctx, session, planned.runtime) ?? failed, at: 'request' };
+    return { error: missingRuntime(ctx, session, planned.runtime) ?? failed, at: 'request' };
   }
   await ctx.db.transaction((tx) => markSpecFailed(tx, session));
-  return { error: noRuntimeFor(ctx, session, session.spec.sandbox.runtime) ?? failed, at: 'spawn' };
+  return { error: missingRuntime(ctx, session, session.spec.sandbox.runtime) ?? failed, at: 'spawn' };
 }
 
-/** No turn is claimed while a sandbox is planned, so the last one that there is now is the last when it is bound. */
+/** No turn is claimed while a sandbox is planned, so the last turn now is still the last when the sandbox is bound. */
 async function bindingOf(
   ctx: Context,
   session: Session,
@@ -272,7 +283,7 @@ async function bindingOf(
   };
 }
 
-/** What a new sandbox was really started from; its first start stands near the beginning of its ledger. */
+/** What a new sandbox was really started from. Its first start is near the beginning of its ledger. */
 async function sourceOfStart({ engine }: Context, sandboxId: SandboxId): Promise<Source | null> {
   const events = await engine.events({ sandboxId, afterSeq: 0 }, 100);
   const started = events.find(({ type }) => type === 'sandbox.started');
@@ -296,28 +307,32 @@ function sourceOf(from: CheckpointId | null, template?: string, specFrom?: Check
   return template === undefined ? {} : { template };
 }
 
-function cannotBeAsked({ sandboxId }: Session): TorporError {
-  return new TorporError('unreachable', 'The runtime could not say how the sandbox of the session is.', {
+function stateUnknown({ sandboxId }: Session): TorporError {
+  return new TorporError('unreachable', "The runtime could not tell the state of the session's sandbox.", {
     ...(sandboxId === null ? {} : { sandboxId }),
   });
 }
 
-/** Within its bound, with what went wrong written down where people look, and taken away when it is over. */
-export async function spawnWithin(ctx: Context, id: Session['id'], parent?: AbortSignal): Promise<Bound> {
+/** Gets or creates the sandbox within `spawnMs`. A failure is recorded with the session, and cleared by the next success. */
+export async function getOrSpawn(
+  ctx: Context,
+  id: Session['id'],
+  parent?: AbortSignal,
+): Promise<BoundSession> {
   const timer = new AbortController();
-  const late = new TorporError('timeout', `There was no sandbox within ${ctx.settings.spawnMs} ms.`);
-  const bound = new AbortController();
+  const late = new TorporError('timeout', `No sandbox was running within ${ctx.settings.spawnMs} ms.`);
+  const timeout = new AbortController();
   ctx.clock.sleep(ctx.settings.spawnMs, timer.signal).then(
-    () => bound.abort(late),
+    () => timeout.abort(late),
     () => {},
   );
-  const signals = [bound.signal, ctx.stopping, ...(parent === undefined ? [] : [parent])];
-  const got = await getOrSpawn(ctx, id, AbortSignal.any(signals))
-    .catch((thrown: unknown): Failure => ({ error: TorporError.from(thrown), at: 'wake' }))
+  const signals = [timeout.signal, ctx.stopping, ...(parent === undefined ? [] : [parent])];
+  const got = await bindUntilRunning(ctx, id, AbortSignal.any(signals))
+    .catch((thrown: unknown): WakeFailure => ({ error: TorporError.from(thrown), at: 'wake' }))
     .finally(() => timer.abort());
   if ('error' in got) {
     if (ctx.stopping.aborted || parent?.aborted === true) throw got.error;
-    throw await noteFailure(ctx, id, got);
+    throw await recordWakeFailure(ctx, id, got);
   }
   const { error, specFailed } = got.session;
   if (error !== null || specFailed) await ctx.db.transaction((tx) => clearError(tx, id, ctx.clock.now()));

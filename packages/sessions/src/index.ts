@@ -1,5 +1,4 @@
 export { SESSION_POINTS, type SessionPoint } from './context.ts';
-export type { Exchange, Inside, Receipt, Said, TurnOrder } from './inside.ts';
 export { type SessionReply, Sessions, type SessionsParts } from './sessions.ts';
 export {
   DEFAULT_SESSION_SETTINGS,
@@ -7,3 +6,4 @@ export {
   SESSION_SETTINGS,
   type SessionSettings,
 } from './settings.ts';
+export type { DeliveryReceipt, PastTurn, ProgramOutput, TurnMessage, TurnPort } from './turn-port.ts';

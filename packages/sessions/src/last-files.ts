@@ -1,13 +1,13 @@
-/** The newest files that are left of a sandbox and that another may start from, and how old they are. */
+/** Finds the newest checkpoint of a sandbox from whose files another sandbox can start, and the time of those files. */
 import { type CheckpointId, type SandboxId, TorporError } from '@torpor/protocol';
 import type { Context } from './context.ts';
 import type { Session } from './session.ts';
 
-const LOOKED_AT = 20;
+const MAX_CHECKPOINTS = 20;
 
 /**
- * The newest may have damaged files; then the one before it is better than nothing. Memory is not needed. Files can
- * only be started by the runtime that wrote them: `runtime` is the one that the session wants, if it wants one.
+ * The newest checkpoint may have damaged files; then an older one is used. Memory is not needed. Only the runtime that
+ * wrote the files can start from them: `runtime` is the runtime of the session's spec, if the spec names one.
  */
 export async function lastFiles(
   { engine }: Pick<Context, 'engine'>,
@@ -18,7 +18,7 @@ export async function lastFiles(
   if (id === null) return null;
   const configured = new Set(engine.runtimes().map(({ name }) => name));
   try {
-    const { items } = await engine.checkpoints(org, id, LOOKED_AT);
+    const { items } = await engine.checkpoints(org, id, MAX_CHECKPOINTS);
     const usable = items.find(
       (one) =>
         one.state === 'sealed' &&
@@ -35,7 +35,7 @@ export async function lastFiles(
   }
 }
 
-/** The time of the files in a checkpoint. Those of a template have nothing that the session ever wrote. */
+/** The time of the files in a checkpoint. A template has no files of the session, so its time is that of the session. */
 export async function timeOfFiles(
   { engine }: Pick<Context, 'engine'>,
   { org, createdAt }: Session,

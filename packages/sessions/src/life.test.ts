@@ -40,7 +40,7 @@ describe.each(databaseKinds)('the life of a session on %s', (kind) => {
       expect(inside.stdin.map(({ order }) => order.input)).toEqual(['one', 'two', 'three', 'four']);
       expect(inside.stdin.at(-1)?.order.history).toHaveLength(3);
       await sessions.end(ORG, id);
-      await sessions.heal();
+      await sessions.reconcile();
       expect(await sessions.healing()).toMatchObject({ due: 0, leftovers: 0 });
     } finally {
       await here.dispose();

@@ -94,7 +94,7 @@ describe.each(testedDatabases)('a session on a runtime that is not configured an
     const { sandbox } = await here.sessions.getOrSpawn(caller, id);
     await here.world.engine.kill(caller, sandbox?.id as SandboxId);
     const dying = await here.another({
-      pass: (point) => (point === 'session.planned' ? Promise.reject(new Error('dead')) : undefined),
+      atFaultPoint: (point) => (point === 'session.planned' ? Promise.reject(new Error('dead')) : undefined),
     });
     await expect(dying.getOrSpawn(caller, id)).rejects.toMatchObject({ code: 'internal' });
     const { session } = await without.rebind(caller, id, { runtime: 'memory' });

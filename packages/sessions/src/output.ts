@@ -1,39 +1,39 @@
-/** What was answered: stored piece by piece, each once, and read by whoever comes. */
+/** The stored output of turns: each chunk is stored once, and can be read any number of times. */
 import type { Queryable, Transaction } from '@torpor/engine';
 import type { SessionId, TurnId } from '@torpor/protocol';
 import { CHANNEL } from './context.ts';
-import type { Exchange } from './inside.ts';
-import type { Piece } from './turn-reader.ts';
+import type { PastTurn } from './turn-port.ts';
+import type { OutputChunk } from './turn-reader.ts';
 
-export interface StoredPiece extends Piece {
+export interface StoredChunk extends OutputChunk {
   readonly position: number;
 }
 
 /**
- * Stores what stands between two positions, unless somebody has stored from there already: two servers may listen
- * to one program. False then.
+ * Stores the output between two positions. False when output from there is stored already: two servers may read the
+ * output of one program.
  */
 export async function storeOutput(
   tx: Transaction,
   turnId: TurnId,
   from: number,
   to: number,
-  pieces: readonly Piece[],
+  chunks: readonly OutputChunk[],
 ): Promise<boolean> {
   const rows = await tx.query(
     `UPDATE session_turns SET output_end = $3 WHERE id = $1 AND output_end = $2 AND ended_at IS NULL RETURNING id`,
     [turnId, from, to],
   );
   if (rows.length === 0) return false;
-  // A step has at most one piece of each channel, and more bytes than pieces.
-  for (const [index, { channel, text }] of pieces.entries()) {
+  // A step has at most one chunk of each channel, and more bytes than chunks, so the positions are unique.
+  for (const [index, { channel, text }] of chunks.entries()) {
     await tx.query(
       'INSERT INTO session_output (turn_id, position, channel, text) VALUES ($1, $2, $3, $4)',
-      // PostgreSQL has no text with a NUL in it.
+      // Text in PostgreSQL cannot hold a NUL.
       [turnId, from + index, channel, text.replaceAll('\0', '\ufffd')],
     );
   }
-  if (pieces.length > 0) tx.notify(CHANNEL);
+  if (chunks.length > 0) tx.notify(CHANNEL);
   return true;
 }
 
@@ -42,8 +42,8 @@ export async function readOutput(
   turnId: TurnId,
   after: number,
   limit: number,
-): Promise<StoredPiece[]> {
-  const rows = await db.query<{ position: number; channel: Piece['channel']; text: string }>(
+): Promise<StoredChunk[]> {
+  const rows = await db.query<{ position: number; channel: OutputChunk['channel']; text: string }>(
     `SELECT position, channel, text FROM session_output WHERE turn_id = $1 AND position > $2
      ORDER BY position LIMIT $3`,
     [turnId, after, limit],
@@ -59,31 +59,31 @@ export async function wholeOutput(db: Queryable, turnId: TurnId): Promise<string
   return rows.map(({ text }) => text).join('');
 }
 
-/** What was said before a turn, newest last, as much of the end as fits. */
+/** The turns before a turn, newest last: as many of the newest as fit into the limits. */
 export async function historyBefore(
   db: Queryable,
   sessionId: SessionId,
   seq: number,
-  most: { readonly turns: number; readonly bytes: number },
-): Promise<Exchange[]> {
+  limits: { readonly turns: number; readonly bytes: number },
+): Promise<PastTurn[]> {
   const rows = await db.query<{ id: TurnId; input: string }>(
     `SELECT id, input FROM session_turns WHERE session_id = $1 AND seq < $2 AND delivered_at IS NOT NULL
      ORDER BY seq DESC LIMIT $3`,
-    [sessionId, seq, most.turns],
+    [sessionId, seq, limits.turns],
   );
-  const history: Exchange[] = [];
-  let left = most.bytes;
+  const history: PastTurn[] = [];
+  let left = limits.bytes;
   for (const { id, input } of rows) {
-    const exchange = { input, output: await wholeOutput(db, id) };
-    left -= Buffer.byteLength(exchange.input) + Buffer.byteLength(exchange.output);
+    const past = { input, output: await wholeOutput(db, id) };
+    left -= Buffer.byteLength(past.input) + Buffer.byteLength(past.output);
     if (left < 0) break;
-    history.unshift(exchange);
+    history.unshift(past);
   }
   return history;
 }
 
 /** How much of an answer is stored, in characters. */
-export async function storedBytes(db: Queryable, turnId: TurnId): Promise<number> {
+export async function storedLength(db: Queryable, turnId: TurnId): Promise<number> {
   const [row] = await db.query<{ sum: number | null }>(
     'SELECT SUM(LENGTH(text)) AS sum FROM session_output WHERE turn_id = $1',
     [turnId],

@@ -1,9 +1,8 @@
-/** Changes of a session that somebody asked for: another sandbox, or none any more. */
+/** Changes of a session on request: another sandbox, or the end of the session. */
 import { isTerminal, type SandboxId, type SessionChange, TorporError } from '@torpor/protocol';
 import { CHANNEL, type Context } from './context.ts';
 import { lastFiles, timeOfFiles } from './last-files.ts';
 import { sandboxHoldsLastTurn } from './lineage.ts';
-import { requireRuntime } from './runtime-of.ts';
 import {
   addLeftover,
   bind,
@@ -14,13 +13,14 @@ import {
   type Session,
   sessionEnded,
 } from './session.ts';
-import { endOpenTurns, lastClaimed } from './turn.ts';
+import { requireRuntime } from './session-runtime.ts';
+import { endOpenTurns, lastClaimedTurn } from './turn.ts';
 
 /**
- * From its last files where there are any. What it had is kept asleep or running: somebody may want to look at it.
- * `runtime` moves the session there; files of another runtime stay behind.
+ * Plans a new sandbox from the session's last files, if there are any. The former sandbox is kept, paused or running: the
+ * user may want to look into it. `runtime` moves the session to that runtime; files of another runtime stay behind.
  */
-export async function spawnAnew(ctx: Context, session: Session, runtime?: string): Promise<void> {
+export async function planNewSandbox(ctx: Context, session: Session, runtime?: string): Promise<void> {
   if (session.endedAt !== null) throw sessionEnded(session);
   if (runtime !== undefined) requireRuntime(ctx, session, runtime);
   const formerId = session.sandboxId ?? session.formerId;
@@ -35,21 +35,21 @@ export async function spawnAnew(ctx: Context, session: Session, runtime?: string
     retire: false,
     ...(runtime === undefined ? {} : { runtime }),
   };
-  // Takes the place of a plan that waits: a sandbox that is still being made for that is not bound then.
+  // Replaces a plan that is waiting: a sandbox that is still being created for that plan will not be bound.
   const isPlanned = await ctx.db.transaction((tx) => replacePlan(tx, session, plan));
-  if (!isPlanned) throw movedOn();
+  if (!isPlanned) throw sessionChanged();
 }
 
 export async function rebindTo(ctx: Context, session: Session, sandboxId: SandboxId): Promise<void> {
   if (session.endedAt !== null) throw sessionEnded(session);
   const sandbox = await ctx.engine.get(session.org, sandboxId);
   if (isTerminal(sandbox.state)) {
-    throw new TorporError('conflict', `The sandbox is ${sandbox.state}: a session cannot go on in it.`, {
+    throw new TorporError('conflict', `The sandbox is ${sandbox.state}: a session cannot continue in it.`, {
       sandboxId,
     });
   }
   if (session.sandboxId === sandboxId) return;
-  const turn = await lastClaimed(ctx.db, session.id);
+  const turn = await lastClaimedTurn(ctx.db, session.id);
   const isOwn = turn?.sandboxId === sandboxId;
   const isFirst = session.change === null;
   const hasItsFiles = isFirst || (isOwn && (await sandboxHoldsLastTurn(ctx, session, sandbox)));
@@ -61,26 +61,26 @@ export async function rebindTo(ctx: Context, session: Session, sandboxId: Sandbo
     formerSandboxId: session.sandboxId,
     from: null,
     lost: hasItsFiles ? [] : ['processes', 'files'],
-    // In a sandbox that never had a turn of the session there is nothing that the session ever wrote.
+    // A sandbox that never had a turn of the session has no files of the session.
     lostSince: hasItsFiles ? null : await timeOfFiles(ctx, session, isOwn ? sandbox.baseId : null),
     threadKept: hasItsFiles,
   };
   const isBound = await ctx.db.transaction(async (tx) => {
     await lockSession(tx, session.id);
-    // A turn that went to the old sandbox meanwhile left its files there.
-    if ((await lastClaimed(tx, session.id))?.id !== turn?.id) return false;
+    // A turn that was sent to the old sandbox meanwhile left its files there.
+    if ((await lastClaimedTurn(tx, session.id))?.id !== turn?.id) return false;
     return bind(tx, session, { sandboxId, change, source: null }, ctx.settings.wakesKept);
   });
-  if (!isBound) throw movedOn();
+  if (!isBound) throw sessionChanged();
 }
 
-function movedOn(): TorporError {
-  return new TorporError('transitioning', 'The session was given another sandbox or a turn meanwhile.', {
-    hint: 'Look at the session, and ask again.',
+function sessionChanged(): TorporError {
+  return new TorporError('transitioning', 'The session got another sandbox or a turn meanwhile.', {
+    hint: 'Read the session, and try again.',
   });
 }
 
-export async function end(ctx: Context, session: Session): Promise<void> {
+export async function endSession(ctx: Context, session: Session): Promise<void> {
   const error = sessionEnded(session).toBody();
   await ctx.db.transaction(async (tx) => {
     await tx.query('SELECT id FROM sessions WHERE id = $1 {FOR UPDATE}', [session.id]);
@@ -96,7 +96,7 @@ export async function end(ctx: Context, session: Session): Promise<void> {
   });
   const { sandboxId, org } = session;
   if (sandboxId === null) return;
-  // At once where it can be; what is left of it is ended by the round.
+  // Killed at once if possible; otherwise the reconciler kills it later.
   await ctx.engine
     .kill({ org }, sandboxId)
     .then(() =>
@@ -105,6 +105,6 @@ export async function end(ctx: Context, session: Session): Promise<void> {
       ),
     )
     .catch((thrown: unknown) =>
-      ctx.report('the sandbox of an ended session is left', { sandboxId, error: thrown }),
+      ctx.report('the sandbox of an ended session could not be killed yet', { sandboxId, error: thrown }),
     );
 }

@@ -1,4 +1,4 @@
-/** A session as the database has it. */
+/** Rows of sessions: one statement per function. */
 import type { Queryable, Row, Transaction } from '@torpor/engine';
 import {
   type CheckpointId,
@@ -14,17 +14,17 @@ import {
 import { CHANNEL } from './context.ts';
 import { recordRecovery, recordWake } from './wake.ts';
 
-/** A sandbox that was decided on and is not yet bound. */
+/** A new sandbox that was decided on and is not bound yet. */
 export interface Plan {
   readonly at: number;
-  /** The files it starts from; null is the template. */
+  /** The checkpoint whose files it starts from; null means the template. */
   readonly from: CheckpointId | null;
   readonly why: string;
   readonly message: string | null;
   readonly formerId: SandboxId | null;
-  /** Whether the former one is ended once this one is bound. What may still have files of its own is not. */
+  /** Whether the former sandbox is killed once this one is bound. A sandbox that may still have files is not killed. */
   readonly retire: boolean;
-  /** The runtime that the session moves to with it; it becomes part of the spec when the sandbox is bound. */
+  /** The runtime that the session moves to. It becomes part of the spec when the sandbox is bound. */
   readonly runtime?: string;
 }
 
@@ -41,16 +41,16 @@ export interface Session {
   readonly historyDue: boolean;
   readonly change: SessionChange | null;
   readonly error: ErrorBody | null;
-  /** A sandbox could not be made from the spec, for good: another spec may take its place. */
+  /** Creating a sandbox from the spec failed for good: another spec may replace it. */
   readonly specFailed: boolean;
   readonly createdAt: number;
   readonly endedAt: number | null;
 }
 
-const NAMES = `id, org, key, spec, sandbox_id, former_id, agent_thread_id, spawns, plan, history_due, change, error,
+const COLUMN_NAMES = `id, org, key, spec, sandbox_id, former_id, agent_thread_id, spawns, plan, history_due, change, error,
   spec_failed, created_at, ended_at`;
 /** For statements that join: every column of the table `s`. */
-export const SESSION_COLUMNS = NAMES.split(',')
+export const SESSION_COLUMNS = COLUMN_NAMES.split(',')
   .map((name) => `s.${name.trim()}`)
   .join(', ');
 
@@ -91,7 +91,7 @@ export async function findSession(db: Queryable, id: SessionId): Promise<Session
   return row === undefined ? undefined : toSession(row);
 }
 
-/** The same, held until the transaction ends. */
+/** Reads the session and locks its row until the transaction ends. */
 export async function lockSession(tx: Transaction, id: SessionId): Promise<Session | undefined> {
   const [row] = await tx.query(`SELECT ${SESSION_COLUMNS} FROM sessions s WHERE s.id = $1 {FOR UPDATE}`, [
     id,
@@ -99,7 +99,7 @@ export async function lockSession(tx: Transaction, id: SessionId): Promise<Sessi
   return row === undefined ? undefined : toSession(row);
 }
 
-/** What belongs to another organisation is not there (R104). */
+/** A session of another organisation counts as absent (R104). */
 export async function getSession(db: Queryable, org: string, id: SessionId): Promise<Session> {
   const session = await findSession(db, id);
   if (session === undefined || session.org !== org) throw noSuchSession(id);
@@ -120,7 +120,7 @@ export interface SessionFilter {
   readonly ended?: boolean | undefined;
 }
 
-/** One page in the order of ids, which is stable while sessions come and go. */
+/** One page in the order of ids, which is stable while sessions are added and ended. */
 export async function listSessions(
   db: Queryable,
   { org, key, ended }: SessionFilter,
@@ -138,7 +138,7 @@ export async function listSessions(
   return rows.map(toSession);
 }
 
-/** The first of those who come at once with one key makes it; the others get nothing, and look again. */
+/** Of several concurrent inserts with one key the first succeeds. The others insert nothing, and read the session again. */
 export async function insertSession(tx: Transaction, session: Session): Promise<void> {
   await tx.query(
     `INSERT INTO sessions (id, org, key, spec, sandbox_id, former_id, agent_thread_id, spawns, plan, history_due,
@@ -150,8 +150,8 @@ export async function insertSession(tx: Transaction, session: Session): Promise<
 }
 
 /**
- * Writes a decision unless another was written first. The number of spawns is the fence: whoever read an older
- * one decided on what is no longer so.
+ * Writes a plan unless another plan was written first. The number of spawns is the fence: a caller that read an older
+ * number decided on outdated facts.
  */
 export async function writePlan(tx: Transaction, { id, spawns }: Session, plan: Plan): Promise<void> {
   await tx.query(
@@ -160,7 +160,7 @@ export async function writePlan(tx: Transaction, { id, spawns }: Session, plan: 
   );
 }
 
-/** The planned sandbox could not be made; the next has another name, and perhaps another plan. */
+/** Replaces or drops the plan. The number of spawns grows, so that the next sandbox gets another idempotency key. */
 export async function replacePlan(
   tx: Transaction,
   { id, spawns }: Session,
@@ -173,7 +173,7 @@ export async function replacePlan(
   return rows.length > 0;
 }
 
-/** The spec itself cannot be made, for good. */
+/** Creating a sandbox from the spec has failed for good. */
 export async function markSpecFailed(tx: Transaction, { id, spawns }: Session): Promise<void> {
   await tx.query(
     'UPDATE sessions SET plan = NULL, spawns = spawns + 1, spec_failed = 1 WHERE id = $1 AND spawns = $2',
@@ -182,8 +182,8 @@ export async function markSpecFailed(tx: Transaction, { id, spawns }: Session): 
 }
 
 /**
- * Gives a session whose spec failed another one. The number of spawns is raised, so that a sandbox that is still being
- * made from the old spec is not bound.
+ * Replaces the spec of a session whose spec failed. The number of spawns grows, so that a sandbox that is still being
+ * created from the old spec is not bound.
  */
 export async function correctSpec(
   tx: Transaction,
@@ -201,13 +201,13 @@ export async function correctSpec(
 export interface Binding {
   readonly sandboxId: SandboxId;
   readonly change: SessionChange;
-  /** What the sandbox was started from; null when it was there before. */
+  /** What the sandbox was started from; null when it existed before. */
   readonly source: Source | null;
-  /** Takes the place of the session's spec. */
+  /** Replaces the session's spec. */
   readonly spec?: SessionSpec;
 }
 
-/** False when somebody else bound one, or the session was ended, since it was read. */
+/** False when another sandbox was bound, or the session was ended, since the session was read. */
 export async function bind(
   tx: Transaction,
   session: Session,
@@ -237,8 +237,8 @@ export async function bind(
   return true;
 }
 
-/** The same sandbox runs; the binding stays, and what was lost is written down. */
-export async function noteResumed(
+/** The bound sandbox runs again. The binding stays, and what was lost is recorded. */
+export async function recordResume(
   tx: Transaction,
   { id, spawns, sandboxId }: Session,
   { change, source }: Pick<Binding, 'change' | 'source'>,
@@ -255,7 +255,7 @@ export async function noteResumed(
   await recordWake(tx, id, { change, source, ...same }, wakesKept);
 }
 
-/** Lets go of a sandbox that is dead, unless the session has moved on since. */
+/** Removes the binding to a dead sandbox, unless the session has changed since it was read. */
 export async function unbind(
   tx: Transaction,
   session: Session,
@@ -275,7 +275,7 @@ export async function unbind(
   return true;
 }
 
-/** What is in the way of a session. Only news is written. */
+/** Records why the session has no running sandbox. Writes only when the error has changed. */
 export async function setError(tx: Transaction, id: SessionId, error: ErrorBody): Promise<void> {
   await tx.query('UPDATE sessions SET error = $2 WHERE id = $1 AND COALESCE(error, $3) <> $2', [
     id,
@@ -285,14 +285,14 @@ export async function setError(tx: Transaction, id: SessionId, error: ErrorBody)
   tx.notify(CHANNEL);
 }
 
-/** The session works. */
+/** The session has a running sandbox again. */
 export async function clearError(tx: Transaction, id: SessionId, at: number): Promise<void> {
   await tx.query('UPDATE sessions SET error = NULL, spec_failed = 0 WHERE id = $1', [id]);
   await recordRecovery(tx, id, at);
   tx.notify(CHANNEL);
 }
 
-/** A program in a sandbox that the session has left does not name its thread: the files of it are not here. */
+/** Ignored for a sandbox that the session has left: the files of that thread are not in the current sandbox. */
 export async function setThread(
   tx: Transaction,
   id: SessionId,

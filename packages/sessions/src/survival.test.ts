@@ -10,14 +10,14 @@ import {
   sessionWorld,
   testedDatabases,
 } from '../testing/session-world.ts';
-import { type LedgerLine, Lineage } from './lineage.ts';
+import { type LedgerEvent, Lineage } from './lineage.ts';
 
 describe('a lineage', () => {
   const sealed = (seq: number, checkpointId: string, type: 'sandbox.paused' | 'checkpoint.sealed') =>
-    ({ type, seq, checkpointId, data: { lost: ['processes'] } }) as LedgerLine;
+    ({ type, seq, checkpointId, data: { lost: ['processes'] } }) as LedgerEvent;
   const resumed = (seq: number, checkpointId: string, lost: string[] = []) =>
-    ({ type: 'sandbox.resumed', seq, checkpointId, data: { source: { checkpointId }, lost } }) as LedgerLine;
-  const after = (endedSeq: number | null, ...lines: LedgerLine[]) => {
+    ({ type: 'sandbox.resumed', seq, checkpointId, data: { source: { checkpointId }, lost } }) as LedgerEvent;
+  const after = (endedSeq: number | null, ...lines: LedgerEvent[]) => {
     const lineage = new Lineage(endedSeq);
     for (const line of lines) lineage.take(line);
     return lineage;
@@ -193,7 +193,7 @@ describe.each(testedDatabases)('the files of the last delivered turn on %s', (ki
     const checkpoint = await pause();
     await say('two');
     await kill();
-    await here.sessions.heal();
+    await here.sessions.reconcile();
     expect(await session()).toMatchObject({
       sandboxId: null,
       agentThreadId: null,

@@ -15,7 +15,7 @@ function readAll(text: string, sizes: readonly number[]) {
   for (let at = 0, i = 0; at < bytes.length && !ended; i++) {
     const size = sizes.length === 0 ? bytes.length : (sizes[i % sizes.length] ?? 1);
     const step = reader.read('stdout', at, bytes.subarray(at, at + size));
-    said += step.pieces.map((piece) => piece.text).join('');
+    said += step.chunks.map((chunk) => chunk.text).join('');
     thread = step.thread ?? thread;
     ended = step.ended;
     expect(step.position).toBeGreaterThanOrEqual(position);

@@ -1,104 +1,105 @@
 /**
- * Reads what a program says. Lines of stdout that begin with `{"torpor":` are for us: `{"torpor":{"thread":"…"}}`
- * names the program's own thread, `{"torpor":{"end":"turn_…"}}` ends a turn. Everything else is the answer.
+ * Reads the output of a program. Lines of stdout that begin with `{"torpor":` are control messages:
+ * `{"torpor":{"thread":"…"}}` names the program's own thread, `{"torpor":{"end":"turn_…"}}` ends a turn. Everything else
+ * is the answer.
  *
- * `position` after each step is how far the bytes are dealt with, so that reading can be taken up there after a
- * crash. A line that may yet turn out to be for us is not dealt with.
+ * `position` of each step is how far the bytes were processed, so that reading can continue there after a crash. The
+ * beginning of a line that may still become a control message is not processed yet.
  */
 import { StringDecoder } from 'node:string_decoder';
 
-export interface Piece {
+export interface OutputChunk {
   readonly channel: 'stdout' | 'stderr';
   readonly text: string;
 }
 
-export interface Step {
-  readonly pieces: readonly Piece[];
-  /** The program's own thread, when it named one. */
+export interface ReadStep {
+  readonly chunks: readonly OutputChunk[];
+  /** The program's own thread, if the program named one. */
   readonly thread: string | null;
   readonly ended: boolean;
-  /** Everything before it is dealt with. */
+  /** All bytes before this position were processed. */
   readonly position: number;
 }
 
-const MARK = '{"torpor":';
-/** A line for us is short; anything longer is the program's own. */
-const LONGEST_LINE = 4_096;
+const CONTROL_PREFIX = '{"torpor":';
+/** Control messages are short; a longer line is part of the answer. */
+const MAX_CONTROL_LINE_BYTES = 4_096;
 
 export class TurnReader {
-  private readonly turn: string;
-  private readonly decoders = { stdout: new StringDecoder('utf8'), stderr: new StringDecoder('utf8') };
-  /** The beginning of a line of stdout that may be for us. */
-  private held = Buffer.alloc(0);
-  private atLineStart = true;
+  readonly #turn: string;
+  readonly #decoders = { stdout: new StringDecoder('utf8'), stderr: new StringDecoder('utf8') };
+  /** The beginning of a line of stdout that may become a control message. */
+  #held = Buffer.alloc(0);
+  #atLineStart = true;
 
   constructor(turn: string) {
-    this.turn = turn;
+    this.#turn = turn;
   }
 
-  read(channel: 'stdout' | 'stderr', position: number, bytes: Uint8Array): Step {
+  read(channel: 'stdout' | 'stderr', position: number, bytes: Uint8Array): ReadStep {
     const end = position + bytes.length;
     if (channel === 'stderr') {
-      // Programs write a line for us in one go, so that what is held now was not one.
+      // Programs write a control message in one call, so the held bytes are not one.
       const before = this.release();
-      const text = this.decoders.stderr.write(Buffer.from(bytes));
-      return { pieces: [...before, ...piece('stderr', text)], thread: null, ended: false, position: end };
+      const text = this.#decoders.stderr.write(Buffer.from(bytes));
+      return { chunks: [...before, ...chunkOf('stderr', text)], thread: null, ended: false, position: end };
     }
     let text = '';
     let thread: string | null = null;
     let ended = false;
-    let rest = Buffer.concat([this.held, bytes]);
-    this.held = Buffer.alloc(0);
+    let rest = Buffer.concat([this.#held, bytes]);
+    this.#held = Buffer.alloc(0);
     while (rest.length > 0) {
-      if (this.atLineStart && mayBeOurs(rest)) {
+      if (this.#atLineStart && mayBeControlLine(rest)) {
         const line = wholeLine(rest);
         if (line === undefined) {
-          this.held = rest;
+          this.#held = rest;
           break;
         }
-        const said = controlOf(line);
-        if (said !== undefined) {
+        const message = controlMessageOf(line);
+        if (message !== undefined) {
           rest = rest.subarray(line.length);
-          thread = said.thread ?? thread;
-          ended = said.end === this.turn;
-          if (ended) return { pieces: piece('stdout', text), thread, ended, position: end - rest.length };
+          thread = message.thread ?? thread;
+          ended = message.end === this.#turn;
+          if (ended) return { chunks: chunkOf('stdout', text), thread, ended, position: end - rest.length };
           continue;
         }
       }
       const stop = rest.indexOf(10);
       const taken = stop === -1 ? rest.length : stop + 1;
-      text += this.decoders.stdout.write(rest.subarray(0, taken));
-      this.atLineStart = stop !== -1;
+      text += this.#decoders.stdout.write(rest.subarray(0, taken));
+      this.#atLineStart = stop !== -1;
       rest = rest.subarray(taken);
     }
-    return { pieces: piece('stdout', text), thread, ended, position: end - this.held.length };
+    return { chunks: chunkOf('stdout', text), thread, ended, position: end - this.#held.length };
   }
 
-  /** What is left when no more will come. */
-  release(): Piece[] {
-    const text = this.decoders.stdout.write(this.held);
-    if (this.held.length > 0) this.atLineStart = false;
-    this.held = Buffer.alloc(0);
-    return piece('stdout', text);
+  /** Returns the held bytes when no more output will come. */
+  release(): OutputChunk[] {
+    const text = this.#decoders.stdout.write(this.#held);
+    if (this.#held.length > 0) this.#atLineStart = false;
+    this.#held = Buffer.alloc(0);
+    return chunkOf('stdout', text);
   }
 }
 
-function piece(channel: Piece['channel'], text: string): Piece[] {
+function chunkOf(channel: OutputChunk['channel'], text: string): OutputChunk[] {
   return text === '' ? [] : [{ channel, text }];
 }
 
-function mayBeOurs(bytes: Buffer): boolean {
-  const length = Math.min(bytes.length, MARK.length);
-  if (bytes.toString('latin1', 0, length) !== MARK.slice(0, length)) return false;
-  return bytes.length <= LONGEST_LINE || wholeLine(bytes) !== undefined;
+function mayBeControlLine(bytes: Buffer): boolean {
+  const length = Math.min(bytes.length, CONTROL_PREFIX.length);
+  if (bytes.toString('latin1', 0, length) !== CONTROL_PREFIX.slice(0, length)) return false;
+  return bytes.length <= MAX_CONTROL_LINE_BYTES || wholeLine(bytes) !== undefined;
 }
 
 function wholeLine(bytes: Buffer): Buffer | undefined {
-  const stop = bytes.subarray(0, LONGEST_LINE).indexOf(10);
+  const stop = bytes.subarray(0, MAX_CONTROL_LINE_BYTES).indexOf(10);
   return stop === -1 ? undefined : bytes.subarray(0, stop + 1);
 }
 
-function controlOf(line: Buffer): { readonly thread?: string; readonly end?: string } | undefined {
+function controlMessageOf(line: Buffer): { readonly thread?: string; readonly end?: string } | undefined {
   try {
     const { torpor } = JSON.parse(line.toString('utf8')) as { torpor?: unknown };
     if (typeof torpor !== 'object' || torpor === null) return undefined;

@@ -1,4 +1,4 @@
-/** A turn as the database has it, and every step it can take. Each step names the state it leaves. */
+/** Rows of turns, and every transition of a turn. Each transition names the state it starts from. */
 import type { Queryable, Row, Transaction } from '@torpor/engine';
 import {
   type ErrorBody,
@@ -20,7 +20,7 @@ export interface Turn {
   readonly state: TurnState;
   readonly sandboxId: SandboxId | null;
   readonly generation: number | null;
-  /** Where the ledger of its sandbox stood when the turn was sent there, and when it ended. */
+  /** The `seq` of the sandbox when the turn was claimed for it, and when the turn ended. */
   readonly claimedSeq: number | null;
   readonly endedSeq: number | null;
   readonly tag: string | null;
@@ -98,8 +98,8 @@ export async function listTurns(
   return rows.map(toTurn);
 }
 
-/** The turn whose turn it is: turns of a session go one after the other. */
-export async function firstOpen(db: Queryable, sessionId: SessionId): Promise<Turn | undefined> {
+/** The turn to work on: turns of a session are delivered one after the other. */
+export async function firstOpenTurn(db: Queryable, sessionId: SessionId): Promise<Turn | undefined> {
   const [row] = await db.query(
     `SELECT ${COLUMNS} FROM session_turns WHERE session_id = $1 AND ended_at IS NULL ORDER BY seq LIMIT 1`,
     [sessionId],
@@ -107,8 +107,8 @@ export async function firstOpen(db: Queryable, sessionId: SessionId): Promise<Tu
   return row === undefined ? undefined : toTurn(row);
 }
 
-/** The last turn that may have reached a sandbox. */
-export async function lastClaimed(db: Queryable, sessionId: SessionId): Promise<Turn | undefined> {
+/** The last turn that may have been delivered to a sandbox. */
+export async function lastClaimedTurn(db: Queryable, sessionId: SessionId): Promise<Turn | undefined> {
   const [row] = await db.query(
     `SELECT ${COLUMNS} FROM session_turns WHERE session_id = $1 AND sandbox_id IS NOT NULL ORDER BY seq DESC LIMIT 1`,
     [sessionId],
@@ -116,7 +116,7 @@ export async function lastClaimed(db: Queryable, sessionId: SessionId): Promise<
   return row === undefined ? undefined : toTurn(row);
 }
 
-/** Sessions with a turn that may be tried now. */
+/** Sessions with a turn that is due. */
 export async function sessionsWithWork(db: Queryable, now: number, limit: number): Promise<SessionId[]> {
   const rows = await db.query<{ session_id: SessionId }>(
     `SELECT session_id FROM session_turns WHERE ended_at IS NULL AND try_at <= $1
@@ -126,7 +126,7 @@ export async function sessionsWithWork(db: Queryable, now: number, limit: number
   return rows.map((row) => row.session_id);
 }
 
-/** The caller holds the session's row, so that two turns never get one number. */
+/** The caller holds the lock of the session's row, so that two turns never get the same number. */
 export async function insertTurn(
   tx: Transaction,
   turn: Pick<Turn, 'id' | 'sessionId' | 'key' | 'input' | 'createdAt'>,
@@ -141,13 +141,13 @@ export async function insertTurn(
 }
 
 /**
- * Before anything is sent, so that after a crash it is known where it may have arrived. False when the session or
- * the sandbox is not what the caller has seen any more; then nothing may be sent.
+ * Records the destination of a turn before the turn is sent, so that after a crash it is known where the turn may have
+ * arrived. False when the session or the sandbox has changed since the caller read it; then nothing may be sent.
  *
- * The session's row is locked: as long as a turn can be claimed, nobody binds another sandbox, and once another is
- * planned, no turn is claimed for the old one. So what is bound is judged by the last turn that there is.
+ * The session's row is locked: while a turn is claimed, no other sandbox is bound, and once another sandbox is planned, no
+ * turn is claimed for the old one. So a new sandbox is always compared with the last turn.
  */
-export async function claim(
+export async function claimTurn(
   tx: Transaction,
   { id, sessionId }: Turn,
   sandboxId: SandboxId,
@@ -167,7 +167,7 @@ export async function claim(
   return rows.length > 0;
 }
 
-/** `toldHistory`: the program got what was said before together with the turn. */
+/** `toldHistory`: the program got the history together with the turn. */
 export async function markAnswering(
   tx: Transaction,
   { id, sessionId }: Turn,
@@ -179,7 +179,7 @@ export async function markAnswering(
      WHERE id = $1 AND state = 'delivering'`,
     [id, tag, offset, now],
   );
-  // A session that has moved on since has to tell the history to its new sandbox.
+  // When the session has another sandbox by now, the program in that sandbox still needs the history.
   if (toldHistory)
     await tx.query('UPDATE sessions SET history_due = 0 WHERE id = $1 AND sandbox_id = $2', [
       sessionId,
@@ -195,7 +195,7 @@ export interface Answering {
   readonly toldHistory: boolean;
 }
 
-/** Everything that the turn has written came before whatever the ledger says after this. */
+/** Everything that the turn wrote comes before the events after this `seq`. */
 const ENDED_SEQ = 'ended_seq = (SELECT b.seq FROM sandboxes b WHERE b.id = session_turns.sandbox_id)';
 
 export interface TurnEnd {
@@ -204,7 +204,7 @@ export interface TurnEnd {
   readonly error: ErrorBody | null;
 }
 
-/** The first end stays. */
+/** The first end of a turn is final. */
 export async function endTurn(tx: Transaction, id: TurnId, end: TurnEnd, now: number): Promise<void> {
   await tx.query(
     `UPDATE session_turns SET state = $2, exit_code = $3, error = $4, ended_at = $5, ${ENDED_SEQ}
@@ -228,8 +228,8 @@ export async function endOpenTurns(
   tx.notify(CHANNEL);
 }
 
-/** It is tried again later; what is in its way is there to be seen until then. */
-export async function putOff(
+/** Postpones the turn. The error shows why until the next attempt. */
+export async function postpone(
   tx: Transaction,
   id: TurnId,
   error: ErrorBody | null,

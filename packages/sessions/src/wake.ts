@@ -1,4 +1,4 @@
-/** The history of a session's wakes as the database has it: one row for each, the oldest forgotten first. */
+/** Rows of a session's wakes: one row for each wake; the oldest are deleted first. */
 import type { Queryable, Row, Transaction } from '@torpor/engine';
 import type { SandboxId, SessionChange, SessionId, SessionWake, Source, TorporError } from '@torpor/protocol';
 
@@ -42,7 +42,7 @@ export async function listWakes(
 
 type NewWake = Omit<SessionWake, 'ordinal' | 'times' | 'lastAt' | 'recoveredAt'>;
 
-/** The caller holds the session's row, so that two wakes never get one number. */
+/** The caller holds the lock of the session's row, so that two wakes never get the same number. */
 async function insertWake(
   tx: Transaction,
   sessionId: SessionId,
@@ -80,18 +80,18 @@ async function insertWake(
   ]);
 }
 
-export interface Woken {
+export interface WakeRecord {
   readonly change: SessionChange;
   readonly sandboxBefore: SandboxId | null;
   readonly sandboxAfter: SandboxId | null;
   readonly source: Source | null;
 }
 
-/** A change of the session's binding, in the transaction that makes it. */
+/** Records a change of the session's binding, in the transaction that makes the change. */
 export async function recordWake(
   tx: Transaction,
   sessionId: SessionId,
-  { change, sandboxBefore, sandboxAfter, source }: Woken,
+  { change, sandboxBefore, sandboxAfter, source }: WakeRecord,
   kept: number,
 ): Promise<void> {
   const { at, why, message, lost, lostSince, threadKept } = change;
@@ -106,7 +106,7 @@ function wakeOf({ did, why, formerSandboxId }: SessionChange): SessionWake['did'
   return formerSandboxId === null ? 'spawned' : 'replaced';
 }
 
-/** What tells one failure from another: ids and numbers in a message change with every try. */
+/** Identifies the cause of a failure. Ids and numbers in a message differ from attempt to attempt, so they are removed. */
 function causeOf({ code, message }: TorporError): string {
   return `${code}: ${message.replace(/\b[a-z]{2,5}_[a-z0-9]{20}\b/g, '…').replace(/\d+/g, '#')}`;
 }
@@ -117,7 +117,7 @@ export interface FailedWake {
   readonly error: TorporError;
 }
 
-/** True when the session has not failed for this cause since it last worked. The caller holds the session's row. */
+/** True when this is a new cause since the session last worked. The caller holds the lock of the session's row. */
 export async function recordFailure(
   tx: Transaction,
   sessionId: SessionId,
@@ -138,7 +138,7 @@ export async function recordFailure(
   return true;
 }
 
-/** The session works again: what was in its way counts as news when it comes back (R106). */
+/** The session works again: from now on the same causes count as new (R106). */
 export async function recordRecovery(tx: Transaction, sessionId: SessionId, at: number): Promise<void> {
   await tx.query(
     'UPDATE session_wakes SET recovered_at = $2 WHERE session_id = $1 AND cause IS NOT NULL AND recovered_at IS NULL',
@@ -146,7 +146,7 @@ export async function recordRecovery(tx: Transaction, sessionId: SessionId, at: 
   );
 }
 
-/** Whether two errors have one cause. */
+/** Whether two errors have the same cause. */
 export function isSameCause(a: TorporError, b: TorporError): boolean {
   return causeOf(a) === causeOf(b);
 }

@@ -20,9 +20,9 @@ import {
   type TurnId,
   type TurnReply,
 } from '@torpor/protocol';
-import type { Inside, Receipt, Said, TurnOrder } from '../src/inside.ts';
 import { Sessions, type SessionsParts } from '../src/sessions.ts';
 import { DEFAULT_SESSION_SETTINGS } from '../src/settings.ts';
+import type { DeliveryReceipt, ProgramOutput, TurnMessage, TurnPort } from '../src/turn-port.ts';
 
 /** TORPOR_DATABASES=all runs everything on PostgreSQL too; without, one whole life of a session does. */
 export const testedDatabases: readonly DatabaseKind[] =
@@ -35,29 +35,29 @@ export const SPEC: SessionSpec = { program: { command: 'echo', mode: 'turn' }, s
 
 interface Written {
   readonly sandboxId: SandboxId;
-  readonly order: TurnOrder;
+  readonly order: TurnMessage;
 }
 
-class EchoInside implements Inside {
+class EchoInside implements TurnPort {
   /** Every turn that a program got, in order: its stdin log. */
   readonly stdin: Written[] = [];
   /** What goes wrong; asked before and after the effect. */
   fault: (when: 'before' | 'recorded' | 'after' | 'listen', turn: TurnId) => void | Promise<void> = () => {};
   /** What the program says to a turn. */
-  says: (order: TurnOrder) => readonly Said[] = (order) => [
+  says: (order: TurnMessage) => readonly ProgramOutput[] = (order) => [
     output(0, `echo ${order.input}\n`),
     { is: 'end', exitCode: 0, signal: null },
   ];
-  private readonly runtimes: readonly MemoryRuntime[];
+  readonly #runtimes: readonly MemoryRuntime[];
 
   constructor(runtimes: readonly MemoryRuntime[]) {
-    this.runtimes = runtimes;
+    this.#runtimes = runtimes;
   }
 
-  async deliver(_: string, sandboxId: SandboxId, order: TurnOrder): Promise<Receipt> {
+  async deliver(_: string, sandboxId: SandboxId, order: TurnMessage): Promise<DeliveryReceipt> {
     await this.fault('before', order.id);
     const path = `/turns/${order.id}`;
-    const runtime = this.runtimes.find((one) => one.look(sandboxId) !== undefined);
+    const runtime = this.#runtimes.find((one) => one.look(sandboxId) !== undefined);
     const record = runtime?.look(sandboxId)?.files[path];
     if (record === 'recorded') return { is: 'unknown', why: 'it was interrupted' };
     if (record === undefined) {
@@ -70,7 +70,7 @@ class EchoInside implements Inside {
     return { is: 'written', tag: order.id, offset: 0 };
   }
 
-  async *listen(_: string, sandboxId: SandboxId, tag: string, from: number): AsyncGenerator<Said> {
+  async *listen(_: string, sandboxId: SandboxId, tag: string, from: number): AsyncGenerator<ProgramOutput> {
     await this.fault('listen', tag as TurnId);
     const written = this.stdin.find(({ order }) => order.id === tag);
     if (written?.sandboxId !== sandboxId) throw new TorporError('not_found', 'There is no such process.');
@@ -80,7 +80,7 @@ class EchoInside implements Inside {
   }
 }
 
-export function output(position: number, text: string): Said {
+export function output(position: number, text: string): ProgramOutput {
   return { is: 'output', channel: 'stdout', position, bytes: Buffer.from(text) };
 }
 
@@ -115,10 +115,10 @@ export async function sessionWorld(kind: DatabaseKind, options: WorldOptions = {
       db: world.db,
       clock: world.clock,
       ids: randomIds,
-      inside,
+      turnPort: inside,
       settings: DEFAULT_SESSION_SETTINGS,
       report: (what, facts) => world.reported.push({ what, facts }),
-      pass: () => {},
+      atFaultPoint: () => {},
       ...more,
     });
     await sessions.start({ rounds: false });

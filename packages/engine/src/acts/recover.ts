@@ -118,7 +118,7 @@ async function recoverFiles(
     'Recovering files',
     async (own) => {
       const staging = await ctx.store.stage(id, own);
-      const captured = await runtimeOf(ctx, sandbox).salvage(instance, staging, own);
+      const captured = await runtimeOf(ctx, sandbox).recoverFiles(instance, staging, own);
       return sealCaptured(ctx, staging, captured, sandbox, own);
     },
     handle.signal,

@@ -207,7 +207,7 @@ export async function markSealed(
       extra.kept ? 1 : 0,
     ],
   );
-  for (const other of captured.standsOn) {
+  for (const other of captured.dependsOn) {
     await tx.query('INSERT INTO checkpoint_stands_on (checkpoint_id, other_id) VALUES ($1, $2)', [id, other]);
   }
 }

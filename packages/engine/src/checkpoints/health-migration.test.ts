@@ -1,20 +1,16 @@
-import { cp, mkdtemp, readdir, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
-import { migrate, OUR_MIGRATIONS } from '@torpor/database';
+import { migrate } from '@torpor/database';
 import type { CheckpointId } from '@torpor/protocol';
+import { ALL_MIGRATIONS } from '@torpor/server/migrations';
 import { expect, it } from 'vitest';
 import { databaseKinds, freshDatabase } from '../../testing/fresh-database.ts';
+import { migrateBelow } from '../../testing/migrate-below.ts';
 import { findCheckpoint } from './checkpoint.ts';
 
 it.each(databaseKinds)(
   'on %s older damage counts against every part until it is read again (R91)',
   async (kind) => {
     const fresh = await freshDatabase(kind, { migrated: false });
-    const directory = await mkdtemp(join(tmpdir(), 'torpor-migrations-'));
-    const older = (await readdir(OUR_MIGRATIONS)).filter((name) => name < '0007');
-    for (const name of older) await cp(join(OUR_MIGRATIONS, name), join(directory, name));
-    await migrate(fresh.db, { directory });
+    await migrateBelow(fresh.db, 7);
     const idOf = (n: number): CheckpointId => `ckpt_${String(n).padStart(20, '0')}`;
     const insert = (n: number, health: string, memory: number) =>
       fresh.db.transaction((tx) =>
@@ -27,7 +23,7 @@ it.each(databaseKinds)(
     await insert(1, 'ok', 1);
     await insert(2, 'damaged', 0);
     await insert(3, 'damaged', 1);
-    await migrate(fresh.db);
+    await migrate(fresh.db, ALL_MIGRATIONS);
     const partsOf = async (n: number) =>
       (await findCheckpoint(fresh.db, idOf(n)))?.faults.map(({ part }) => part);
     expect([await partsOf(1), await partsOf(2), await partsOf(3)]).toEqual([
@@ -36,6 +32,5 @@ it.each(databaseKinds)(
       ['files', 'memory'],
     ]);
     await fresh.dispose();
-    await rm(directory, { recursive: true });
   },
 );

@@ -131,7 +131,7 @@ describe('an inspection of the checkpoints', () => {
     const round = await engine.lookAtCheckpoints();
     world.db.transaction = transaction;
     expect(round).toMatchObject({ damaged: 0, unknown: 0 });
-    expect(round.looked).toBeGreaterThan(0);
+    expect(round.inspected).toBeGreaterThan(0);
     expect(writes).toEqual([]);
     expect(await engine.newest({ org: 'org', afterPosition: 0 })).toBe(before);
   });

@@ -1,9 +1,9 @@
-/** The changes of the disk's level, as the database keeps them: one statement per function. */
+/** Changes of the disk's level in the database: one statement per function. */
 import type { DiskEvent, DiskLevel, EventId } from '@torpor/protocol';
 import type { Queryable, Transaction } from '../ports/database.ts';
 
-/** A disk at the edge of a bound may cross it often; older changes are forgotten. */
-const KEPT = 100;
+/** A disk whose free space is near a threshold may cross it often; older changes are deleted. */
+const KEPT_EVENTS = 100;
 
 /** Newest first. */
 export async function listDiskEvents(db: Queryable): Promise<DiskEvent[]> {
@@ -17,7 +17,7 @@ export async function listDiskEvents(db: Queryable): Promise<DiskEvent[]> {
   }>(
     `SELECT id, at, level, previous_level, free_bytes, total_bytes FROM disk_events
      ORDER BY at DESC, id DESC LIMIT $1`,
-    [KEPT],
+    [KEPT_EVENTS],
   );
   return rows.map(({ id, at, level, previous_level: previousLevel, free_bytes, total_bytes }) => ({
     id,
@@ -41,9 +41,9 @@ export async function insertDiskEvent(
   );
 }
 
-export async function forgetOldDiskEvents(tx: Transaction): Promise<void> {
+export async function deleteOldDiskEvents(tx: Transaction): Promise<void> {
   await tx.query(
     'DELETE FROM disk_events WHERE id NOT IN (SELECT id FROM disk_events ORDER BY at DESC, id DESC LIMIT $1)',
-    [KEPT],
+    [KEPT_EVENTS],
   );
 }

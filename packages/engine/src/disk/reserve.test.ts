@@ -2,6 +2,7 @@ import { mkdtemp, open, rm, stat, statfs } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { migrate, openSqlite } from '@torpor/database';
+import { ALL_MIGRATIONS } from '@torpor/server/migrations';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { canMount, withSmallDisk } from '../../testing/mounts.ts';
 import { DiskReserve } from './reserve.ts';
@@ -49,14 +50,14 @@ describe.skipIf(!canMount())('the reserve', () => {
       await reserve.refill();
       await fillUp();
       expect(await free()).toBe(0);
-      expect(await reserve.giveUp()).toBe(true);
+      expect(await reserve.releaseStep()).toBe(true);
       const given = await free();
       expect(given).toBeGreaterThan(0);
       expect(given).toBeLessThanOrEqual(MIB);
 
       const after = await DiskReserve.open(join(disk, 'reserve'), 8 * MIB);
       expect((await after.refill()).heldBytes).toBeLessThan(8 * MIB);
-      await after.makeRoomToStart();
+      await after.releaseForStart();
       expect(await free()).toBeGreaterThanOrEqual(4 * MIB);
       await rm(join(disk, 'ballast'));
       expect(await after.refill()).toEqual({ heldBytes: 8 * MIB, wantedBytes: 8 * MIB });
@@ -66,7 +67,7 @@ describe.skipIf(!canMount())('the reserve', () => {
     withSmallDisk(disk, 64 * 1024, async () => {
       const off = await DiskReserve.open(join(disk, 'reserve'), 0);
       expect(await off.refill()).toEqual({ heldBytes: 0, wantedBytes: 0 });
-      expect(await off.giveUp()).toBe(false);
+      expect(await off.releaseStep()).toBe(false);
     }));
 
   it('lets SQLite open and commit while no byte is free (R112)', () =>
@@ -74,9 +75,9 @@ describe.skipIf(!canMount())('the reserve', () => {
       const path = join(disk, 'torpor.db');
       const reserve = await DiskReserve.open(join(disk, 'reserve'), 8 * MIB);
       await reserve.refill();
-      const makeRoom = () => reserve.giveUp();
+      const makeRoom = () => reserve.releaseStep();
       const first = await openSqlite({ path, makeRoom });
-      await migrate(first);
+      await migrate(first, ALL_MIGRATIONS);
       await first.close();
       await fillUp();
       await expect(openSqlite({ path })).rejects.toMatchObject({ code: 'storage_full' });

@@ -1,55 +1,55 @@
-/** Looks at the disk: keeps the reserve, and announces each change of the level. It never deletes anything. */
+/** Checks the disk: refills the reserve, and records each change of the level. It never deletes anything. */
 import type { DiskLevel } from '@torpor/protocol';
 import type { Context } from '../context.ts';
 import { within } from '../within.ts';
-import { forgetOldDiskEvents, insertDiskEvent, listDiskEvents } from './events.ts';
+import { type DiskSpace, type DiskThresholds, levelOf, thresholdsOf } from './disk-space.ts';
+import { deleteOldDiskEvents, insertDiskEvent, listDiskEvents } from './events.ts';
 import type { DiskReserve, ReserveState } from './reserve.ts';
-import { boundsOf, type DiskBounds, levelOf, type Room } from './room.ts';
 
-export interface DiskState extends Room, DiskBounds {
+export interface DiskState extends DiskSpace, DiskThresholds {
   readonly level: DiskLevel;
   readonly reserve: ReserveState | undefined;
 }
 
 export class DiskWatch {
-  private readonly file: DiskReserve | undefined;
-  private seen: DiskState | undefined;
-  /** What the last event says; undefined until the database was asked. */
-  private announced: DiskLevel | undefined;
+  readonly #reserve: DiskReserve | undefined;
+  #state: DiskState | undefined;
+  /** The level of the last recorded event; undefined until it was read from the database. */
+  #recordedLevel: DiskLevel | undefined;
 
-  constructor(file: DiskReserve | undefined) {
-    this.file = file;
+  constructor(reserve: DiskReserve | undefined) {
+    this.#reserve = reserve;
   }
 
-  /** What the last look found. */
+  /** What the last check found. */
   get state(): DiskState | undefined {
-    return this.seen;
+    return this.#state;
   }
 
-  async look(ctx: Context): Promise<DiskState> {
+  async check(ctx: Context): Promise<DiskState> {
     const { clock, settings, store } = ctx;
-    const reserve = await this.file?.refill();
-    const room = await within(clock, settings.observeMs, 'Asking for room', () => store.usage());
-    const bounds = boundsOf(settings, room.totalBytes);
-    const now = { ...room, ...bounds, level: levelOf(room, bounds, reserve), reserve };
-    this.seen = now;
-    // A database that cannot be written leaves it unannounced, and the next look tries again.
-    await this.announce(ctx, now).catch((error: unknown) =>
+    const reserve = await this.#reserve?.refill();
+    const space = await within(clock, settings.observeMs, 'Asking for disk space', () => store.usage());
+    const thresholds = thresholdsOf(settings, space.totalBytes);
+    const now = { ...space, ...thresholds, level: levelOf(space, thresholds, reserve), reserve };
+    this.#state = now;
+    // When the database cannot be written, the next check tries again.
+    await this.#recordLevel(ctx, now).catch((error: unknown) =>
       ctx.report('announcing the level of the disk failed', { error }),
     );
     return now;
   }
 
-  private async announce(ctx: Context, { level, freeBytes, totalBytes, ...rest }: DiskState): Promise<void> {
-    this.announced ??= (await lastLevel(ctx)) ?? 'ok';
-    const previousLevel = this.announced;
+  async #recordLevel(ctx: Context, { level, freeBytes, totalBytes, ...rest }: DiskState): Promise<void> {
+    this.#recordedLevel ??= (await lastLevel(ctx)) ?? 'ok';
+    const previousLevel = this.#recordedLevel;
     if (level === previousLevel) return;
     const about = { previousLevel, freeBytes, totalBytes };
     await ctx.db.transaction(async (tx) => {
       await insertDiskEvent(tx, level, { id: ctx.ids.next('evt'), at: ctx.clock.now(), ...about });
-      await forgetOldDiskEvents(tx);
+      await deleteOldDiskEvents(tx);
     });
-    this.announced = level;
+    this.#recordedLevel = level;
     const severity = level === 'ok' ? 'info' : 'warn';
     ctx.report(`disk ${level}`, { event: `disk.${level}`, severity, ...about, ...rest });
   }

@@ -1,4 +1,4 @@
-/** Whether the jobs of a sandbox say what its events and its state say. */
+/** Checks that the rows of a sandbox's jobs agree with its events and its state. */
 import type { EventView, JobState, SandboxState } from '@torpor/protocol';
 import type { TrackedJob } from './job.ts';
 
@@ -11,27 +11,28 @@ const STATE_AFTER: Readonly<Partial<Record<EventView['type'], JobState>>> = {
   'job.lost': 'lost',
 };
 
-/** The states of a sandbox in which a job may be alive. A sandbox that is being killed has what it had before. */
-const MAY_BE: Readonly<Record<'running' | 'suspended', readonly SandboxState[]>> = {
+/** The states of a sandbox in which a job may be alive. A sandbox that is being killed still has the jobs it had before. */
+const LIVE_IN: Readonly<Record<'running' | 'suspended', readonly SandboxState[]>> = {
   running: ['running', 'pausing', 'killing'],
   suspended: ['paused', 'resuming', 'killing'],
 };
 
-/** The first disagreement, or null. Jobs from before there were events for them have none. */
-export function jobDisagreement(
+/** The first disagreement, or null. Jobs that are older than the events of jobs have no events. */
+export function findJobDisagreement(
   jobs: readonly TrackedJob[],
   events: readonly EventView[],
   sandboxState: SandboxState,
 ): string | null {
-  const told = new Map<unknown, JobState>();
+  const stateByEvents = new Map<unknown, JobState>();
   for (const { type, data } of events) {
     const state = STATE_AFTER[type];
-    if (state !== undefined) told.set(data['jobId'], state);
+    if (state !== undefined) stateByEvents.set(data['jobId'], state);
   }
   for (const { id, state } of jobs) {
-    const said = told.get(id);
-    if (said !== undefined && said !== state) return `its job ${id} is ${state}, its events say ${said}`;
-    if ((state === 'running' || state === 'suspended') && !MAY_BE[state].includes(sandboxState))
+    const expected = stateByEvents.get(id);
+    if (expected !== undefined && expected !== state)
+      return `its job ${id} is ${state}, its events say ${expected}`;
+    if ((state === 'running' || state === 'suspended') && !LIVE_IN[state].includes(sandboxState))
       return `its job ${id} is ${state} while it is ${sandboxState}`;
   }
   return null;

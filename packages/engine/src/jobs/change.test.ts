@@ -1,8 +1,8 @@
 import { JOB_CHANGES, JOB_STATES, JOB_TRANSITIONS, type JobState, serviceTag } from '@torpor/protocol';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { begun, changed, type Happening } from './change.ts';
-import { afterStart } from './follow.ts';
+import { applyChange, type JobChange, startedJob } from './change.ts';
+import { changesAtStart } from './follow.ts';
 import type { TrackedJob } from './job.ts';
 
 const SANDBOX = 'sbx_aaaaaaaaaaaaaaaaaaaa';
@@ -12,20 +12,20 @@ function jobIn(state: JobState, tag = 'job_aaaaaaaaaaaaaaaaaaaa', service = fals
     ? ({ kind: 'service', name: tag, tag: serviceTag(tag) } as const)
     : ({ kind: 'process', name: null, tag } as const);
   const at = { sandboxId: SANDBOX, generation: 1, now: 1 } as const;
-  const running = begun({ id: `job_${tag}`, org: 'org', command: 'run', cwd: null, ...about }, at);
+  const running = startedJob({ id: `job_${tag}`, org: 'org', command: 'run', cwd: null, ...about }, at);
   switch (state) {
     case 'running':
       return running;
     case 'suspended':
-      return changed(running, { is: 'suspended' }, 2);
+      return applyChange(running, { is: 'suspended' }, 2);
     case 'completed':
-      return changed(running, { is: 'completed', exitCode: 3, signal: null }, 2);
+      return applyChange(running, { is: 'completed', exitCode: 3, signal: null }, 2);
     case 'lost':
-      return changed(running, { is: 'lost', reason: 'crash' }, 2);
+      return applyChange(running, { is: 'lost', reason: 'crash' }, 2);
   }
 }
 
-const HAPPENINGS: Readonly<Record<Happening['is'], Happening>> = {
+const HAPPENINGS: Readonly<Record<JobChange['is'], JobChange>> = {
   suspended: { is: 'suspended' },
   resumed: { is: 'resumed' },
   restarted: { is: 'restarted', generation: 2 },
@@ -40,12 +40,12 @@ describe('a change of a job', () => {
     const job = jobIn(state);
     const to = JOB_TRANSITIONS[state][change];
     if (to === undefined) {
-      expect(() => changed(job, HAPPENINGS[change], 9)).toThrow(
+      expect(() => applyChange(job, HAPPENINGS[change], 9)).toThrow(
         expect.objectContaining({ code: 'conflict' }),
       );
       return;
     }
-    const after = changed(job, HAPPENINGS[change], 9);
+    const after = applyChange(job, HAPPENINGS[change], 9);
     expect(after).toMatchObject({ id: job.id, state: to });
     // The schema holds the same: an end, an exit code and a reason are there exactly when the state says so.
     expect(after.endedAt !== null).toBe(to === 'completed' || to === 'lost');
@@ -77,7 +77,7 @@ describe('jobs after a start', () => {
             ...declared.map((one) => jobIn(one.state, one.tag, true)),
           ];
           const captured = new Set(back);
-          const changes = afterStart({
+          const changes = changesAtStart({
             sandbox: { id: SANDBOX, org: 'org', generation: 2, config: { services } as never },
             jobs,
             captured,

@@ -1,4 +1,4 @@
-/** One change of one job: a pure function over the table of transitions, and the line of the ledger that tells of it. */
+/** One change of one job: a pure function over the table of transitions, and the event that records the change. */
 import {
   type EventData,
   JOB_LOSSES,
@@ -9,11 +9,11 @@ import {
   TorporError,
 } from '@torpor/protocol';
 import type { Context } from '../context.ts';
-import type { Line } from '../ledger/append.ts';
+import type { NewEvent } from '../ledger/append.ts';
 import type { ProcessEnd } from '../ports/processes.ts';
 import type { TrackedJob } from './job.ts';
 
-export type Happening =
+export type JobChange =
   | { readonly is: 'suspended' | 'resumed' }
   | { readonly is: 'restarted'; readonly generation: number }
   | ({ readonly is: 'completed' } & ProcessEnd)
@@ -21,37 +21,37 @@ export type Happening =
 
 const ALIVE = { endedAt: null, exitCode: null, signal: null, lostReason: null } as const;
 
-/** The job as it is afterwards. A change that the table does not list throws. */
-export function changed(job: TrackedJob, happening: Happening, now: number): TrackedJob {
-  const state = JOB_TRANSITIONS[job.state][happening.is];
+/** The job after the change. Throws for a change that the table does not list. */
+export function applyChange(job: TrackedJob, change: JobChange, now: number): TrackedJob {
+  const state = JOB_TRANSITIONS[job.state][change.is];
   if (state === undefined) {
-    throw new TorporError('conflict', `Job ${job.id} is ${job.state} and cannot become ${happening.is}.`);
+    throw new TorporError('conflict', `Job ${job.id} is ${job.state} and cannot become ${change.is}.`);
   }
-  switch (happening.is) {
+  switch (change.is) {
     case 'suspended':
       return { ...job, state };
     case 'resumed':
       return { ...job, ...ALIVE, state };
     case 'restarted': {
-      const { generation } = happening;
+      const { generation } = change;
       return { ...job, ...ALIVE, state, generation, restarts: job.restarts + 1, startedAt: now };
     }
     case 'completed': {
-      const { exitCode, signal } = happening;
+      const { exitCode, signal } = change;
       return { ...job, state, exitCode, signal, endedAt: now };
     }
     case 'lost':
-      return { ...job, state, lostReason: happening.reason, endedAt: now };
+      return { ...job, state, lostReason: change.reason, endedAt: now };
   }
 }
 
-/** The line for what a job has just become. */
-export function lineOf(
+/** The event that records what a job has just become. */
+export function jobEvent(
   ctx: Pick<Context, 'ids' | 'clock'>,
   job: TrackedJob,
-  what: Happening['is'] | 'created',
+  what: JobChange['is'] | 'created',
   operationId: OperationId | null,
-): Line {
+): NewEvent {
   const head = { id: ctx.ids.next('evt'), at: ctx.clock.now(), operationId };
   const about: EventData<'job.suspended'> = { jobId: job.id, kind: job.kind, name: job.name };
   switch (what) {
@@ -73,8 +73,8 @@ export function lineOf(
   }
 }
 
-/** A job whose process has just begun. */
-export function begun(
+/** A job whose process has just started. */
+export function startedJob(
   about: Pick<TrackedJob, 'id' | 'org' | 'kind' | 'name' | 'tag' | 'command' | 'cwd'> & Partial<TrackedJob>,
   at: { readonly sandboxId: SandboxId; readonly generation: number; readonly now: number },
 ): TrackedJob {

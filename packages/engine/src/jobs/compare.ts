@@ -1,6 +1,6 @@
 /**
- * Jobs against the processes that the agent of a running sandbox knows (R108). An agent that does not answer says
- * nothing about them, and nothing is changed.
+ * Compares jobs with the processes that the agent of a running sandbox lists (R108). When the agent does not answer,
+ * nothing is changed.
  */
 import type { Context } from '../context.ts';
 import type { Processes } from '../ports/processes.ts';
@@ -12,16 +12,16 @@ import { isServing } from './serving.ts';
 import { adoptProcess, recordEnd } from './track.ts';
 import { agentOf } from './watch.ts';
 
-interface Compared {
-  /** The jobs that were found to have ended, and those that nobody had written down. */
+interface JobComparison {
+  /** Jobs whose process has ended, and processes that had no job. */
   readonly changed: readonly TrackedJob[];
   readonly hasRunning: boolean;
 }
 
-export async function compareJobs(ctx: Context, sandbox: Sandbox): Promise<Compared> {
+export async function compareJobs(ctx: Context, sandbox: Sandbox): Promise<JobComparison> {
   const { processes } = ctx;
   if (processes === undefined) return { changed: [], hasRunning: false };
-  // Rows first: a process is started before its row is written, so a row without a process has none that is to come.
+  // Rows are read first: a process is started before its row is written, so a row without a process never gets one.
   const running = await runningJobs(ctx.db, sandbox.id);
   if (running.length === 0 && ctx.jobWatch.hasCompared(sandbox)) return { changed: [], hasRunning: false };
   const agent = await agentOf(ctx, sandbox);
@@ -31,7 +31,7 @@ export async function compareJobs(ctx: Context, sandbox: Sandbox): Promise<Compa
   const tags = new Set(found.map(({ tag }) => tag));
   const changes: (TrackedJob | undefined)[] = [];
   for (const job of running.filter(({ tag }) => !tags.has(tag))) {
-    changes.push(await settle(ctx, processes, agent, sandbox, job));
+    changes.push(await recordMissing(ctx, processes, agent, sandbox, job));
   }
   const known = new Set(running.map(({ tag }) => tag));
   for (const process of found.filter(({ tag }) => !known.has(tag))) {
@@ -44,7 +44,7 @@ export async function compareJobs(ctx: Context, sandbox: Sandbox): Promise<Compa
   return { changed, hasRunning };
 }
 
-async function settle(
+async function recordMissing(
   ctx: Context,
   processes: Processes,
   agent: AgentAddress,

@@ -1,65 +1,65 @@
 /**
- * What becomes of a sandbox's jobs when its state changes. Each function is part of the transaction that changes the
- * state: it writes the jobs and returns the lines to append behind the sandbox's own.
+ * What happens to a sandbox's jobs when its state changes. Each function is part of the transaction that changes the
+ * state: it writes the jobs and returns the events to append after the sandbox's own.
  */
 import { type CheckpointId, type JobLoss, type OperationId, serviceTag } from '@torpor/protocol';
 import type { Checkpoint } from '../checkpoints/checkpoint.ts';
 import type { Context } from '../context.ts';
-import type { Line } from '../ledger/append.ts';
+import type { NewEvent } from '../ledger/append.ts';
 import { type Operation, requestedCheckpoint } from '../operations/operation.ts';
 import type { Transaction } from '../ports/database.ts';
 import type { Sandbox } from '../sandbox.ts';
-import { begun, changed, type Happening, lineOf } from './change.ts';
+import { applyChange, type JobChange, jobEvent, startedJob } from './change.ts';
 import {
-  captureJobs,
   jobsInCheckpoint,
   jobsToStart,
-  loseLive,
+  markLiveLost,
+  markRunningSuspended,
+  recordJobsInCheckpoint,
   saveJobs,
-  suspendLive,
   type TrackedJob,
 } from './job.ts';
 
-/** A checkpoint is sealed: with memory it holds the jobs that run. Unless the sandbox goes on, they stop. */
+/** A checkpoint is sealed. With memory, the checkpoint holds the running jobs. They stop unless the sandbox runs on. */
 export async function jobsAtSeal(
   ctx: Context,
   tx: Transaction,
   sandbox: Sandbox,
   sealed: { readonly checkpointId: CheckpointId; readonly memory: boolean; readonly goesOn: boolean },
   operationId: OperationId,
-): Promise<Line[]> {
-  if (sealed.memory) await captureJobs(tx, sealed.checkpointId, sandbox.id);
+): Promise<NewEvent[]> {
+  if (sealed.memory) await recordJobsInCheckpoint(tx, sealed.checkpointId, sandbox.id);
   if (sealed.goesOn) return [];
   if (!sealed.memory) return jobsAtEnd(ctx, tx, sandbox, 'files_only_pause', operationId);
-  return lines(ctx, await suspendLive(tx, sandbox.id), 'suspended', operationId);
+  return jobEvents(ctx, await markRunningSuspended(tx, sandbox.id), 'suspended', operationId);
 }
 
-/** Nothing of the sandbox runs any more. */
+/** No process of the sandbox runs any more. */
 export async function jobsAtEnd(
   ctx: Context,
   tx: Transaction,
   sandbox: Sandbox,
   reason: JobLoss,
   operationId: OperationId,
-): Promise<Line[]> {
-  return lines(ctx, await loseLive(tx, sandbox.id, reason, ctx.clock.now()), 'lost', operationId);
+): Promise<NewEvent[]> {
+  return jobEvents(ctx, await markLiveLost(tx, sandbox.id, reason, ctx.clock.now()), 'lost', operationId);
 }
 
-/** The sandbox runs again, or for the first time. */
+/** The sandbox has been started: the first time, or again. */
 export async function jobsAtStart(
   ctx: Context,
   tx: Transaction,
   sandbox: Sandbox,
   from: { readonly checkpoint: Checkpoint; readonly memory: boolean },
   operation: Operation,
-): Promise<Line[]> {
+): Promise<NewEvent[]> {
   const { checkpoint, memory } = from;
   const isFirst = sandbox.state === 'creating';
   const own = isFirst
     ? { jobs: [], captured: new Set<string>() }
     : await jobsToStart(tx, sandbox.id, checkpoint.id);
   const isForeign = memory && checkpoint.sandboxId !== null && checkpoint.sandboxId !== sandbox.id;
-  const changes = afterStart({
+  const changes = changesAtStart({
     sandbox,
     jobs: own.jobs,
     captured: memory ? own.captured : new Set(),
@@ -73,43 +73,43 @@ export async function jobsAtStart(
     tx,
     changes.map(({ job }) => job),
   );
-  return changes.map(({ job, what }) => lineOf(ctx, job, what, operation.id));
+  return changes.map(({ job, what }) => jobEvent(ctx, job, what, operation.id));
 }
 
-interface StartedWith {
+interface StartFacts {
   readonly sandbox: Pick<Sandbox, 'id' | 'org' | 'generation' | 'config'>;
   /** The sandbox's own jobs that a start may change. */
   readonly jobs: readonly TrackedJob[];
-  /** Tags of the processes that came back with the memory. */
+  /** Tags of the processes that were restored with the memory. */
   readonly captured: ReadonlySet<string>;
-  /** Jobs of another sandbox whose processes came with its memory. */
+  /** Jobs of another sandbox whose processes were restored with its memory. */
   readonly foreign: readonly TrackedJob[];
-  /** Why a job that did not come back is lost. */
+  /** Why a job whose process was not restored is lost. */
   readonly loss: JobLoss;
   readonly now: number;
   readonly newId: () => TrackedJob['id'];
 }
 
-interface Changed {
+interface ChangedJob {
   readonly job: TrackedJob;
-  readonly what: Happening['is'] | 'created';
+  readonly what: JobChange['is'] | 'created';
 }
 
-/** Declared services run after every start; other processes run only when they came back with the memory. */
-export function afterStart(started: StartedWith): Changed[] {
+/** Declared services run after every start; other processes run only when they were restored with the memory. */
+export function changesAtStart(started: StartFacts): ChangedJob[] {
   const { sandbox, jobs, captured, foreign, loss, now, newId } = started;
   const { org, generation, config } = sandbox;
   const at = { sandboxId: sandbox.id, generation, now };
-  const changes: Changed[] = [];
-  const change = (job: TrackedJob, happening: Happening) =>
-    changes.push({ job: changed(job, happening, now), what: happening.is });
-  const create = (about: Parameters<typeof begun>[0]) =>
-    changes.push({ job: begun(about, at), what: 'created' });
+  const changes: ChangedJob[] = [];
+  const change = (job: TrackedJob, jobChange: JobChange) =>
+    changes.push({ job: applyChange(job, jobChange, now), what: jobChange.is });
+  const create = (about: Parameters<typeof startedJob>[0]) =>
+    changes.push({ job: startedJob(about, at), what: 'created' });
   const declared = new Set(config.services.map(({ name }) => serviceTag(name)));
-  const isBack = new Set([...captured, ...foreign.map(({ tag }) => tag)]);
+  const restored = new Set([...captured, ...foreign.map(({ tag }) => tag)]);
   for (const job of jobs) {
     const isRunning = job.state === 'running';
-    if (isBack.has(job.tag)) {
+    if (restored.has(job.tag)) {
       if (!isRunning) change(job, { is: 'resumed' });
     } else if (declared.has(job.tag)) change(job, { is: 'restarted', generation });
     else if (isRunning || job.state === 'suspended') change(job, { is: 'lost', reason: loss });
@@ -126,13 +126,13 @@ export function afterStart(started: StartedWith): Changed[] {
   return changes;
 }
 
-/** In the order in which they were created, whatever order the database returned them in. */
-function lines(
+/** Sorted by creation: the database returns updated rows in any order. */
+function jobEvents(
   ctx: Context,
   jobs: readonly TrackedJob[],
-  what: Happening['is'],
+  what: JobChange['is'],
   operationId: OperationId,
-): Line[] {
+): NewEvent[] {
   const ordered = jobs.toSorted((a, b) => a.createdAt - b.createdAt || (a.id < b.id ? -1 : 1));
-  return ordered.map((job) => lineOf(ctx, job, what, operationId));
+  return ordered.map((job) => jobEvent(ctx, job, what, operationId));
 }

@@ -1,4 +1,4 @@
-/** Tracked jobs as the database has them. Whoever writes one holds the lock of its sandbox's row. */
+/** Rows of tracked jobs. Code that writes one holds the lock of its sandbox's row. */
 import {
   type CheckpointId,
   JOB_LOSSES,
@@ -10,7 +10,7 @@ import {
   type TrackedJobKind,
   type TrackedJobView,
 } from '@torpor/protocol';
-import { valueMarks } from '../ledger/value-marks.ts';
+import { placeholders } from '../ledger/placeholders.ts';
 import type { Queryable, Row, SqlValue, Transaction } from '../ports/database.ts';
 
 export interface TrackedJob {
@@ -19,7 +19,7 @@ export interface TrackedJob {
   readonly sandboxId: SandboxId;
   readonly kind: TrackedJobKind;
   readonly name: string | null;
-  /** By which the agent knows its process. */
+  /** The agent knows the job's process by this tag. */
   readonly tag: string;
   readonly command: string;
   readonly cwd: string | null;
@@ -40,8 +40,8 @@ const COLUMNS = `id, org, sandbox_id, kind, name, tag, command, cwd, pid, state,
   created_at, started_at, ended_at, exit_code, signal, lost_reason`;
 const LIVE = `state IN ('running', 'suspended')`;
 
-/** More than anybody looks at; older ones that have ended are forgotten. */
-const KEPT = 200;
+/** How many jobs of a sandbox are kept. Of the older ones, those that have ended are deleted. */
+const KEPT_JOBS = 200;
 
 function toJob(row: Row): TrackedJob {
   return {
@@ -77,14 +77,14 @@ export async function findJob(db: Queryable, id: JobId): Promise<TrackedJob | un
   return row === undefined ? undefined : toJob(row);
 }
 
-/** What belongs to another organisation is not there (R104). */
+/** A job of another organisation counts as absent (R104). */
 export async function getJob(db: Queryable, id: JobId, org: string): Promise<TrackedJob> {
   const job = await findJob(db, id);
   if (job === undefined || job.org !== org) throw new TorporError('not_found', `There is no job ${id}.`);
   return job;
 }
 
-/** Newest first, from behind the one named. */
+/** Newest first, beginning after `last`. */
 export async function listJobs(
   db: Queryable,
   sandboxId: SandboxId,
@@ -103,7 +103,7 @@ export async function listJobs(
   return rows.map(toJob);
 }
 
-/** All jobs of a sandbox, oldest first: the kept ones are few. */
+/** All jobs of a sandbox, oldest first. There are few, because old ones are deleted. */
 export async function allJobs(db: Queryable, sandboxId: SandboxId): Promise<TrackedJob[]> {
   const rows = await db.query(`SELECT ${COLUMNS} FROM jobs WHERE sandbox_id = $1 ORDER BY created_at, id`, [
     sandboxId,
@@ -120,8 +120,8 @@ export async function runningJobs(db: Queryable, sandboxId: SandboxId): Promise<
 }
 
 /**
- * Everything that a start may change: jobs that are alive, services, and whatever ran in the checkpoint. `captured`
- * are the tags of the last.
+ * Every job that a start may change: jobs that are alive, services, and jobs that ran in the checkpoint. `captured` has
+ * the tags of the last.
  */
 export async function jobsToStart(
   tx: Transaction,
@@ -140,7 +140,7 @@ export async function jobsToStart(
   return { jobs: rows.map(toJob), captured: new Set(captured) };
 }
 
-/** The jobs that ran in a checkpoint, whosever it is. */
+/** The jobs that ran in a checkpoint, of any sandbox. */
 export async function jobsInCheckpoint(tx: Transaction, checkpointId: CheckpointId): Promise<TrackedJob[]> {
   const rows = await tx.query(
     `SELECT ${COLUMNS} FROM jobs WHERE id IN (SELECT job_id FROM checkpoint_jobs WHERE checkpoint_id = $1)
@@ -150,8 +150,8 @@ export async function jobsInCheckpoint(tx: Transaction, checkpointId: Checkpoint
   return rows.map(toJob);
 }
 
-/** Writes down which jobs run in the memory of a checkpoint that is being sealed. */
-export async function captureJobs(
+/** Records which jobs run in the memory of a checkpoint that is being sealed. */
+export async function recordJobsInCheckpoint(
   tx: Transaction,
   checkpointId: CheckpointId,
   sandboxId: SandboxId,
@@ -163,7 +163,7 @@ export async function captureJobs(
   );
 }
 
-export async function suspendLive(tx: Transaction, sandboxId: SandboxId): Promise<TrackedJob[]> {
+export async function markRunningSuspended(tx: Transaction, sandboxId: SandboxId): Promise<TrackedJob[]> {
   const rows = await tx.query(
     `UPDATE jobs SET state = 'suspended' WHERE sandbox_id = $1 AND state = 'running' RETURNING ${COLUMNS}`,
     [sandboxId],
@@ -171,7 +171,7 @@ export async function suspendLive(tx: Transaction, sandboxId: SandboxId): Promis
   return rows.map(toJob);
 }
 
-export async function loseLive(
+export async function markLiveLost(
   tx: Transaction,
   sandboxId: SandboxId,
   reason: JobLoss,
@@ -185,15 +185,15 @@ export async function loseLive(
   return rows.map(toJob);
 }
 
-const VALUES_AT_ONCE = 500;
+const JOBS_AT_ONCE = 500;
 
-/** New jobs and changed ones, in one statement for a usual number of them. */
+/** Writes new and changed jobs, usually in one statement. */
 export async function saveJobs(tx: Transaction, jobs: readonly TrackedJob[]): Promise<void> {
-  for (let at = 0; at < jobs.length; at += VALUES_AT_ONCE) {
-    const some = jobs.slice(at, at + VALUES_AT_ONCE).map(valuesOf);
+  for (let at = 0; at < jobs.length; at += JOBS_AT_ONCE) {
+    const some = jobs.slice(at, at + JOBS_AT_ONCE).map(valuesOf);
     const params = some.flat();
     await tx.query(
-      `INSERT INTO jobs (${COLUMNS}) VALUES ${valueMarks(some.length, params.length / some.length)}
+      `INSERT INTO jobs (${COLUMNS}) VALUES ${placeholders(some.length, params.length / some.length)}
        ON CONFLICT (id) DO UPDATE SET state = excluded.state, generation = excluded.generation,
          restarts = excluded.restarts, started_at = excluded.started_at, ended_at = excluded.ended_at,
          exit_code = excluded.exit_code, signal = excluded.signal, lost_reason = excluded.lost_reason`,
@@ -226,12 +226,12 @@ function valuesOf(job: TrackedJob): SqlValue[] {
   ];
 }
 
-/** Forgets the oldest processes that have ended, unless a checkpoint could bring them back. */
-export async function forgetOldJobs(tx: Transaction, sandboxId: SandboxId): Promise<void> {
+/** Deletes the oldest processes that have ended, unless a checkpoint can restore them. */
+export async function deleteOldJobs(tx: Transaction, sandboxId: SandboxId): Promise<void> {
   await tx.query(
     `DELETE FROM jobs WHERE sandbox_id = $1 AND kind = 'process' AND NOT (${LIVE})
        AND id NOT IN (SELECT id FROM jobs WHERE sandbox_id = $1 ORDER BY created_at DESC, id DESC LIMIT $2)
        AND NOT EXISTS (SELECT 1 FROM checkpoint_jobs c WHERE c.job_id = jobs.id)`,
-    [sandboxId, KEPT],
+    [sandboxId, KEPT_JOBS],
   );
 }

@@ -1,28 +1,20 @@
-import { copyFile, mkdtemp, readdir, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
-import { migrate, OUR_MIGRATIONS } from '@torpor/database';
+import { migrate } from '@torpor/database';
+import { ALL_MIGRATIONS } from '@torpor/server/migrations';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { databaseKinds, type FreshDatabase, freshDatabase } from '../../testing/fresh-database.ts';
+import { migrateBelow } from '../../testing/migrate-below.ts';
 import { allJobs } from './job.ts';
 
 const SERVICES = '[{"name":"web","command":"serve","cwd":"/app"},{"name":"worker","command":"work"}]';
 
 describe.each(databaseKinds)('jobs from before there were jobs, on %s', (kind) => {
   let fresh: FreshDatabase;
-  let before: string;
 
   beforeEach(async () => {
     fresh = await freshDatabase(kind, { migrated: false });
-    before = await mkdtemp(join(tmpdir(), 'torpor-migrations-'));
-    for (const file of await readdir(OUR_MIGRATIONS))
-      if (file < '0009') await copyFile(join(OUR_MIGRATIONS, file), join(before, file));
-    await migrate(fresh.db, { directory: before });
+    await migrateBelow(fresh.db, 9);
   });
-  afterEach(async () => {
-    await fresh.dispose();
-    await rm(before, { recursive: true });
-  });
+  afterEach(() => fresh.dispose());
 
   /** A sandbox as the engine of then left it, with two services. */
   const sandbox = (id: `sbx_${string}`, states: readonly string[], lost: string) =>
@@ -80,7 +72,7 @@ describe.each(databaseKinds)('jobs from before there were jobs, on %s', (kind) =
     await process('a', 'sbx_runs', 'exited', 'it ended with exit code 3');
     await process('b', 'sbx_runs', 'exited', 'it was ended by SIGTERM');
     await process('c', 'sbx_runs', 'exited', 'it ended');
-    expect(await migrate(fresh.db)).toContain('0009_jobs');
+    expect(await migrate(fresh.db, ALL_MIGRATIONS)).toContain('0009_jobs');
     const told = async (id: `sbx_${string}`) =>
       Object.fromEntries(
         (await allJobs(fresh.db, id)).map(({ name, command, state, exitCode, lostReason }) => [

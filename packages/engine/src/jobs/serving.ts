@@ -1,4 +1,4 @@
-/** A service may start a daemon and end well: while its port is listened on, the service runs. */
+/** A service may start a daemon and exit. The service counts as running while something listens on its port. */
 import { type Context, runtimeOf } from '../context.ts';
 import type { Sandbox } from '../sandbox.ts';
 import { within } from '../within.ts';

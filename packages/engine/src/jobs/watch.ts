@@ -1,6 +1,6 @@
 /**
- * Waits for the ends of the jobs of running sandboxes. What is missed here (a connection that broke, a server that
- * died) the reconciler finds by asking the agent.
+ * Waits for the jobs of running sandboxes to end. An end that is missed here (the connection broke, the server died) is
+ * found by the reconciler, which asks the agent.
  */
 import { type SandboxId, TorporError } from '@torpor/protocol';
 import { type Context, runtimeOf } from '../context.ts';
@@ -12,58 +12,58 @@ import { isServing } from './serving.ts';
 import { recordEnd } from './track.ts';
 
 export class JobWatch {
-  private readonly context: () => Context;
-  private readonly watched = new Map<SandboxId, AbortController>();
-  /** The generation of each sandbox that its agent was last asked about. */
-  private readonly compared = new Map<SandboxId, number>();
+  readonly #context: () => Context;
+  readonly #watched = new Map<SandboxId, AbortController>();
+  /** For each sandbox, the generation whose jobs were last compared with the agent's processes. */
+  readonly #compared = new Map<SandboxId, number>();
 
   constructor(context: () => Context) {
-    this.context = context;
+    this.#context = context;
   }
 
-  /** Begins to watch the jobs of a running sandbox, or begins again because there is a new one. */
+  /** Begins to watch the jobs of a running sandbox, or begins again because a job was added. */
   begin(id: SandboxId): void {
-    const ctx = this.context();
+    const ctx = this.#context();
     if (ctx.processes === undefined || ctx.stopping.aborted) return;
-    this.watched.get(id)?.abort();
+    this.#watched.get(id)?.abort();
     const own = new AbortController();
-    this.watched.set(id, own);
+    this.#watched.set(id, own);
     const signal = AbortSignal.any([own.signal, ctx.stopping]);
     ctx.background.run('watching jobs', async () => {
       try {
-        await this.watch(id, signal);
+        await this.#watch(id, signal);
       } finally {
-        if (this.watched.get(id) === own) this.watched.delete(id);
+        if (this.#watched.get(id) === own) this.#watched.delete(id);
       }
     });
   }
 
   isWatching(id: SandboxId): boolean {
-    return this.watched.has(id);
+    return this.#watched.has(id);
   }
 
-  /** Before the sandbox is frozen: an open connection would have to be reset. */
+  /** Called before the sandbox is frozen: an open connection would have to be reset. */
   end(id: SandboxId): void {
-    this.watched.get(id)?.abort();
-    this.watched.delete(id);
-    this.compared.delete(id);
+    this.#watched.get(id)?.abort();
+    this.#watched.delete(id);
+    this.#compared.delete(id);
   }
 
-  /** Whether this server has asked the agent of this start of the sandbox yet. */
+  /** Whether this server has compared the jobs of this generation with the agent's processes. */
   hasCompared({ id, generation }: Pick<Sandbox, 'id' | 'generation'>): boolean {
-    return this.compared.get(id) === generation;
+    return this.#compared.get(id) === generation;
   }
 
   noteCompared({ id, generation }: Pick<Sandbox, 'id' | 'generation'>): void {
-    this.compared.set(id, generation);
+    this.#compared.set(id, generation);
   }
 
-  private async watch(id: SandboxId, signal: AbortSignal): Promise<void> {
-    const ctx = this.context();
-    /** Services whose process has ended and left a daemon that still listens. */
+  async #watch(id: SandboxId, signal: AbortSignal): Promise<void> {
+    const ctx = this.#context();
+    /** Tags of services whose process has ended and left a daemon that still listens. */
     const daemons = new Set<string>();
     for (;;) {
-      // A moment after the start, so that the first visitors of a sandbox that woke do not wait for this.
+      // Begins a moment after the start, so that the first requests to a woken sandbox do not wait for this.
       await ctx.clock.sleep(ctx.settings.jobWatchDelayMs, signal).catch(() => {});
       if (signal.aborted) return;
       const sandbox = await findSandbox(ctx.db, id);
@@ -80,7 +80,7 @@ export class JobWatch {
       } catch (thrown) {
         if (signal.aborted) return;
         if (TorporError.from(thrown).code === 'capability_unsupported') return;
-        // The agent was cut off: the next look shows whether the sandbox still runs.
+        // The connection to the agent broke: the next pass of the loop shows whether the sandbox still runs.
         await ctx.clock.sleep(ctx.settings.jobWatchRetryMs, signal).catch(() => {});
       }
     }

@@ -1,4 +1,4 @@
-/** Writes lines of the ledger. The database projects each onto its sandbox; see the migrations. */
+/** Appends events to the ledger. A trigger of the database projects each event onto its sandbox; see the migrations. */
 import type {
   CheckpointId,
   EventData,
@@ -9,90 +9,94 @@ import type {
 } from '@torpor/protocol';
 import type { SqlValue, Transaction } from '../ports/database.ts';
 import type { Sandbox } from '../sandbox.ts';
-import { valueMarks } from './value-marks.ts';
+import { placeholders } from './placeholders.ts';
 
-export interface Line<T extends EventType = EventType> {
+export interface NewEvent<T extends EventType = EventType> {
   readonly id: EventId;
   readonly at: number;
   readonly type: T;
   readonly data: EventData<T>;
   readonly operationId: OperationId | null;
-  /** What the sandbox is after it; what is not named stays. */
+  /** What the event changes of the sandbox. Undefined leaves the field as it is. */
   readonly state?: SandboxState | undefined;
   readonly generation?: number | undefined;
   readonly baseId?: CheckpointId | null | undefined;
   readonly checkpointId?: CheckpointId | null | undefined;
 }
 
-/** How many lines one statement writes, so that it stays below the number of parameters that SQLite takes. */
-const LINES_AT_ONCE = 500;
+/** How many events one statement writes: SQLite limits the number of parameters. */
+const EVENTS_AT_ONCE = 500;
 
 /**
- * Appends lines of one sandbox in their order and returns the sandbox as it is after the last. The caller holds the
+ * Appends events of one sandbox in their order and returns the sandbox after the last event. The caller holds the
  * sandbox's lock.
  *
- * Keep it the last thing in a transaction: from here on the counter row is locked, and every other
- * transaction that writes a line waits for this one's commit.
+ * Call this last in a transaction: from here on the counter row is locked, and every other transaction that appends an
+ * event waits for the commit.
  */
-export async function append(tx: Transaction, sandbox: Sandbox, lines: readonly Line[]): Promise<Sandbox> {
+export async function appendEvents(
+  tx: Transaction,
+  sandbox: Sandbox,
+  events: readonly NewEvent[],
+): Promise<Sandbox> {
   let after = sandbox;
-  for (let at = 0; at < lines.length; at += LINES_AT_ONCE) {
-    after = await appendSome(tx, after, lines.slice(at, at + LINES_AT_ONCE));
+  for (let at = 0; at < events.length; at += EVENTS_AT_ONCE) {
+    after = await appendPage(tx, after, events.slice(at, at + EVENTS_AT_ONCE));
   }
   tx.notify('ledger');
   return after;
 }
 
-async function appendSome(tx: Transaction, sandbox: Sandbox, lines: readonly Line[]): Promise<Sandbox> {
+async function appendPage(tx: Transaction, sandbox: Sandbox, events: readonly NewEvent[]): Promise<Sandbox> {
   const [head] = await tx.query<{ position: number }>(
     'UPDATE ledger_head SET position = position + $1 WHERE one = 1 RETURNING position',
-    [lines.length],
+    [events.length],
   );
   if (head === undefined) throw new Error('The ledger has no head row.');
   const params: SqlValue[] = [];
-  let position = head.position - lines.length;
+  let position = head.position - events.length;
   let before = sandbox;
-  for (const line of lines) {
-    const after = following(before, line);
-    params.push(...valuesOf(before, after, line, ++position));
+  for (const event of events) {
+    const after = sandboxAfter(before, event);
+    params.push(...valuesOf(before, after, event, ++position));
     before = after;
   }
   await tx.query(
     `INSERT INTO events (sandbox_id, seq, position, id, org, at, type, previous_seq, previous_state, state,
        generation, base_id, checkpoint_id, operation_id, data)
-     VALUES ${valueMarks(lines.length, params.length / lines.length)}`,
+     VALUES ${placeholders(events.length, params.length / events.length)}`,
     params,
   );
   return before;
 }
 
-function following(sandbox: Sandbox, line: Line): Sandbox {
+function sandboxAfter(sandbox: Sandbox, event: NewEvent): Sandbox {
   return {
     ...sandbox,
     seq: sandbox.seq + 1,
-    state: line.state ?? sandbox.state,
-    generation: line.generation ?? sandbox.generation,
-    baseId: line.baseId === undefined ? sandbox.baseId : line.baseId,
-    checkpointId: line.checkpointId === undefined ? sandbox.checkpointId : line.checkpointId,
+    state: event.state ?? sandbox.state,
+    generation: event.generation ?? sandbox.generation,
+    baseId: event.baseId === undefined ? sandbox.baseId : event.baseId,
+    checkpointId: event.checkpointId === undefined ? sandbox.checkpointId : event.checkpointId,
   };
 }
 
-function valuesOf(before: Sandbox, after: Sandbox, line: Line, position: number): SqlValue[] {
+function valuesOf(before: Sandbox, after: Sandbox, event: NewEvent, position: number): SqlValue[] {
   return [
     before.id,
     after.seq,
     position,
-    line.id,
+    event.id,
     before.org,
-    line.at,
-    line.type,
+    event.at,
+    event.type,
     before.seq === 0 ? null : before.seq,
     before.seq === 0 ? null : before.state,
     after.state,
     after.generation,
     after.baseId,
     after.checkpointId,
-    line.operationId,
-    JSON.stringify(line.data),
+    event.operationId,
+    JSON.stringify(event.data),
   ];
 }

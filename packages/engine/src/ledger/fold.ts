@@ -1,8 +1,8 @@
-/** The state of a sandbox as its events tell it, from the first to the last. */
+/** Computes the state of a sandbox from its events, from the first to the last. */
 import type { CheckpointId, EventView, SandboxState } from '@torpor/protocol';
 import { NEXT_STATES } from '@torpor/protocol';
 
-export interface Folded {
+export interface FoldedState {
   readonly seq: number;
   readonly state: SandboxState;
   readonly generation: number;
@@ -10,15 +10,15 @@ export interface Folded {
 }
 
 /** Throws at the first event that cannot follow the one before it. */
-export function fold(events: readonly EventView[]): Folded | null {
-  let folded: Folded | null = null;
+export function fold(events: readonly EventView[]): FoldedState | null {
+  let folded: FoldedState | null = null;
   for (const event of events) {
-    folded = follow(folded, event);
+    folded = foldNext(folded, event);
   }
   return folded;
 }
 
-function follow(before: Folded | null, event: EventView): Folded {
+function foldNext(before: FoldedState | null, event: EventView): FoldedState {
   const wrong = (why: string) => new Error(`Event ${event.id} (seq ${event.seq}, ${event.type}): ${why}.`);
   if (event.seq !== (before?.seq ?? 0) + 1) throw wrong(`it follows seq ${before?.seq ?? 0}`);
   if (event.previousState !== (before?.state ?? null))

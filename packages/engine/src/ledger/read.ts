@@ -1,4 +1,4 @@
-/** Reads the ledger: pages, and streams that go on where a reader stopped. */
+/** Reads the ledger: pages, and streams that continue where a reader stopped. */
 import type { EventView, SandboxId } from '@torpor/protocol';
 import type { Context } from '../context.ts';
 import type { Queryable, Row } from '../ports/database.ts';
@@ -23,7 +23,7 @@ function toEvent(row: Row): EventView {
   } as EventView;
 }
 
-/** Where a reader is: after `seq` of one sandbox, or after `position` of an organisation's whole ledger. */
+/** How far a reader has come: `seq` of one sandbox, or `position` in an organisation's whole ledger. */
 export type Cursor =
   | { readonly sandboxId: SandboxId; readonly afterSeq: number }
   | { readonly org: string; readonly afterPosition: number };
@@ -42,8 +42,8 @@ export async function readEvents(db: Queryable, cursor: Cursor, limit: number): 
   return rows.map(toEvent);
 }
 
-/** What the newest event of the sandbox or the organisation is counted as; 0 before the first. */
-export async function newestEvent(db: Queryable, cursor: Cursor): Promise<number> {
+/** The `seq` or `position` of the newest event; 0 before the first. */
+export async function newestPosition(db: Queryable, cursor: Cursor): Promise<number> {
   const [row] =
     'sandboxId' in cursor
       ? await db.query<{ newest: number | null }>(
@@ -57,15 +57,15 @@ export async function newestEvent(db: Queryable, cursor: Cursor): Promise<number
   return row?.newest ?? 0;
 }
 
-function moveOn(cursor: Cursor, event: EventView): Cursor {
+function advance(cursor: Cursor, event: EventView): Cursor {
   return 'sandboxId' in cursor
     ? { ...cursor, afterSeq: event.seq }
     : { ...cursor, afterPosition: event.position };
 }
 
-/** Something that resolves when the ledger may have grown; see `Notices`. */
-export interface Growth {
-  /** Resolves at the next notice after the call, or when the signal fires. */
+/** Tells readers that the ledger may have grown; see `NotificationSubscription`. */
+export interface LedgerNotifications {
+  /** Resolves at the next notification after the call, or when the signal fires. */
   next(signal: AbortSignal): Promise<void>;
 }
 
@@ -74,21 +74,21 @@ const PAGE = 200;
 /**
  * Every event after the cursor, then every new one as it commits, until the signal fires.
  *
- * The wait is armed before the read, so that a commit between the read and the wait wakes it: no event
- * is missed, the last one neither.
+ * The wait begins before the read, so that a commit between the two ends the wait. No event is missed, not even the
+ * last one.
  */
 async function* followEvents(
   db: Queryable,
-  growth: Growth,
+  notifications: LedgerNotifications,
   start: Cursor,
   signal: AbortSignal,
 ): AsyncGenerator<EventView> {
   let cursor = start;
   while (!signal.aborted) {
-    const grown = growth.next(signal);
+    const grown = notifications.next(signal);
     const page = await readEvents(db, cursor, PAGE);
     for (const event of page) {
-      cursor = moveOn(cursor, event);
+      cursor = advance(cursor, event);
       yield event;
       if (signal.aborted) return;
     }
@@ -98,5 +98,5 @@ async function* followEvents(
 
 /** `followEvents` for a caller of the engine; ends when the engine stops. */
 export function follow(ctx: Context, cursor: Cursor, signal: AbortSignal): AsyncGenerator<EventView> {
-  return followEvents(ctx.db, ctx.notices, cursor, AbortSignal.any([signal, ctx.stopping]));
+  return followEvents(ctx.db, ctx.notifications, cursor, AbortSignal.any([signal, ctx.stopping]));
 }

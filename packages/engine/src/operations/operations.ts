@@ -11,7 +11,7 @@ import {
   TorporError,
 } from '@torpor/protocol';
 import type { Context } from '../context.ts';
-import type { Growth } from '../ledger/read.ts';
+import type { LedgerNotifications } from '../ledger/read.ts';
 import { decide } from '../lifecycle.ts';
 import { ConstraintViolation, type Transaction } from '../ports/database.ts';
 import { type Dialect, lockSandbox, noSuchSandbox, type Sandbox } from '../sandbox.ts';
@@ -121,12 +121,12 @@ interface Driven {
 
 export class Operations {
   readonly #ctx: OperationParts;
-  readonly #growth: Growth;
+  readonly #notifications: LedgerNotifications;
   readonly #driven = new Map<OperationId, Driven>();
 
-  constructor(ctx: OperationParts, growth: Growth) {
+  constructor(ctx: OperationParts, notifications: LedgerNotifications) {
     this.#ctx = ctx;
-    this.#growth = growth;
+    this.#notifications = notifications;
   }
 
   /** Accepts an operation on an existing sandbox or refuses it, drives it, and waits for its end. */
@@ -291,7 +291,7 @@ export class Operations {
    */
   async finished(id: OperationId, signal: AbortSignal = new AbortController().signal): Promise<Operation> {
     for (;;) {
-      const grown = this.#growth.next(signal);
+      const grown = this.#notifications.next(signal);
       const here = this.#driven.get(id);
       if (here !== undefined) await Promise.race([here.done, aborted(signal)]);
       const operation = await findOperation(this.#ctx.db, id);

@@ -1,6 +1,6 @@
 /**
- * Writes down what runtimes have counted of the traffic to the outside, by organisation and hour. It is counted in
- * memory, so a server that is killed loses what it counted since the last round.
+ * Records the traffic between sandboxes and the outside that the runtimes have counted, by organisation and hour. The
+ * runtimes count in memory, so a server that is killed loses what was counted since the last round.
  */
 import type { SandboxId } from '@torpor/protocol';
 import type { Context } from '../context.ts';
@@ -14,36 +14,36 @@ interface Bytes {
 }
 
 export class EgressCounts {
-  private readonly ctx: Pick<Context, 'db' | 'clock' | 'runtimes'>;
-  /** Taken from the runtimes and not written yet: a write that fails is tried again with the next. */
-  private readonly unwritten = new Map<SandboxId, Bytes>();
+  readonly #ctx: Pick<Context, 'db' | 'clock' | 'runtimes'>;
+  /** Counts that were taken from the runtimes and are not written yet. A write that fails is repeated with the next. */
+  readonly #unwritten = new Map<SandboxId, Bytes>();
 
   constructor(ctx: Pick<Context, 'db' | 'clock' | 'runtimes'>) {
-    this.ctx = ctx;
+    this.#ctx = ctx;
   }
 
-  /** Not to be called while another call is under way. */
+  /** Must not be called while another call is under way. */
   async write(): Promise<void> {
-    const { db, clock, runtimes } = this.ctx;
+    const { db, clock, runtimes } = this.#ctx;
     for (const runtime of runtimes.values()) {
-      for (const { instance, ...bytes } of runtime.takeEgress?.() ?? []) this.add(instance.sandboxId, bytes);
+      for (const { instance, ...bytes } of runtime.takeEgress?.() ?? []) this.#add(instance.sandboxId, bytes);
     }
-    if (this.unwritten.size === 0) return;
+    if (this.#unwritten.size === 0) return;
     const now = clock.now();
     await db.transaction(async (tx) => {
-      for (const [id, bytes] of this.unwritten) await addToHour(tx, id, now - (now % HOUR_MS), bytes);
+      for (const [id, bytes] of this.#unwritten) await addToHour(tx, id, now - (now % HOUR_MS), bytes);
     });
-    this.unwritten.clear();
+    this.#unwritten.clear();
   }
 
-  private add(id: SandboxId, { sent, received }: Bytes): void {
+  #add(id: SandboxId, { sent, received }: Bytes): void {
     if (sent === 0 && received === 0) return;
-    const before = this.unwritten.get(id) ?? { sent: 0, received: 0 };
-    this.unwritten.set(id, { sent: before.sent + sent, received: before.received + received });
+    const before = this.#unwritten.get(id) ?? { sent: 0, received: 0 };
+    this.#unwritten.set(id, { sent: before.sent + sent, received: before.received + received });
   }
 }
 
-/** The upsert locks the row of the hour, so that servers add to it one after the other. */
+/** The upsert locks the row of the hour, so that servers add to the row one after the other. */
 async function addToHour(tx: Transaction, id: SandboxId, hour: number, bytes: Bytes): Promise<void> {
   await tx.query(
     `INSERT INTO usage_egress (org, hour, sent, received)

@@ -1,29 +1,19 @@
-import { copyFile, mkdtemp, readdir, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
-import { migrate, OUR_MIGRATIONS } from '@torpor/database';
+import { migrate } from '@torpor/database';
+import { ALL_MIGRATIONS } from '@torpor/server/migrations';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { databaseKinds, type FreshDatabase, freshDatabase } from '../../testing/fresh-database.ts';
+import { migrateBelow } from '../../testing/migrate-below.ts';
 import { listOrgs } from './org.ts';
 
 const SANDBOX = 'sbx_aaaaaaaaaaaaaaaaaaaa';
 
 describe.each(databaseKinds)('a database from before there were organisations, on %s', (kind) => {
   let fresh: FreshDatabase;
-  let earlier: string;
   beforeEach(async () => {
     fresh = await freshDatabase(kind, { migrated: false });
-    earlier = await mkdtemp(join(tmpdir(), 'torpor-earlier-'));
-    const files = await readdir(OUR_MIGRATIONS);
-    for (const file of files.filter((name) => name < '0006')) {
-      await copyFile(join(OUR_MIGRATIONS, file), join(earlier, file));
-    }
-    await migrate(fresh.db, { directory: earlier });
+    await migrateBelow(fresh.db, 6);
   });
-  afterEach(async () => {
-    await fresh.dispose();
-    await rm(earlier, { recursive: true });
-  });
+  afterEach(() => fresh.dispose());
 
   /** One sandbox of an organisation, with the states it went through and when. */
   async function live(org: string, states: readonly (readonly [state: string, at: number])[]): Promise<void> {
@@ -64,7 +54,7 @@ describe.each(databaseKinds)('a database from before there were organisations, o
   it('gets a row for each organisation that anything belongs to, without quotas (R104)', async () => {
     await live('acme', [['creating', 5]]);
     await addKey('k1', 'default', 'first');
-    await migrate(fresh.db);
+    await migrate(fresh.db, ALL_MIGRATIONS);
     const orgs = await listOrgs(fresh.db, '', 10);
     expect(orgs.map(({ id, createdAt }) => [id, createdAt])).toEqual([
       ['acme', 5],
@@ -74,7 +64,7 @@ describe.each(databaseKinds)('a database from before there were organisations, o
   });
 
   it('has its default organisation also when nothing is in it yet (R104)', async () => {
-    await migrate(fresh.db);
+    await migrate(fresh.db, ALL_MIGRATIONS);
     const [org] = await listOrgs(fresh.db, '', 10);
     expect(org?.id).toBe('default');
     expect(org?.createdAt).toBeGreaterThan(1_700_000_000_000);
@@ -86,7 +76,7 @@ describe.each(databaseKinds)('a database from before there were organisations, o
     await addKey('k3', 'default', 'ci');
     await addKey('k4', 'acme', 'first');
     await addKey('k5', 'default', 'first', 'ada');
-    await migrate(fresh.db);
+    await migrate(fresh.db, ALL_MIGRATIONS);
     const rows = await fresh.db.query('SELECT id FROM api_keys WHERE operator = 1 ORDER BY id');
     expect(rows.map(({ id }) => id)).toEqual(['k1', 'k2']);
   });
@@ -104,7 +94,7 @@ describe.each(databaseKinds)('a database from before there were organisations, o
       ['pausing', 100],
       ['running', 110],
     ]);
-    await migrate(fresh.db);
+    await migrate(fresh.db, ALL_MIGRATIONS);
     const spans = await fresh.db.query(
       'SELECT kind, started_at, ended_at, memory_mb FROM usage_spans ORDER BY seq',
     );

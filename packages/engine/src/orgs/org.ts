@@ -1,9 +1,9 @@
-/** Organisations as the database has them: one statement per function. */
+/** Rows of organisations: one statement per function. */
 import type { OrgView, QuotaName, Quotas, Retention } from '@torpor/protocol';
 import type { Queryable, Row, Transaction } from '../ports/database.ts';
 import { toRetention, toStoredRetention } from '../retention/policy.ts';
 
-/** Total, so that a quota without a column does not compile. */
+/** A total map: a quota without a column does not compile. */
 const QUOTA_COLUMNS: Readonly<Record<QuotaName, string>> = {
   runningSandboxes: 'running_sandboxes',
   sandboxes: 'sandboxes',
@@ -24,16 +24,16 @@ function toOrg(row: Row): OrgView {
   } as OrgView;
 }
 
-/** Undefined when there is none, or it was deleted. */
+/** Undefined when there is no such organisation, or it was deleted. */
 export async function findOrg(db: Queryable, id: string): Promise<OrgView | undefined> {
   const [row] = await db.query(`SELECT ${COLUMNS} FROM orgs WHERE id = $1 AND deleted_at IS NULL`, [id]);
   return row === undefined ? undefined : toOrg(row);
 }
 
 /**
- * Holds the row until the commit. Whoever adds something that a quota counts takes this lock before counting, so
- * that two requests at once cannot both fit into the last place. It is taken after a sandbox's lock and before
- * the head of the ledger.
+ * Locks the row until the commit. Code that adds something which a quota counts takes this lock before it counts, so that
+ * two concurrent requests cannot both take the last place. The order of locks is: sandbox, organisation, head of the
+ * ledger.
  */
 export async function lockOrg(tx: Transaction, id: string): Promise<OrgView | undefined> {
   const [row] = await tx.query(
@@ -52,7 +52,7 @@ export async function listOrgs(db: Queryable, after: string, limit: number): Pro
   return rows.map(toOrg);
 }
 
-/** How many builds each organisation may have under way; those without such a quota are not in it. */
+/** How many builds each organisation may run at once. Organisations without this quota are not in the map. */
 export async function runningBuildQuotas(db: Queryable): Promise<Map<string, number>> {
   const rows = await db.query<{ id: string; running_builds: number }>(
     'SELECT id, running_builds FROM orgs WHERE running_builds IS NOT NULL',
@@ -60,7 +60,7 @@ export async function runningBuildQuotas(db: Queryable): Promise<Map<string, num
   return new Map(rows.map((row) => [row.id, row.running_builds]));
 }
 
-/** False when the id is taken, or was before. */
+/** False when an organisation has or had this id. */
 export async function insertOrg(tx: Transaction, org: OrgView): Promise<boolean> {
   const names = Object.keys(QUOTA_COLUMNS) as QuotaName[];
   const rows = await tx.query(
@@ -85,7 +85,7 @@ export async function updateQuotas(tx: Transaction, id: string, quotas: Quotas):
   );
 }
 
-/** For its sandboxes that do not say themselves. The caller holds the row's lock. */
+/** Sets the retention of sandboxes that have none of their own. The caller holds the row's lock. */
 export async function updateOrgRetention(tx: Transaction, id: string, retention: Retention): Promise<void> {
   await tx.query('UPDATE orgs SET delete_paused_after_ms = $2 WHERE id = $1', [
     id,
@@ -93,7 +93,7 @@ export async function updateOrgRetention(tx: Transaction, id: string, retention:
   ]);
 }
 
-/** The caller holds the row's lock. The row stays, so that the id is never given away again. */
+/** The caller holds the row's lock. The row stays, so that no other organisation ever gets the id. */
 export async function markOrgDeleted(tx: Transaction, id: string, now: number): Promise<void> {
   await tx.query('UPDATE orgs SET deleted_at = $2 WHERE id = $1', [id, now]);
 }

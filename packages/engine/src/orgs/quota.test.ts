@@ -4,7 +4,7 @@ import { databaseKinds } from '../../testing/fresh-database.ts';
 import { MemoryRuntime } from '../../testing/memory-runtime.ts';
 import { makeWorld, type World } from '../../testing/world.ts';
 import { insertOrg, lockOrg, markOrgDeleted, updateQuotas } from './org.ts';
-import { usedBy } from './used.ts';
+import { quotaUsage } from './quota-usage.ts';
 
 const ORG = 'acme';
 const caller = { org: ORG };
@@ -73,7 +73,7 @@ describe.each(databaseKinds)('quotas on %s', (kind) => {
     );
     const outcomes = (await Promise.all(creates)).sort();
     expect(outcomes).toEqual([...Array(3).fill('made'), ...Array(5).fill('quota_exceeded')]);
-    expect((await usedBy(world.db, ORG)).sandboxes).toBe(3);
+    expect((await quotaUsage(world.db, ORG)).sandboxes).toBe(3);
   });
 
   it('refuse a fork as a whole when not all children have a place (R104)', async () => {

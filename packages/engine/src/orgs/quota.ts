@@ -1,33 +1,33 @@
 /**
- * Quotas of an organisation, asked in the transaction that accepts an operation. What is refused here has changed
- * nothing. A pause is never refused: a quota must not keep a sandbox from going to sleep.
+ * Checks the quotas of an organisation in the transaction that accepts an operation, so that a refused operation has
+ * changed nothing. A pause is never refused: a quota must not keep a sandbox running.
  */
 import { type QuotaName, TorporError } from '@torpor/protocol';
 import type { Queryable, Transaction } from '../ports/database.ts';
 import type { Sandbox } from '../sandbox.ts';
 import { lockOrg } from './org.ts';
-import { countSandboxes, diskMbOf } from './used.ts';
+import { countSandboxes, diskMbOf } from './quota-usage.ts';
 
-/** What an operation adds once it is done. */
-export interface Addition {
+/** What an operation will have added when it is done. */
+export interface QuotaDemand {
   /** New sandboxes. */
   readonly sandboxes?: number;
-  /** Sandboxes that will run and do not run now, new ones included. */
+  /** Sandboxes that will run and do not run now, including new ones. */
   readonly running?: number;
-  /** The memory limits of those. */
+  /** The sum of the memory limits of those sandboxes. */
   readonly memoryMb?: number;
-  /** Whether it writes a checkpoint that is kept beside those there are. */
+  /** Whether the operation writes a checkpoint that is kept in addition to the existing ones. */
   readonly checkpoint?: boolean;
 }
 
 /**
- * Throws `quota_exceeded` when the organisation has no room. From here to the commit the organisation's row is
- * locked, so that two operations at once cannot both take the last place. `by` is the sandbox whose operation asks.
+ * Throws `quota_exceeded` when the demand exceeds a quota. From here to the commit the organisation's row is locked, so
+ * that two concurrent operations cannot both take the last place. `by` is the sandbox whose operation asks.
  */
-export async function requireRoom(
+export async function requireQuota(
   tx: Transaction,
   org: string,
-  adds: Addition,
+  demand: QuotaDemand,
   by: Sandbox | null = null,
 ): Promise<void> {
   const locked = await lockOrg(tx, org);
@@ -37,26 +37,26 @@ export async function requireRoom(
     const limit = quotas[quota];
     if (limit !== null && more > 0 && used + more > limit) throw quotaExceeded(org, quota, limit, used);
   };
-  const { sandboxes = 0, running = 0, memoryMb = 0, checkpoint = false } = adds;
+  const { sandboxes = 0, running = 0, memoryMb = 0, checkpoint = false } = demand;
   if (quotas.sandboxes !== null || quotas.runningSandboxes !== null || quotas.memoryMb !== null) {
     const now = await countSandboxes(tx, org, by?.id ?? null);
     refuseAbove('sandboxes', now.kept, sandboxes);
     refuseAbove('runningSandboxes', now.running, running);
     refuseAbove('memoryMb', now.memoryMb, memoryMb);
   }
-  // Nobody knows yet how large the checkpoint will be: the one that passes the limit is the last.
+  // The size of the checkpoint is not known yet, so the checkpoint that exceeds the limit is still accepted.
   if (quotas.diskMb !== null && (checkpoint || sandboxes > 0)) {
     refuseAbove('diskMb', await diskMbOf(tx, org), 1);
   }
 }
 
-/** New sandboxes that run as soon as they are there. */
-export function newSandboxes(count: number, memoryMb: number | null): Addition {
+/** New sandboxes run as soon as they are created. */
+export function newSandboxes(count: number, memoryMb: number | null): QuotaDemand {
   return { sandboxes: count, running: count, memoryMb: count * (memoryMb ?? 0) };
 }
 
-/** A sandbox that sleeps and is to run. */
-export function wokenSandbox({ memoryMb }: Sandbox): Addition {
+/** A paused sandbox that is to run. */
+export function wokenSandbox({ memoryMb }: Sandbox): QuotaDemand {
   return { running: 1, memoryMb: memoryMb ?? 0 };
 }
 
@@ -66,7 +66,7 @@ async function refuseDeleted(tx: Queryable, org: string): Promise<void> {
   if (rows.length > 0) throw new TorporError('forbidden', `The organisation "${org}" was deleted.`);
 }
 
-/** Total, so that a quota without a word on what to do does not compile. */
+/** A total map: a quota without a hint does not compile. */
 const HINTS: Readonly<Record<QuotaName, string>> = {
   runningSandboxes: 'Pause or kill a sandbox that is not needed now, or ask the operator for a higher quota.',
   sandboxes: 'Kill a sandbox that is not needed any more, or ask the operator for a higher quota.',

@@ -3,7 +3,7 @@ import { databaseKinds } from '../../testing/fresh-database.ts';
 import { MemoryRuntime } from '../../testing/memory-runtime.ts';
 import { makeWorld, type World, type WorldOptions } from '../../testing/world.ts';
 import type { Egress } from '../ports/runtime.ts';
-import { OTHERS, totalsOfOrgs, usageOf } from './usage.ts';
+import { OTHER_ORGS, totalsOfOrgs, usageOf } from './usage.ts';
 
 const ORG = 'acme';
 const caller = { org: ORG };
@@ -177,7 +177,7 @@ describe.each(databaseKinds)('usage on %s', (kind) => {
     expect([runningSeconds, pausedSeconds]).toEqual([spent.running / SECOND, spent.paused / SECOND]);
     const totals = await totalsOfOrgs(world.db, clock.now(), 100);
     expect(totals).toContainEqual({
-      org: OTHERS,
+      org: OTHER_ORGS,
       runningMs: spent.running,
       pausedMs: spent.paused,
       diskBytes: expect.any(Number),

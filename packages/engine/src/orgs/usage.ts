@@ -1,15 +1,15 @@
 /**
- * What an organisation has used. The spans in which its sandboxes ran and slept are projected from the ledger by a
- * trigger, in the transaction of the event itself (`0008_organisations.sql`): a crash cannot lose or double any.
- * A question reads the spans that overlap its range, by an index; it never reads the events.
+ * What an organisation has used. A trigger projects the spans in which sandboxes ran and were paused from the ledger, in
+ * the transaction of the event (`0008_organisations.sql`), so a crash cannot lose or double a span. A query reads the
+ * spans that overlap its range, by an index; it never reads the events.
  */
 import type { UsageView } from '@torpor/protocol';
 import type { Queryable } from '../ports/database.ts';
-import { checkpointBytes } from './used.ts';
+import { checkpointBytes } from './quota-usage.ts';
 
 const HOUR_MS = 3_600_000;
 
-/** Both ends are moments in milliseconds; `to` is not in the future. */
+/** `from` and `to` are times in milliseconds; `to` is not in the future. */
 export async function usageOf(db: Queryable, org: string, from: number, to: number): Promise<UsageView> {
   const { running, paused } = await readSpans(db, org, from, to);
   return {
@@ -25,15 +25,15 @@ export async function usageOf(db: Queryable, org: string, from: number, to: numb
   };
 }
 
-interface Spent {
+interface SpanTotals {
   readonly ms: number;
   readonly mbSeconds: number;
   readonly hasUnlimited: boolean;
   readonly hasUncounted: boolean;
 }
-const NOTHING: Spent = { ms: 0, mbSeconds: 0, hasUnlimited: false, hasUncounted: false };
+const NOTHING: SpanTotals = { ms: 0, mbSeconds: 0, hasUnlimited: false, hasUncounted: false };
 
-/** Spans that ended in the range or after it, and those that have not ended; each cut to the range. */
+/** Sums the spans that overlap the range, each cut to the range. Spans that have not ended count too. */
 async function readSpans(db: Queryable, org: string, from: number, to: number) {
   const rows = await db.query<{
     kind: string;
@@ -56,7 +56,7 @@ async function readSpans(db: Queryable, org: string, from: number, to: number) {
      GROUP BY kind`,
     [org, from, to],
   );
-  const spent = (kind: string): Spent => {
+  const spent = (kind: string): SpanTotals => {
     const row = rows.find((one) => one.kind === kind);
     if (row === undefined) return NOTHING;
     const { ms, mb_seconds: mbSeconds, unlimited, uncounted } = row;
@@ -65,7 +65,7 @@ async function readSpans(db: Queryable, org: string, from: number, to: number) {
   return { running: spent('running'), paused: spent('paused') };
 }
 
-/** In floating point: bytes times milliseconds of a month have no room in 64 bits. */
+/** In floating point: bytes times the milliseconds of a month do not fit into 64 bits. */
 async function readDiskByteSeconds(db: Queryable, org: string, from: number, to: number): Promise<number> {
   const [row] = await db.query<{ byte_seconds: number }>(
     `SELECT CAST(COALESCE(SUM(bytes * 1.0 * (
@@ -77,7 +77,7 @@ async function readDiskByteSeconds(db: Queryable, org: string, from: number, to:
   return row?.byte_seconds ?? 0;
 }
 
-/** The hours that begin in the range, and the one in which it begins. */
+/** The hours that begin in the range, and the hour in which the range begins. */
 async function readEgress(db: Queryable, org: string, from: number, to: number) {
   const [row] = await db.query<{ sent: number; received: number }>(
     `SELECT COALESCE(SUM(sent), 0) AS sent, COALESCE(SUM(received), 0) AS received
@@ -94,12 +94,12 @@ export interface OrgTotals {
   readonly diskBytes: number;
 }
 
-/** What stands for all organisations that are not told apart; no organisation can have this name. */
-export const OTHERS = '_others';
+/** Stands for all organisations that have no counters of their own. No organisation can have this name. */
+export const OTHER_ORGS = '_others';
 
 /**
- * Everything that was ever used, for counters. The organisations that were made first are told apart, so that one
- * that has figures of its own keeps them; the others are summed up.
+ * The total use of all time, for counters. The oldest `apart` organisations have counters of their own, so that an
+ * organisation never loses its counters to a newer one. The others are summed up.
  */
 export async function totalsOfOrgs(db: Queryable, now: number, apart: number): Promise<OrgTotals[]> {
   const known = await db.query<{ id: string }>('SELECT id FROM orgs ORDER BY created_at, id LIMIT $1', [
@@ -118,7 +118,7 @@ export async function totalsOfOrgs(db: Queryable, now: number, apart: number): P
   );
   const totals = new Map(known.map(({ id }) => [id, { org: id, runningMs: 0, pausedMs: 0, diskBytes: 0 }]));
   const of = (org: string) => {
-    const name = totals.has(org) ? org : OTHERS;
+    const name = totals.has(org) ? org : OTHER_ORGS;
     const total = totals.get(name) ?? { org: name, runningMs: 0, pausedMs: 0, diskBytes: 0 };
     totals.set(name, total);
     return total;

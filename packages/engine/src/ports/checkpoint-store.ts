@@ -1,28 +1,27 @@
 /**
- * Where checkpoints are kept, as the engine sees it: staged, sealed once, never changed after that.
+ * The port to the store of checkpoints. A checkpoint is staged, sealed once, and never changed after that.
  *
- * `seal` is the promise behind the state `paused`: when it resolves, the checkpoint survives a loss of
- * power. Everything that is asked about a sealed checkpoint ends in the manifest or in one of three
- * errors, which lead to different ends: `checkpoint_missing` and `checkpoint_corrupt` are proofs,
- * `checkpoint_unreadable` says only that the store could not be asked. Each carries the checkpoint's id
- * and `details`: `location`, and where one thing is at fault `entry` (of the content) or `record` (of the
- * store's own files); a corrupt one also says its `damage`. (One that a
- * newer version sealed is none of the three, but `version_unsupported`.)
+ * `seal` is the promise behind the state `paused`: when it resolves, the checkpoint survives a loss of power. Every
+ * question about a sealed checkpoint ends in the manifest or in one of three errors. `checkpoint_missing` and
+ * `checkpoint_corrupt` are proofs; `checkpoint_unreadable` says only that the store could not answer. Each error carries
+ * the checkpoint's id and `details`: `location`, and where one file is at fault `entry` (of the content) or `record` (of
+ * the store's own files). `checkpoint_corrupt` also carries `damage`. A checkpoint that a newer version sealed is
+ * `version_unsupported` instead.
  */
 import type { CheckpointId, SandboxId } from '@torpor/protocol';
 
 export interface ManifestEntry {
   /**
-   * Relative to the content directory, parts separated by `/`. Bytes that are not UTF-8 stand in it as
-   * lone surrogates (U+DC80 to U+DCFF), so that every name can be told from every other.
+   * Relative to the content directory, parts separated by `/`. Bytes that are not UTF-8 are written as lone surrogates
+   * (U+DC80 to U+DCFF), so that different names stay different.
    */
   readonly path: string;
   readonly type: 'file' | 'directory' | 'symlink' | 'other';
   /** The size of a file, holes included; 0 for everything else. */
   readonly bytes: number;
-  /** Where a symlink points, written as in `path`. It is never followed. */
+  /** Where a symlink points, written as in `path`. The store never follows a symlink. */
   readonly target?: string;
-  /** Of a file, in manifests that come from `verify`. */
+  /** The digest of a file, in manifests that `verify` returns. */
   readonly sha256?: string;
 }
 
@@ -35,24 +34,24 @@ export interface Manifest {
   /** Milliseconds. */
   readonly createdAt: number;
   readonly parts: { readonly files: boolean; readonly memory: boolean };
-  /** What the runtime needs to start it again, in the runtime's own words (build, CPU, layers…). JSON. */
+  /** What the runtime needs to start from the checkpoint, in the runtime's own format (build, CPU, layers…). JSON. */
   readonly needs: Readonly<Record<string, unknown>>;
   /** Everything in the content directory, sorted by path. */
   readonly entries: readonly ManifestEntry[];
 }
 
-/** How a sealed checkpoint differs from what was sealed; `details.damage` of `checkpoint_corrupt`. */
+/** How the content differs from what was sealed; `details.damage` of `checkpoint_corrupt`. */
 export type Damage = 'record' | 'type' | 'size' | 'target' | 'unexpected' | 'digest';
 
 export interface Staging {
   readonly checkpointId: CheckpointId;
-  /** The content directory: what the runtime writes here is what it finds at `path(id)` later. */
+  /** The content directory. What the runtime writes here is at `path(id)` after the seal. */
   readonly path: string;
 }
 
 export interface Sealed {
   readonly manifest: Manifest;
-  /** What the content takes on disk: allocated blocks, a file with several hard links counted once. */
+  /** The size of the content on disk: allocated blocks, with each file counted once however many hard links it has. */
   readonly bytes: number;
 }
 
@@ -68,13 +67,13 @@ export interface StoredCheckpoint {
   readonly state: 'staged' | 'sealed' | 'removing';
 }
 
-/** Which entries of the content a look is about, by the first component of their paths. */
+/** Selects entries of the content by the first component of their paths. */
 export interface ContentSelection {
   readonly how: 'only' | 'except';
   readonly names: readonly string[];
 }
 
-/** Without a selection every entry is meant. */
+/** Without a selection every entry is selected. */
 export function isSelected(path: string, selection: ContentSelection | undefined): boolean {
   if (selection === undefined) return true;
   const [first = ''] = path.split('/', 1);
@@ -83,43 +82,43 @@ export function isSelected(path: string, selection: ContentSelection | undefined
 
 export interface CheckpointStore {
   /**
-   * An empty private directory for the runtime to fill. For an id that is staged already it starts
-   * empty again; an id that is sealed is refused (`conflict`).
+   * Creates an empty private directory for the runtime to fill. An id that is staged already gets an empty directory
+   * again; an id that is sealed is refused (`conflict`).
    */
   stage(id: CheckpointId, signal?: AbortSignal): Promise<Staging>;
   /**
-   * Makes the staged content durable and seals it in one atomic step. Nobody may write into it while this
-   * runs. When it fails, nothing is sealed and the same staging may be sealed again. Sealing what is
-   * sealed already changes nothing and returns the manifest that is there.
+   * Makes the staged content durable and seals it in one atomic step. Nothing may write into the content meanwhile. After
+   * a failure nothing is sealed, and the same staging may be sealed again. Sealing a sealed checkpoint changes nothing
+   * and returns its manifest.
    */
   seal(
     staging: Staging,
     manifest: Omit<Manifest, 'entries' | 'version'>,
     signal?: AbortSignal,
   ): Promise<Sealed>;
-  /** The manifest, believed only when it is the one that was sealed. The content is not looked at. */
+  /** Reads the manifest and checks that it is the one that was sealed. Does not read the content. */
   read(id: CheckpointId, signal?: AbortSignal): Promise<Manifest>;
   /**
-   * Quick: the manifest, and that the selected content has its entries in type and size, and no others. Damage to
-   * anything that is not selected is not seen.
+   * The quick check: reads the manifest, and checks that the selected content has the entries of the manifest, with their
+   * types and sizes, and no others. Damage to anything else goes unnoticed.
    */
   inspect(id: CheckpointId, signal?: AbortSignal, selection?: ContentSelection): Promise<Manifest>;
   /**
-   * Slow: `inspect`, then reads the selected content. The first run that reads an entry records its digest; each
-   * later one compares with it. So a change of content before the first run is not seen.
+   * The slow check: `inspect`, then reads the selected content. The first run that reads an entry records its digest, and
+   * each later run compares with it. So a change of content before the first run goes unnoticed.
    */
   verify(id: CheckpointId, signal?: AbortSignal, selection?: ContentSelection): Promise<Verified>;
-  /** For people, in errors and events. */
+  /** A location for people to read, in errors and events. */
   location(id: CheckpointId): string;
   /** The content directory of a sealed checkpoint, for the runtime to read from. */
   path(id: CheckpointId): string;
   /**
-   * Staged, sealed or absent: gone afterwards. When it is cut short, `list` still shows what is left, and
-   * nothing of it passes for sealed.
+   * Removes a checkpoint, whether staged, sealed or absent. When the removal is interrupted, `list` still shows the
+   * checkpoint, and it does not count as sealed.
    */
   remove(id: CheckpointId): Promise<void>;
   /**
-   * Each checkpoint at least once. One that moves on meanwhile may be shown twice, the newer state last.
+   * Lists each checkpoint at least once. A checkpoint whose state changes meanwhile may appear twice, the newer state last.
    */
   list(): AsyncIterable<StoredCheckpoint>;
   usage(): Promise<{ readonly freeBytes: number; readonly totalBytes: number }>;

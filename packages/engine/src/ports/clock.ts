@@ -1,10 +1,10 @@
-/** Time, passed in, so that nothing in a test has to wait for it. */
+/** The port to time, so that tests do not wait. */
 import { setTimeout as delay } from 'node:timers/promises';
 
 export interface Clock {
-  /** Milliseconds since 1970; may jump. For what is stored and shown. */
+  /** Milliseconds since 1970; may jump. For times that are stored or shown. */
   now(): number;
-  /** Milliseconds since some moment; never jumps. For measuring how long something takes. */
+  /** Milliseconds since an arbitrary start; never jumps. For measuring durations. */
   monotonic(): number;
   /** Rejects with the signal's reason when it fires first. */
   sleep(ms: number, signal?: AbortSignal): Promise<void>;

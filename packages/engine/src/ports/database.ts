@@ -1,9 +1,9 @@
 /**
- * The database as the engine sees it: plain SQL in the subset that SQLite and PostgreSQL share.
+ * The port to the database: plain SQL in the subset that SQLite and PostgreSQL share.
  *
- * Parameters are `$1`, `$2`…; times are integer milliseconds, JSON is text, booleans are 0 and 1.
- * Words that differ are written in braces and filled in by the adapter: `{FOR UPDATE}` and
- * `{SKIP LOCKED}` in statements, `{integer}` and the like in migrations.
+ * Parameters are `$1`, `$2`…; times are integer milliseconds, JSON is text, booleans are 0 and 1. Keywords that differ
+ * are written in braces and replaced by the adapter: `{FOR UPDATE}` and `{SKIP LOCKED}` in statements, `{integer}` and
+ * the like in migrations.
  */
 export type SqlValue = string | number | null;
 export type Row = Readonly<Record<string, SqlValue>>;
@@ -13,7 +13,7 @@ export interface Queryable {
 }
 
 export interface Transaction extends Queryable {
-  /** Tells listeners of the channel once, after the commit; a rollback tells nobody. */
+  /** Notifies the listeners of the channel once, after the commit. A rollback notifies none. */
   notify(channel: string): void;
 }
 
@@ -21,18 +21,18 @@ export interface Database extends Queryable {
   readonly dialect: 'sqlite' | 'postgres';
   /**
    * Runs `work` in one transaction that is durable when the promise resolves. A throw rolls back.
-   * `work` may run again after a deadlock, so it must have no effects of its own.
+   * `work` may run again after a deadlock, so it must have no effects outside the transaction.
    */
   transaction<T>(work: (tx: Transaction) => Promise<T>): Promise<T>;
   /**
-   * Calls `onNotice` after commits that notified the channel, on whichever server. Notices may be
-   * merged or come without cause, and after a lost connection one is made up: they say "look", not what.
+   * Calls `onNotice` after commits that notified the channel, on any server. Notifications may be merged, may come
+   * without a cause, and one is sent after a lost connection: they only tell the listener to read again.
    */
   listen(channel: string, onNotice: () => void): Promise<() => Promise<void>>;
   close(): Promise<void>;
 }
 
-/** A constraint refused a write. The name is that of the constraint or index, where the database tells it. */
+/** A constraint refused a write. */
 export class ConstraintViolation extends Error {
   override readonly name = 'ConstraintViolation';
   readonly kind: 'unique' | 'foreign_key' | 'check';

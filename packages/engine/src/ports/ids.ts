@@ -1,4 +1,4 @@
-/** Where new ids come from; a test brings its own. */
+/** The port to new ids; tests pass their own. */
 import { randomBytes } from 'node:crypto';
 import { type Id, type IdKind, makeId } from '@torpor/protocol';
 

@@ -1,10 +1,10 @@
 /**
- * What the agent of a running sandbox knows of its processes. The engine asks, so that a job never says `running`
- * when its process has ended; how an agent is spoken to is not the engine's business.
+ * The port to the processes of a running sandbox, as its agent lists them. The engine asks, so that no job stays `running`
+ * when its process has ended. The protocol of the agent is not the engine's concern.
  */
 import type { AgentAddress } from './runtime.ts';
 
-/** How a process ended, as a shell tells it: a signal is 128 and its number. */
+/** How a process ended, as a shell reports it: the exit code of a signal is 128 plus its number. */
 export interface ProcessEnd {
   readonly exitCode: number;
   readonly signal: string | null;
@@ -18,13 +18,13 @@ export interface TaggedProcess {
 }
 
 export interface Processes {
-  /** Every process that runs and has a tag. */
+  /** Lists every running process that has a tag. */
   list(agent: AgentAddress, signal: AbortSignal): Promise<readonly TaggedProcess[]>;
-  /** How a process that does not run any more ended; null when the agent does not know. */
+  /** How a process that no longer runs ended; null when the agent does not know. */
   endOf(agent: AgentAddress, tag: string, signal: AbortSignal): Promise<ProcessEnd | null>;
   /**
-   * Waits until one of these processes has ended, or is not known to the agent (`end` is null then). Throws
-   * `capability_unsupported` for an agent that cannot be waited for: it has to be asked from time to time.
+   * Waits until one of these processes has ended, or is unknown to the agent (then `end` is null). Throws
+   * `capability_unsupported` for an agent that does not support waiting: the engine then polls `list`.
    */
   nextEnd(
     agent: AgentAddress,

@@ -1,8 +1,8 @@
 /**
- * What runs sandboxes. The engine decides what happens and in which order; a runtime only does it.
+ * The port to what runs sandboxes. The engine decides what happens and in which order; a runtime only carries it out.
  *
- * Every effect is named by sandbox *and* generation, so that an owner who slept through a change can
- * only name something dead. All calls but `start` may be repeated: after a crash the engine does so.
+ * Every call names the sandbox *and* the generation, so that a stale owner can only name an instance that has ended. All
+ * calls but `start` may be repeated: the engine repeats them after a crash.
  */
 import type {
   Capabilities,
@@ -26,30 +26,30 @@ export type Observation =
   | { readonly is: 'running' }
   | { readonly is: 'frozen' }
   /**
-   * Proved absent. `files` says whether what it had written is still there and can be salvaged; `untouched`, of one
-   * that was being started, that its checkpoint is as it was and stays so, also should that start still come.
+   * The instance is proved absent. `files`: the files that it wrote are still there and can be recovered. `untouched`, for
+   * an instance that was being started: its checkpoint is unchanged, and stays so even if that start still happens.
    */
   | { readonly is: 'gone'; readonly files: boolean; readonly why: string; readonly untouched?: boolean }
-  /** The question could not be answered. Never read as absence. */
+  /** The runtime could not answer. Never taken for absence. */
   | { readonly is: 'unknown'; readonly why: string };
 
 /** A sealed checkpoint as a runtime needs it to start from. */
 export interface SealedCheckpoint {
   readonly id: CheckpointId;
   readonly parts: { readonly files: boolean; readonly memory: boolean };
-  /** What the runtime wrote down when it made the checkpoint. */
+  /** What the runtime recorded when it made the checkpoint. */
   readonly needs: Readonly<Record<string, unknown>>;
-  /** Where the bytes lie; null when the checkpoint is kept elsewhere (`needs` then names it). */
+  /** The content directory; null when the bytes are kept elsewhere (then `needs` names the place). */
   readonly path: string | null;
 }
 
-/** What a capture produced, to be sealed by the engine. */
+/** What a capture produced. The engine seals it. */
 export interface Captured {
   readonly parts: { readonly files: boolean; readonly memory: boolean };
   readonly needs: Readonly<Record<string, unknown>>;
-  /** Checkpoints whose bytes this one stands on; they are kept as long as it is. */
-  readonly standsOn: readonly CheckpointId[];
-  /** Kept by a provider or in a volume: nothing was put into the staging directory. */
+  /** Checkpoints whose bytes this one needs; they are kept as long as this one is. */
+  readonly dependsOn: readonly CheckpointId[];
+  /** Set when a provider or a volume keeps the bytes: nothing was put into the staging directory. */
   readonly external: {
     readonly location: string;
     readonly bytes: number | null;
@@ -57,22 +57,22 @@ export interface Captured {
   } | null;
 }
 
-/** What a template is to be made from. */
-export interface TemplateOrder {
+/** What a template is made from. */
+export interface TemplateSpec {
   readonly name: string;
-  /** An archive is a file of this machine, made by strangers: a tar, plain or packed. */
+  /** An archive is an untrusted file on this machine: a tar, plain or compressed. */
   readonly root: { readonly kind: 'builtin' } | { readonly kind: 'archive'; readonly path: string };
-  /** Run when it is sealed, where the runtime keeps memory. */
+  /** Services that run in the sealed template, where the runtime keeps memory. */
   readonly services: readonly Service[];
   readonly env: Readonly<Record<string, string>>;
-  /** Told how far it has come, in a word or two for people. */
+  /** Called with the current phase, a word or two for people. */
   progress(phase: string): Promise<void>;
 }
 
-/** What an instance is frozen for: to end as a checkpoint, or to go on beside one. */
+/** Why an instance is frozen: a pause ends it, a snapshot lets it run on. */
 export type FreezePurpose = 'pause' | 'snapshot';
 
-/** What a sandbox is given at every start. */
+/** What a sandbox gets at every start. */
 export interface StartSpec {
   readonly env: Readonly<Record<string, string>>;
   readonly services: readonly Service[];
@@ -81,27 +81,27 @@ export interface StartSpec {
 }
 
 export interface Started {
-  /** What really came back; `memory` only when the processes did. */
+  /** What was really restored; `memory` only when the processes were. */
   readonly kind: 'memory' | 'files';
   readonly lost: readonly Loss[];
 }
 
-/** Something on this host that can be dialled. */
+/** An address on this host to connect to. */
 export type Address = { readonly socketPath: string } | { readonly host: string; readonly port: number };
 
-/** How to talk to the agent inside an instance. The token changes with every start. */
+/** How to reach the agent in an instance. The token changes with every start. */
 export interface AgentAddress {
   readonly address: Address;
   readonly token: string;
 }
 
-/** What was kept from an instance by its network policy. */
+/** A connection that the network policy of an instance refused. */
 export type Refusal = EventData<'network.refused'>;
 
-/** Whether the memory part of a checkpoint can be used here and now. Files are checked by throwing. */
+/** Whether the memory part of a checkpoint can be used on this machine now. Faults of the files are thrown. */
 export type MemoryVerdict = { readonly usable: true } | { readonly usable: false; readonly why: string };
 
-/** Bytes between an instance and the outside, as the instance sees it. */
+/** Bytes between an instance and the outside, from the instance's point of view. */
 export interface Egress {
   readonly instance: Instance;
   readonly sent: number;
@@ -115,25 +115,26 @@ export interface Runtime {
    * damage to the memory; damage to anything else is damage to the files.
    */
   readonly memoryEntries: readonly string[];
-  /** The memory that a sandbox may use when its request does not say; absent where memory is not limited. */
-  readonly usualMemoryMb?: number;
+  /** The memory limit of a sandbox whose request sets none; absent where memory is not limited. */
+  readonly defaultMemoryMb?: number;
   capabilities(): Capabilities;
 
   /**
-   * Makes the first checkpoint of a template, in the staging directory it is given. Refuses what it cannot make
-   * (`capability_unsupported`) before it does anything. When it has ended, well or not, nothing of it runs.
+   * Makes the first checkpoint of a template in the given staging directory. Refuses what the runtime cannot make
+   * (`capability_unsupported`) before it does anything. When the call ends, with or without success, none of its
+   * processes run.
    */
-  prepareTemplate(order: TemplateOrder, staging: Staging, signal: AbortSignal): Promise<Captured>;
+  prepareTemplate(order: TemplateSpec, staging: Staging, signal: AbortSignal): Promise<Captured>;
 
   /**
-   * Whether a built-in template that was prepared now would differ from this one, because the machine or the runtime has
-   * changed. Absent where that cannot happen.
+   * Whether a built-in template prepared now would differ from this one, because the machine or the runtime has changed.
+   * Absent where that cannot happen.
    */
   isOutdated?(template: SealedCheckpoint): Promise<boolean>;
 
   /**
-   * Starts an instance from a checkpoint and resolves when it is ready for work. A throw means that
-   * the instance may or may not exist: the engine destroys it.
+   * Starts an instance from a checkpoint and resolves when the instance is ready. After a throw the instance may or may
+   * not exist: the engine destroys it.
    */
   start(
     instance: Instance,
@@ -147,33 +148,33 @@ export interface Runtime {
 
   /** Throws `transitioning` when the instance is frozen, and `unreachable` when there is no agent to talk to. */
   agent(instance: Instance, signal: AbortSignal): Promise<AgentAddress>;
-  /** Where a port of the sandbox can be dialled; null when no process *of this sandbox* listens on it. */
+  /** Where to connect to a port of the sandbox; null when no process *of this sandbox* listens on it. */
   dial(instance: Instance, port: number, signal: AbortSignal): Promise<Address | null>;
 
-  /** Throws when the runtime cannot understand or keep such a policy, for those who have not done anything yet. */
+  /** Throws when the runtime cannot enforce this policy. The engine calls it before any effect. */
   checkNetwork(network: Network): void;
-  /** Changes what a running instance may reach, from now on. */
+  /** Changes the network policy of a running instance, from now on. */
   setNetwork(instance: Instance, network: Network, signal: AbortSignal): Promise<void>;
-  /** Tells what instances were refused, a bounded number of times; absent where nothing is ever refused. */
+  /** Reports connections that were refused, a bounded number of them; absent where nothing is ever refused. */
   onRefusal?(listener: (instance: Instance, refusal: Refusal) => void): void;
 
   /**
-   * The bytes that instances have exchanged with the outside since the last call, also those of instances that were
-   * destroyed since; absent where nobody counts them.
+   * The bytes that instances have exchanged with the outside since the last call, including instances that were destroyed
+   * since; absent where the runtime does not count them.
    */
   takeEgress?(): readonly Egress[];
 
   /**
-   * Tells when an instance has ended that nobody destroyed, so that this is known before the next observation. Some ends
-   * may go untold; absent where the runtime never notices any.
+   * Reports an instance that has ended without `destroy`, so that the engine learns of it before the next observation.
+   * Some ends may go unreported; absent where the runtime never notices an end.
    */
   onEnded?(listener: (instance: Instance) => void): void;
 
   /** Writes dirty data back while the sandbox runs, so that the freeze is short. */
   presync(instance: Instance, signal: AbortSignal): Promise<void>;
-  /** Where the purpose makes no difference it is not looked at; without one it is a pause. */
+  /** A runtime for which the purpose makes no difference ignores it. The default is `pause`. */
   freeze(instance: Instance, signal: AbortSignal, purpose?: FreezePurpose): Promise<void>;
-  /** Captures a frozen instance. The instance stays frozen and whole, whatever happens. */
+  /** Captures a frozen instance. The instance stays frozen and intact, also after a failure. */
   capture(
     instance: Instance,
     mode: 'memory' | 'files',
@@ -181,27 +182,27 @@ export interface Runtime {
     signal: AbortSignal,
   ): Promise<Captured>;
   /**
-   * Lets a frozen instance go on. With `sealed`, what it had written is part of that checkpoint now
-   * and must not change any more: it goes on over fresh ground. A running instance is left alone.
+   * Lets a frozen instance run on. With `sealed`, the files that the instance has written are part of that checkpoint and
+   * must not change any more: the instance continues on a new writable layer. A running instance is left alone.
    */
   thaw(instance: Instance, sealed: CheckpointId | null, signal: AbortSignal): Promise<void>;
 
-  /** Captures the files that an instance that is gone has left behind. */
-  salvage(instance: Instance, staging: Staging, signal: AbortSignal): Promise<Captured>;
+  /** Captures the files that an ended instance has left behind. */
+  recoverFiles(instance: Instance, staging: Staging, signal: AbortSignal): Promise<Captured>;
 
-  /** Ends every instance of the sandbox up to this generation and frees what they held, except sealed checkpoints. */
+  /** Ends every instance of the sandbox up to this generation and frees its resources, except sealed checkpoints. */
   destroy(upTo: Instance, signal: AbortSignal): Promise<void>;
 
-  /** Every instance the runtime has anything of, for finding what nobody owns. */
+  /** Lists every instance of which the runtime has anything, so that instances without an owner are found. */
   list(signal: AbortSignal): AsyncIterable<Instance>;
 
   /**
-   * Quick check before a start of what lies outside the checkpoint store. Throws the checkpoint_* errors only for
+   * Quick check, before a start, of what is kept outside the checkpoint store. Throws the checkpoint_* errors only for
    * what a start from files needs, so that damaged memory never makes files unusable.
    */
   inspect(checkpoint: SealedCheckpoint, signal: AbortSignal): Promise<MemoryVerdict>;
-  /** Slow check of the contents of what lies outside the checkpoint store. Throws as `inspect` does. */
+  /** Slow check of the contents of what is kept outside the checkpoint store. Throws as `inspect` does. */
   verify(checkpoint: SealedCheckpoint, signal: AbortSignal): Promise<void>;
-  /** Frees what lies outside the checkpoint store. Absent is fine. */
+  /** Frees what is kept outside the checkpoint store. Succeeds when nothing is there. */
   discard(checkpoint: SealedCheckpoint, signal: AbortSignal): Promise<void>;
 }

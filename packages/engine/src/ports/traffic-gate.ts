@@ -1,18 +1,18 @@
-/** The door to a sandbox, as far as a pause must close it. The gateway implements it. */
+/** The port to the gate that lets requests into a sandbox. A pause closes the gate. The gateway implements it. */
 import type { SandboxId } from '@torpor/protocol';
 
 export interface TrafficGate {
-  /** From now on new requests are held at the door. */
+  /** From now on new requests wait at the gate. */
   close(sandboxId: SandboxId): Promise<void>;
-  /** Waits until the requests in flight are done, or the signal fires. */
+  /** Waits until the requests in flight have ended, or the signal fires. */
   drain(sandboxId: SandboxId, signal: AbortSignal): Promise<void>;
-  /** Resets every connection into and out of the sandbox: an image cannot hold them. */
+  /** Resets every connection into and out of the sandbox: a memory image cannot hold connections. */
   cut(sandboxId: SandboxId): Promise<void>;
-  /** Lets held and new requests through again, to whatever the sandbox has become. */
+  /** Lets waiting and new requests through again, in whatever state the sandbox is then. */
   open(sandboxId: SandboxId): Promise<void>;
 }
 
-/** For an engine without a gateway in front. */
+/** A gate that is always open, for an engine without a gateway. */
 export const openGate: TrafficGate = {
   close: async () => {},
   drain: async () => {},

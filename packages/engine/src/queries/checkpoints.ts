@@ -18,7 +18,7 @@ import { healthWord } from '../checkpoints/health.ts';
 import { bytesOf } from '../checkpoints/retention.ts';
 import type { Context } from '../context.ts';
 import { getSandbox } from '../sandbox.ts';
-import { listUnhealthy } from '../upkeep/checkpoint-looks.ts';
+import { listUnhealthy } from '../upkeep/checkpoint-inspection.ts';
 import { viewCheckpoint } from '../view.ts';
 import { badCursor } from './bad-cursor.ts';
 

@@ -67,7 +67,7 @@ export async function lookAtRunning(
   const sandbox = await getSandbox(ctx.db, id, org);
   if (sandbox.state !== 'running') return undefined;
   const found = await observe(ctx, sandbox);
-  if (found.is === 'gone') await ctx.endings.settle(sandbox);
+  if (found.is === 'gone') await ctx.endedInstances.waitForRepair(sandbox);
   return { found, generation: sandbox.generation };
 }
 

@@ -3,7 +3,7 @@
  * what it reads, not by a clock.
  */
 import { DatabaseSync } from 'node:sqlite';
-import { writeFor } from '@torpor/database';
+import { renderSql } from '@torpor/database';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { databaseKinds, type FreshDatabase, freshDatabase } from '../../testing/fresh-database.ts';
 import type { Database, SqlValue } from '../ports/database.ts';
@@ -95,7 +95,7 @@ function watch(db: Database, asked: Statement[]): Database {
 function planOnSqlite(path = '', { sql }: Statement): string {
   const db = new DatabaseSync(path, { readOnly: true });
   try {
-    const steps = db.prepare(`EXPLAIN QUERY PLAN ${writeFor('sqlite', sql).text}`).all();
+    const steps = db.prepare(`EXPLAIN QUERY PLAN ${renderSql('sqlite', sql).text}`).all();
     return steps.map((step) => step['detail']).join('\n');
   } finally {
     db.close();

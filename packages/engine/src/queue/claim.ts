@@ -1,22 +1,22 @@
-/** Taking the next job of a queue. */
+/** Claims the next job of a queue. */
 import { type ErrorBody, type JobId, TorporError } from '@torpor/protocol';
 import type { Database, Queryable, Row, Transaction } from '../ports/database.ts';
 import type { Job } from './job.ts';
 
 export interface ClaimOptions {
-  /** In the order of preference: a later one is looked at when nothing is due in those before it. */
+  /** In order of preference: a later queue is read only when nothing is due in the earlier ones. */
   readonly queues: readonly string[];
-  /** Who claims, for people who look into the table. */
+  /** The name of the claiming worker, for people who read the table. */
   readonly owner: string;
   /**
-   * The claiming server's clock. Servers compare each other's leases with it, so a lease must be long
-   * compared with what their clocks may differ.
+   * The time by the claiming server's clock. Servers compare each other's leases with their own clocks, so a lease must be
+   * long compared with the difference between the clocks.
    */
   readonly now: number;
   readonly leaseMs: number;
   /**
-   * Called in the transaction that marks a job as failed because its last allowed holder let the lease run
-   * out: what else must be written about that belongs there.
+   * Called in the transaction that marks a job as failed because the lease of its last allowed attempt ran out. Other rows
+   * that depend on the failure are written there.
    */
   readonly onExhausted?: (tx: Transaction, job: Job, error: TorporError) => Promise<void>;
 }
@@ -65,12 +65,12 @@ interface Head extends Row {
 }
 
 /**
- * Of each priority in use, most urgent first, when its first job can be claimed. Each step jumps to the next
- * priority by the index, so neither many jobs of one priority nor many that are not yet due are read.
- * (Written with ORDER BY and LIMIT: for min() and EXISTS, PostgreSQL may choose to read them all.)
+ * For each priority in use, most urgent first, when its first job can be claimed. Each step jumps to the next priority by
+ * the index, so that neither many jobs of one priority nor many jobs that are not yet due are read. (Written with ORDER BY
+ * and LIMIT: for min() and EXISTS, PostgreSQL may choose to read them all.)
  *
- * It locks nothing and is only a hint for `lease`. A job that comes between the two is found by the next
- * claim, which its notice brings about.
+ * Locks nothing: the result is only a hint for `lease`. A job that is added between the two is found by the next claim,
+ * which its notification triggers.
  */
 function heads(db: Queryable, queue: string): Promise<Head[]> {
   return db.query<Head>(
@@ -109,11 +109,11 @@ interface LeasedRow extends Row {
 }
 
 /**
- * Claims in one statement. The subselect locks the row it picks and passes over those that another claim
- * has just locked, so that many workers claim at once without waiting for each other or taking the same.
+ * Claims in one statement. The subselect locks the row it picks and skips rows that another claim has just locked, so
+ * that many workers claim at once without waiting for each other or claiming the same job.
  *
- * Where a lease ran out and was the last allowed, the job becomes `failed` instead: a job that kills its
- * workers must not go round for ever.
+ * A job whose last allowed lease ran out becomes `failed` instead: a job that kills its workers must not be retried for
+ * ever.
  */
 function lease(
   tx: Queryable,
@@ -161,7 +161,7 @@ function jobOf(row: LeasedRow, { owner, now, leaseMs }: ClaimOptions): Job {
 
 function leaseRanOut(): TorporError {
   return new TorporError('unreachable', 'The worker that held the job let its lease run out.', {
-    hint: 'The worker or its server died, or was away for longer than the lease.',
+    hint: 'The worker or its server died, or did not answer for longer than the lease.',
   });
 }
 

@@ -1,4 +1,4 @@
-/** Promising a job, in the transaction that makes it necessary. */
+/** Adds a job to a queue, in the transaction that makes the job necessary. */
 import type { JobId } from '@torpor/protocol';
 import type { Queryable, Transaction } from '../ports/database.ts';
 import { type JobState, QUEUE_CHANNEL } from './job.ts';
@@ -8,28 +8,28 @@ export interface NewJob {
   readonly queue: string;
   readonly payload: unknown;
   readonly now: number;
-  /** While a job of the queue with this key has not ended, no second one is made. */
+  /** While a job of the queue with this key has not ended, no second job is added. */
   readonly dedupeKey?: string;
-  /** Lower goes first; 0 unless told. A handful of values in a queue, not a scale. */
+  /** Lower goes first; the default is 0. A queue should use only a handful of values. */
   readonly priority?: number;
-  /** Not before this; at once unless told. */
+  /** The earliest time at which the job may run; the default is now. */
   readonly runAt?: number;
-  /** How often it may be claimed before it counts as failed; 5 unless told. */
+  /** How often the job may be claimed before it counts as failed; the default is 5. */
   readonly maxAttempts?: number;
 }
 
 export interface Enqueued {
   readonly id: JobId;
   /**
-   * False when a job with the key was there already. When that one is `leased`, it may have read what it
-   * works on before this transaction changed it.
+   * False when a job with the key exists already. When that job is `leased`, its worker may have read its data before this
+   * transaction changed them.
    */
   readonly created: boolean;
   readonly state: JobState;
 }
 
 export async function enqueue(tx: Transaction, job: NewJob): Promise<Enqueued> {
-  // The job that stood in the way may end between the two statements; then the next insert succeeds.
+  // The existing job may end between the two statements; then the next insert succeeds.
   for (;;) {
     if (await insert(tx, job)) {
       tx.notify(QUEUE_CHANNEL);
@@ -40,7 +40,7 @@ export async function enqueue(tx: Transaction, job: NewJob): Promise<Enqueued> {
   }
 }
 
-/** The unique index decides between two that enqueue at once; on PostgreSQL the second waits for the first. */
+/** The unique index decides between two concurrent inserts; on PostgreSQL the second waits for the first. */
 async function insert(tx: Queryable, job: NewJob): Promise<boolean> {
   const rows = await tx.query(
     `INSERT INTO queue_jobs
@@ -62,7 +62,7 @@ async function insert(tx: Queryable, job: NewJob): Promise<boolean> {
   return rows.length > 0;
 }
 
-/** No lock: the caller is only told what there is, and a job that ends right after was there. */
+/** Takes no lock: a job that ends right afterwards did exist when the caller asked. */
 function findByKey(tx: Queryable, job: NewJob): Promise<{ id: JobId; state: JobState }[]> {
   return tx.query(
     'SELECT id, state FROM queue_jobs WHERE queue = $1 AND dedupe_key = $2 AND ended_at IS NULL',

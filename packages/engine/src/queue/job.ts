@@ -1,17 +1,17 @@
 /**
- * A durable job: work that is promised in the transaction that makes it necessary, and done at least once.
+ * A durable job: work that is enqueued in the transaction that makes it necessary, and done at least once.
  *
- * Whoever claims a job holds it by a lease that it must renew. A holder that stops renewing loses the job
- * to the next claim, and the token, which grows with every claim, keeps the old holder from writing.
+ * A worker that claims a job holds a lease on it and must renew the lease. A worker that stops renewing loses the job to
+ * the next claim. The token, which grows with every claim, keeps the former worker from writing.
  */
 import { type ErrorBody, type JobId, TorporError } from '@torpor/protocol';
 
 export type JobState = 'waiting' | 'leased' | 'done' | 'failed';
 
-/** The channel that is told of new jobs, whatever their queue. */
+/** The channel that is notified of new jobs of all queues. */
 export const QUEUE_CHANNEL = 'queue';
 
-/** A job in the hands of whoever claimed it. */
+/** A job as its worker claimed it. */
 export interface Job {
   readonly id: JobId;
   readonly queue: string;
@@ -19,18 +19,18 @@ export interface Job {
   readonly priority: number;
   readonly runAt: number;
   readonly payload: unknown;
-  /** How often it was claimed, this time included. */
+  /** How often the job was claimed, including this time. */
   readonly attempts: number;
   readonly maxAttempts: number;
   readonly owner: string;
   readonly leaseUntil: number;
   readonly token: number;
-  /** Why the attempt before this one ended, where there was one. */
+  /** Why the previous attempt ended, if there was one. */
   readonly lastError: ErrorBody | null;
   readonly createdAt: number;
 }
 
-/** Somebody else holds the job by now, or it has ended. What the former holder wrote is taken back. */
+/** Another worker holds the job by now, or the job has ended. The transaction of the former worker is rolled back. */
 export class LeaseLost extends TorporError {
   constructor({ id, token }: Pick<Job, 'id' | 'token'>) {
     super('conflict', `The lease on ${id} is no longer held.`, {

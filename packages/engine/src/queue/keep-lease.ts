@@ -1,46 +1,46 @@
-/** Renewing a lease for as long as its job is worked on, and saying so when it is lost. */
+/** Renews a lease while a worker runs its job, and reports when the lease is lost. */
 import type { Clock } from '../ports/clock.ts';
 import type { Database } from '../ports/database.ts';
 import { LeaseLost } from './job.ts';
-import { type Held, heartbeat } from './lease.ts';
+import { heartbeat, type LeasedJob } from './lease.ts';
 
 export interface KeepLeaseOptions {
   readonly db: Database;
   readonly clock: Clock;
   readonly leaseMs: number;
-  /** When the claim was asked for, on the monotonic clock: the lease is no older than that. */
+  /** When the claim was sent, by the monotonic clock: the lease is no older than that. */
   readonly claimedAt: number;
-  /** Ends the renewing. */
+  /** Stops the renewals. */
   readonly until: AbortSignal;
   readonly onFault: (error: unknown) => void;
 }
 
-/** Three chances to renew before the lease runs out. */
-const BEATS_PER_LEASE = 3;
+/** A worker can fail to renew twice before the lease runs out. */
+const RENEWALS_PER_LEASE = 3;
 
 /**
- * Resolves to false when `until` fires, and to true as soon as the lease is lost: another worker holds the
- * job, or it could not be renewed in time, so that another may hold it by now. What time this is, is read
- * from the monotonic clock: the lease in the database may be judged by a clock that jumps.
+ * Resolves to false when `until` fires, and to true as soon as the lease is lost: another worker holds the job, or the
+ * lease could not be renewed in time, so that another worker may hold the job by now. Time is read from the monotonic
+ * clock, because the wall clock may jump.
  */
-export async function keepLease(job: Held, options: KeepLeaseOptions): Promise<boolean> {
+export async function keepLease(job: LeasedJob, options: KeepLeaseOptions): Promise<boolean> {
   const { clock, leaseMs, until } = options;
   let heldUntil = options.claimedAt + leaseMs;
   for (;;) {
-    const pause = Math.min(leaseMs / BEATS_PER_LEASE, Math.max(heldUntil - clock.monotonic(), 0));
+    const pause = Math.min(leaseMs / RENEWALS_PER_LEASE, Math.max(heldUntil - clock.monotonic(), 0));
     if (!(await slept(clock, pause, until))) return false;
     const asked = clock.monotonic();
-    const beat = await Promise.race([
+    const renewal = await Promise.race([
       renew(job, options),
       slept(clock, Math.max(heldUntil - asked, 0), until).then(() => 'late' as const),
     ]);
     if (until.aborted) return false;
-    if (beat === 'renewed') heldUntil = asked + leaseMs;
-    else if (beat === 'lost' || clock.monotonic() >= heldUntil) return true;
+    if (renewal === 'renewed') heldUntil = asked + leaseMs;
+    else if (renewal === 'lost' || clock.monotonic() >= heldUntil) return true;
   }
 }
 
-async function renew(job: Held, options: KeepLeaseOptions): Promise<'renewed' | 'lost' | 'failed'> {
+async function renew(job: LeasedJob, options: KeepLeaseOptions): Promise<'renewed' | 'lost' | 'failed'> {
   try {
     await heartbeat(options.db, job, options.clock.now(), options.leaseMs);
     return 'renewed';

@@ -4,11 +4,11 @@ import { databaseKinds, type FreshDatabase, freshDatabase } from '../../testing/
 import type { Database } from '../ports/database.ts';
 import { randomIds } from '../ports/ids.ts';
 import { type ClaimOptions, claim, nextClaimableAt } from './claim.ts';
-import { counts } from './counts.ts';
+import { countJobs } from './count-jobs.ts';
+import { deleteEndedJobs } from './delete-ended.ts';
 import { enqueue, type NewJob } from './enqueue.ts';
-import { forgetEnded } from './forget-ended.ts';
 import { type Job, LeaseLost } from './job.ts';
-import { complete, endLeases, fail, heartbeat, release, requireHeld, withdraw } from './lease.ts';
+import { complete, expireLeases, fail, heartbeat, release, requireLease, withdraw } from './lease.ts';
 
 const NOW = 1_700_000_000_000;
 const LEASE = 1_000;
@@ -73,7 +73,7 @@ describe.each(databaseKinds)('the queue on %s', (kind) => {
 
     it('makes any number of jobs without a key', async () => {
       await Promise.all([put(), put(), put()]);
-      expect((await counts(db)).get('q')?.waiting).toBe(3);
+      expect((await countJobs(db)).get('q')?.waiting).toBe(3);
     });
 
     it('makes one job of many that come at once with the same key', async () => {
@@ -276,10 +276,10 @@ describe.each(databaseKinds)('the queue on %s', (kind) => {
     it('is over, whoever held it, and what the holder writes fails (R19)', async () => {
       await put();
       const held = await taken();
-      await db.transaction((tx) => requireHeld(tx, held));
+      await db.transaction((tx) => requireLease(tx, held));
       await db.transaction((tx) => withdraw(tx, held.id, NOW + 5));
       expect(await stored(held.id)).toMatchObject({ state: 'failed', ended_at: NOW + 5, lease_owner: null });
-      await expect(db.transaction((tx) => requireHeld(tx, held))).rejects.toThrow(LeaseLost);
+      await expect(db.transaction((tx) => requireLease(tx, held))).rejects.toThrow(LeaseLost);
       await expect(db.transaction((tx) => complete(tx, held, NOW))).rejects.toThrow(LeaseLost);
       expect(await take()).toBeUndefined();
     });
@@ -299,10 +299,10 @@ describe.each(databaseKinds)('the queue on %s', (kind) => {
       await put({ queue: 'other' });
       const held = await taken();
       await taken({ queues: ['other'] });
-      await db.transaction((tx) => endLeases(tx, 'q', NOW));
+      await db.transaction((tx) => expireLeases(tx, 'q', NOW));
       expect(await take({ queues: ['other'] })).toBeUndefined();
       expect(await taken()).toMatchObject({ id: held.id, attempts: 2 });
-      await expect(db.transaction((tx) => requireHeld(tx, held))).rejects.toThrow(LeaseLost);
+      await expect(db.transaction((tx) => requireLease(tx, held))).rejects.toThrow(LeaseLost);
     });
   });
 
@@ -346,7 +346,7 @@ describe.each(databaseKinds)('the queue on %s', (kind) => {
       await taken();
       const done = await taken();
       await db.transaction((tx) => complete(tx, done, NOW));
-      expect(Object.fromEntries(await counts(db))).toEqual({
+      expect(Object.fromEntries(await countJobs(db))).toEqual({
         q: { waiting: 1, leased: 1, done: 1, failed: 0 },
         other: { waiting: 1, leased: 0, done: 0, failed: 0 },
       });
@@ -358,9 +358,9 @@ describe.each(databaseKinds)('the queue on %s', (kind) => {
         const job = await taken();
         await db.transaction((tx) => complete(tx, job, endedAt));
       }
-      const forget = () => db.transaction((tx) => forgetEnded(tx, NOW + 3, 2));
+      const forget = () => db.transaction((tx) => deleteEndedJobs(tx, NOW + 3, 2));
       expect([await forget(), await forget(), await forget()]).toEqual([2, 1, 0]);
-      expect((await counts(db)).get('q')).toMatchObject({ waiting: 1, done: 1 });
+      expect((await countJobs(db)).get('q')).toMatchObject({ waiting: 1, done: 1 });
     });
 
     it('cannot hold a lease without an owner, or an end without a time', async () => {

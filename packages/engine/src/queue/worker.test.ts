@@ -5,7 +5,7 @@ import { ManualClock } from '../../testing/manual-clock.ts';
 import type { Database } from '../ports/database.ts';
 import { randomIds } from '../ports/ids.ts';
 import { claim } from './claim.ts';
-import { counts } from './counts.ts';
+import { countJobs } from './count-jobs.ts';
 import { enqueue, type NewJob } from './enqueue.ts';
 import { type Job, LeaseLost } from './job.ts';
 import { complete } from './lease.ts';
@@ -140,9 +140,9 @@ describe.each(databaseKinds)('a worker on %s', (kind) => {
       { concurrency: 3 },
     );
     await full.promise;
-    expect((await counts(db)).get('q')).toMatchObject({ leased: 3, waiting: 2 });
+    expect((await countJobs(db)).get('q')).toMatchObject({ leased: 3, waiting: 2 });
     gate.resolve();
-    await expect.poll(async () => (await counts(db)).get('q')?.done).toBe(5);
+    await expect.poll(async () => (await countJobs(db)).get('q')?.done).toBe(5);
     expect(most).toBe(3);
   });
 
@@ -158,7 +158,7 @@ describe.each(databaseKinds)('a worker on %s', (kind) => {
     );
     await failed.promise;
     await expect.poll(() => stateOf(id)).toBe('failed');
-    expect((await counts(db)).has('effects')).toBe(false);
+    expect((await countJobs(db)).has('effects')).toBe(false);
   });
 
   it('tries again after a growing time, and gives up after the last attempt', async () => {

@@ -1,8 +1,8 @@
 /**
- * Works on the jobs of some queues, a number of them at a time.
+ * Runs the jobs of some queues, up to `concurrency` at a time.
  *
- * It looks for jobs when it is told of new ones, when the next one's time has come, when it has a hand
- * free, and now and then without a reason: notices may get lost.
+ * The worker claims jobs when it is notified of new ones, when the next job is due, when a job has ended, and every
+ * `pollMs`, because notifications may get lost.
  */
 import { TorporError } from '@torpor/protocol';
 import type { Clock } from '../ports/clock.ts';
@@ -12,7 +12,7 @@ import { type Job, LeaseLost, QUEUE_CHANNEL } from './job.ts';
 import { keepLease } from './keep-lease.ts';
 import { complete, fail, release } from './lease.ts';
 
-/** Written together with the end of the job, in one transaction. */
+/** Writes that are committed together with the end of the job. */
 type Effects = (tx: Transaction) => Promise<void>;
 
 export interface WorkerOptions {
@@ -22,30 +22,30 @@ export interface WorkerOptions {
   readonly owner: string;
   readonly concurrency: number;
   readonly leaseMs: number;
-  /** The longest time between two looks. */
+  /** The longest time between two claims. */
   readonly pollMs: number;
-  /** How long `stop` waits for handlers that do not heed their signal. */
+  /** How long `stop` waits for handlers that ignore their signal. */
   readonly stopWithinMs: number;
   /**
-   * Does the job. The signal fires when the lease is lost or the worker stops; a handler that then throws
-   * hands the job back. It may run again after a crash at any point, so only what it returns is done once.
+   * Does the job. The signal fires when the lease is lost or the worker stops; when the handler then throws, the job goes
+   * back to the queue. The handler may run again after a crash at any point, so only the effects it returns happen once.
    */
   readonly handle: (job: Job, signal: AbortSignal) => Promise<Effects | undefined>;
   /** How long to wait before the next attempt; undefined gives the job up. */
   readonly retryDelayMs?: (job: Job, error: TorporError) => number | undefined;
   /** Called in the transaction that marks the job as failed for good. */
   readonly onFailed?: (tx: Transaction, job: Job, error: TorporError) => Promise<void>;
-  /** What went wrong and has no caller to be told. */
+  /** Receives errors that no caller waits for. */
   readonly onFault: (error: unknown) => void;
 }
 
 export interface Worker {
-  /** Takes no more jobs, tells the handlers, and waits for them. */
+  /** Claims no more jobs, signals the handlers, and waits for them. */
   stop(): Promise<void>;
 }
 
-/** Something due that could not be claimed is being claimed by another; this keeps from asking in a loop. */
-const SHORTEST_PAUSE_MS = 10;
+/** A job that is due and could not be claimed is being claimed by another worker. The pause avoids a busy loop. */
+const MIN_PAUSE_MS = 10;
 
 export async function startWorker(options: WorkerOptions): Promise<Worker> {
   const worker = new QueueWorker(options);
@@ -57,10 +57,10 @@ class QueueWorker implements Worker {
   readonly #options: WorkerOptions;
   readonly #running = new Set<Promise<void>>();
   readonly #stopping = new AbortController();
-  /** Fires when handlers are no longer waited for: their leases are then left to run out. */
+  /** Fires when the worker no longer waits for its handlers: their leases then run out. */
   readonly #abandoned = new AbortController();
-  /** A new one before each look, so that whatever happens during the look cuts the pause after it. */
-  #bell = new AbortController();
+  /** Replaced before each round of claims, so that a wake-up during the round ends the pause after it. */
+  #wakeUp = new AbortController();
   #loop: Promise<void> = Promise.resolve();
   #stopListening = async () => {};
   #stopped: Promise<void> | undefined;
@@ -70,8 +70,8 @@ class QueueWorker implements Worker {
   }
 
   async start(): Promise<void> {
-    this.#stopListening = await this.#options.db.listen(QUEUE_CHANNEL, () => this.#bell.abort());
-    this.#loop = this.#work();
+    this.#stopListening = await this.#options.db.listen(QUEUE_CHANNEL, () => this.#wakeUp.abort());
+    this.#loop = this.#claimUntilStopped();
   }
 
   stop(): Promise<void> {
@@ -82,31 +82,31 @@ class QueueWorker implements Worker {
   async #stop(): Promise<void> {
     const { clock, stopWithinMs } = this.#options;
     this.#stopping.abort();
-    this.#bell.abort();
+    this.#wakeUp.abort();
     await this.#loop;
     await Promise.race([Promise.all(this.#running), clock.sleep(stopWithinMs, this.#abandoned.signal)]);
     this.#abandoned.abort();
     await this.#stopListening();
   }
 
-  async #work(): Promise<void> {
+  async #claimUntilStopped(): Promise<void> {
     while (!this.#stopping.signal.aborted) {
-      this.#bell = new AbortController();
-      const pause = await this.#look();
+      this.#wakeUp = new AbortController();
+      const pause = await this.#claimJobs();
       if (this.#stopping.signal.aborted) return;
-      await this.#options.clock.sleep(pause, this.#bell.signal).catch(() => undefined);
+      await this.#options.clock.sleep(pause, this.#wakeUp.signal).catch(() => undefined);
     }
   }
 
-  /** Claims until all hands are full or nothing is due; says how long there is nothing to look for. */
-  async #look(): Promise<number> {
+  /** Claims until all slots are in use or nothing is due; returns how long to pause. */
+  async #claimJobs(): Promise<number> {
     const { db, clock, queues, concurrency, pollMs, onFault } = this.#options;
     try {
       while (this.#running.size < concurrency) {
         if (!(await this.#claimOne())) {
           const next = await nextClaimableAt(db, queues);
           if (next === undefined) return pollMs;
-          return Math.min(Math.max(next - clock.now(), SHORTEST_PAUSE_MS), pollMs);
+          return Math.min(Math.max(next - clock.now(), MIN_PAUSE_MS), pollMs);
         }
       }
     } catch (error) {
@@ -131,7 +131,7 @@ class QueueWorker implements Worker {
       .catch(onFault)
       .finally(() => {
         this.#running.delete(ended);
-        this.#bell.abort();
+        this.#wakeUp.abort();
       });
     this.#running.add(ended);
     return true;
@@ -149,7 +149,7 @@ class QueueWorker implements Worker {
       await this.#attempt(job, AbortSignal.any([this.#stopping.signal, lost.signal]));
     } catch (thrown) {
       if (lost.signal.aborted) onFault(lost.signal.reason);
-      else await this.#giveUp(job, thrown);
+      else await this.#endFailedAttempt(job, thrown);
     } finally {
       done.abort();
       await keeping;
@@ -161,14 +161,14 @@ class QueueWorker implements Worker {
     signal.throwIfAborted();
     const effects = await handle(job, signal);
     await db.transaction(async (tx) => {
-      // First, so that a lost lease is found before anything else is written.
+      // First, so that a lost lease is noticed before anything else is written.
       await complete(tx, job, clock.now());
       await effects?.(tx);
     });
   }
 
-  async #giveUp(job: Job, thrown: unknown): Promise<void> {
-    const { db, clock, retryDelayMs = doubling, onFailed, onFault } = this.#options;
+  async #endFailedAttempt(job: Job, thrown: unknown): Promise<void> {
+    const { db, clock, retryDelayMs = exponentialBackoff, onFailed, onFault } = this.#options;
     if (thrown instanceof LeaseLost) return onFault(thrown);
     if (this.#stopping.signal.aborted) return await db.transaction((tx) => release(tx, job));
     const error = TorporError.from(thrown);
@@ -183,9 +183,9 @@ class QueueWorker implements Worker {
   }
 }
 
-const FIRST_DELAY_MS = 1_000;
-const LONGEST_DELAY_MS = 300_000;
+const FIRST_RETRY_MS = 1_000;
+const MAX_RETRY_MS = 300_000;
 
-function doubling({ attempts }: Job): number {
-  return Math.min(FIRST_DELAY_MS * 2 ** (attempts - 1), LONGEST_DELAY_MS);
+function exponentialBackoff({ attempts }: Job): number {
+  return Math.min(FIRST_RETRY_MS * 2 ** (attempts - 1), MAX_RETRY_MS);
 }

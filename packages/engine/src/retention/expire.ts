@@ -1,15 +1,16 @@
 /**
  * The round that deletes sandboxes which were paused for longer than their policy allows.
  *
- * A deletion is announced first, by an event in the transaction that writes when it comes. Only what was announced is
+ * A deletion is announced first, by an event in the transaction that writes its time. Only announced sandboxes are
  * deleted, and not before the announced time. A resume, or any other change of state, clears the announcement in the
- * transaction of its event. What the queries find is a suspicion; each case is judged again under the sandbox's lock.
+ * transaction of its event. The queries only find candidates; each candidate is checked again under the sandbox's lock.
  */
+import { forEachBounded } from '@torpor/host';
 import type { EventData } from '@torpor/protocol';
 import { type Context, note } from '../context.ts';
 import type { Queryable, Transaction } from '../ports/database.ts';
 import { lockSandbox, SANDBOX_COLUMNS, type Sandbox, toSandbox } from '../sandbox.ts';
-import { inPages, withHands } from '../upkeep/pages.ts';
+import { inPages } from '../upkeep/pages.ts';
 import { NotDue } from '../upkeep/sweeper.ts';
 import { killByPolicy } from '../verbs/kill.ts';
 import { keptForMs, retentionOfOrgs } from './policy.ts';
@@ -22,25 +23,24 @@ export async function expirePaused(ctx: Context): Promise<void> {
     list: (db: Queryable, times: Times, after: string, limit: number) => Promise<Sandbox[]>,
     act: (sandbox: Sandbox) => Promise<void>,
   ) =>
-    withHands(
-      inPages((after, limit) => list(db, timesOf(ctx), after, limit), pageSize),
+    forEachBounded(
+      inPages((after, limit) => list(db, timesOf(ctx), after, limit), pageSize, stopping),
       hands,
-      stopping,
       (sandbox) =>
         act(sandbox).catch((thrown: unknown) => {
           if (thrown instanceof NotDue) return;
           ctx.report(`${what} failed`, { sandboxId: sandbox.id, error: thrown });
         }),
     );
-  await each('withdrawing an expiry', listToWithdraw, (sandbox) => withdraw(ctx, sandbox));
-  await each('announcing an expiry', listToAnnounce, (sandbox) => announce(ctx, sandbox));
-  await each('deleting an expired sandbox', listToDelete, (sandbox) => expire(ctx, sandbox));
+  await each('withdrawing an expiry', listToWithdraw, (sandbox) => withdrawDeletion(ctx, sandbox));
+  await each('announcing an expiry', listToAnnounce, (sandbox) => announceDeletion(ctx, sandbox));
+  await each('deleting an expired sandbox', listToDelete, (sandbox) => killExpired(ctx, sandbox));
 }
 
 interface Times {
   readonly now: number;
   readonly noticeMs: number;
-  /** What applies where neither the sandbox nor its organisation says anything. */
+  /** The server's setting, for sandboxes without a retention of their own or of their organisation. */
   readonly fallbackMs: number;
 }
 
@@ -56,7 +56,7 @@ const COLUMNS = SANDBOX_COLUMNS.split(',')
   .map((column) => `s.${column.trim()}`)
   .join(', ');
 
-/** Paused and not announced, with less than the notice left. */
+/** Paused sandboxes that are due within the notice period and not announced. */
 async function listToAnnounce(db: Queryable, times: Times, after: string, limit: number): Promise<Sandbox[]> {
   const kept = keptForMs('$1');
   const rows = await db.query(
@@ -69,7 +69,7 @@ async function listToAnnounce(db: Queryable, times: Times, after: string, limit:
   return rows.map(toSandbox);
 }
 
-/** Announced under a policy that has changed since: for good now, or for longer. */
+/** Announced sandboxes that a changed policy now keeps for longer, or for good. */
 async function listToWithdraw(db: Queryable, times: Times, after: string, limit: number): Promise<Sandbox[]> {
   const kept = keptForMs('$1');
   const rows = await db.query(
@@ -92,7 +92,7 @@ async function listToDelete(db: Queryable, times: Times, after: string, limit: n
   return rows.map(toSandbox);
 }
 
-/** When the policy in force would delete the sandbox; undefined when it would not. */
+/** When the current policy deletes the sandbox; undefined when it does not. */
 async function dueAt(ctx: Context, tx: Transaction, sandbox: Sandbox): Promise<number | undefined> {
   if (sandbox.state !== 'paused' || sandbox.unusedSince === null) return undefined;
   const ofOrg = await retentionOfOrgs(tx, [sandbox.org], ctx.settings.deletePausedAfterMs);
@@ -100,7 +100,7 @@ async function dueAt(ctx: Context, tx: Transaction, sandbox: Sandbox): Promise<n
   return kept === 0 ? undefined : sandbox.unusedSince + kept;
 }
 
-async function announce(ctx: Context, { id }: Sandbox): Promise<void> {
+async function announceDeletion(ctx: Context, { id }: Sandbox): Promise<void> {
   await ctx.db.transaction(async (tx) => {
     const sandbox = await lockSandbox(tx, id);
     const due = await dueAt(ctx, tx, sandbox);
@@ -111,7 +111,7 @@ async function announce(ctx: Context, { id }: Sandbox): Promise<void> {
   });
 }
 
-async function withdraw(ctx: Context, { id }: Sandbox): Promise<void> {
+async function withdrawDeletion(ctx: Context, { id }: Sandbox): Promise<void> {
   await ctx.db.transaction(async (tx) => {
     const sandbox = await lockSandbox(tx, id);
     const due = await dueAt(ctx, tx, sandbox);
@@ -134,8 +134,8 @@ async function setDeletion<T extends 'sandbox.expiring' | 'sandbox.expiry_withdr
   await note(ctx, tx, sandbox, event, data, { operationId: null });
 }
 
-/** An operation under way is not superseded: the round comes again. */
-async function expire(ctx: Context, expired: Sandbox): Promise<void> {
+/** Does not supersede an operation under way: the next round tries again. */
+async function killExpired(ctx: Context, expired: Sandbox): Promise<void> {
   await killByPolicy(ctx, expired, 'expired', async (tx, sandbox) => {
     const now = ctx.clock.now();
     const due = await dueAt(ctx, tx, sandbox);

@@ -1,6 +1,6 @@
 /**
- * How long a paused sandbox is kept: what the sandbox says, else what its organisation says, else the server's
- * setting. In the database 0 means for good and null means that the next one decides.
+ * How long a paused sandbox is kept: by the retention of the sandbox, else of its organisation, else by the server's
+ * setting. In the database 0 means for good, and null means that the next level decides.
  */
 import type { Retention, SandboxId } from '@torpor/protocol';
 import type { Context } from '../context.ts';
@@ -17,13 +17,13 @@ export function toRetention(storedMs: number | null): Retention {
   return storedMs === 0 ? null : storedMs / 1_000;
 }
 
-/** Of the sandbox `s` of a query; `fallback` is the mark of the server's setting. */
+/** SQL for the retention of the sandbox `s` of a query; `fallback` is the placeholder of the server's setting. */
 export function keptForMs(fallback: string): string {
   return `COALESCE(s.delete_paused_after_ms,
     (SELECT o.delete_paused_after_ms FROM orgs o WHERE o.id = s.org), CAST(${fallback} AS {integer}))`;
 }
 
-/** Milliseconds by organisation, for sandboxes that do not say themselves; 0 is for good. */
+/** Milliseconds by organisation, for sandboxes without a retention of their own; 0 means for good. */
 export async function retentionOfOrgs(
   db: Queryable,
   orgs: readonly string[],
@@ -38,11 +38,11 @@ export async function retentionOfOrgs(
   return (org) => known.get(org) ?? fallbackMs;
 }
 
-/** What applies to one sandbox, and when that deletes it. */
+/** The retention of one sandbox, and when it deletes the sandbox. */
 export interface AppliedRetention {
-  /** 0: for good. */
+  /** 0 means for good. */
   readonly keptForMs: number;
-  /** Null while the sandbox is not paused, or kept for good. Never earlier than an announcement allows. */
+  /** Null while the sandbox is not paused, or is kept for good. Never earlier than the notice period allows. */
   readonly deletesAt: number | null;
 }
 
@@ -62,7 +62,7 @@ export function appliedTo(
   };
 }
 
-/** A paused sandbox was used without being woken: its time starts again. The caller holds the row's lock. */
+/** A paused sandbox was used without a resume: its retention starts again. The caller holds the row's lock. */
 export async function markUsed(tx: Transaction, id: SandboxId, now: number): Promise<void> {
   await tx.query(
     'UPDATE sandboxes SET unused_since = $2, deletes_at = NULL WHERE id = $1 AND unused_since IS NOT NULL',

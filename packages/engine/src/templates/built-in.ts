@@ -1,4 +1,4 @@
-/** The templates that every server has: the runtime makes the bytes, once; every create starts from them. */
+/** The templates that every server has. The runtime makes the checkpoint once; every create starts from it. */
 import type { CheckpointId } from '@torpor/protocol';
 import { sealCaptured } from '../acts/seal.ts';
 import {
@@ -11,22 +11,22 @@ import {
 } from '../checkpoints/checkpoint.ts';
 import type { Context } from '../context.ts';
 import type { Transaction } from '../ports/database.ts';
-import type { Runtime, TemplateOrder } from '../ports/runtime.ts';
+import type { Runtime, TemplateSpec } from '../ports/runtime.ts';
 import { within } from '../within.ts';
 import { definitionOf, findBuiltIn, insertTemplate, replaceCheckpoint } from './template.ts';
 
-export function builtInOrder(name: string): TemplateOrder {
+export function builtInOrder(name: string): TemplateSpec {
   return { name, root: { kind: 'builtin' }, services: [], env: {}, progress: async () => {} };
 }
 
-/** Makes the template's checkpoint if it is not there. Two servers at once: one wins, the other uses it. */
+/** Makes the template's checkpoint if there is none. Of two concurrent servers one wins, and the other uses its checkpoint. */
 export async function ensureTemplate(ctx: Context, runtime: Runtime, name: string): Promise<void> {
   if ((await findBuiltIn(ctx.db, runtime.name, name)) !== undefined) return;
   await prepareBuiltIn(ctx, runtime, name, (tx, id) => insertBuiltIn(ctx, tx, runtime.name, name, id));
 }
 
 /**
- * Prepares a built-in template again when the runtime says that it is outdated. Sandboxes that stand on the old
+ * Prepares a built-in template again when the runtime says that it is outdated. Sandboxes that depend on the old
  * checkpoint keep it; nothing waits for the new one.
  */
 export async function renewTemplate(ctx: Context, runtime: Runtime, name: string): Promise<void> {
@@ -36,7 +36,7 @@ export async function renewTemplate(ctx: Context, runtime: Runtime, name: string
   await prepareBuiltIn(ctx, runtime, name, (tx, id) => replaceCheckpoint(tx, runtime.name, name, old.id, id));
 }
 
-/** `commit` says whether the template took the checkpoint; one that it did not take is given up. */
+/** `commit` returns whether the template now refers to the checkpoint; otherwise the checkpoint is deleted. */
 async function prepareBuiltIn(
   ctx: Context,
   runtime: Runtime,

@@ -1,4 +1,4 @@
-/** The end of a template. Sandboxes made from it go on: what they stand on stays for as long as they need it. */
+/** Deletes a template. Sandboxes made from it run on: the checkpoints that they depend on stay as long as they need them. */
 import { type CheckpointId, TorporError } from '@torpor/protocol';
 import { findCheckpoint } from '../checkpoints/checkpoint.ts';
 import { deleteIfUnreferenced, removeBytes } from '../checkpoints/retention.ts';
@@ -8,7 +8,7 @@ import { getTemplate } from './template.ts';
 export async function deleteTemplate(ctx: Context, org: string, name: string): Promise<void> {
   const template = await getTemplate(ctx, org, name);
   if (template.org !== org) {
-    throw new TorporError('forbidden', `The template "${name}" is built in, and stays.`);
+    throw new TorporError('forbidden', `The template "${name}" is built in and cannot be deleted.`);
   }
   const gone = await ctx.db.transaction((tx) =>
     tx.query<{ checkpoint_id: CheckpointId | null }>(
@@ -22,11 +22,11 @@ export async function deleteTemplate(ctx: Context, org: string, name: string): P
       hint: 'Wait until it is ready, or has failed. Then delete it.',
     });
   }
-  if (row.checkpoint_id !== null) await letGo(ctx, row.checkpoint_id);
+  if (row.checkpoint_id !== null) await deleteItsCheckpoint(ctx, row.checkpoint_id);
 }
 
-/** One that was made for the template is of no use to anybody else; a sandbox's own goes its usual way. */
-async function letGo(ctx: Context, id: CheckpointId): Promise<void> {
+/** Deletes a checkpoint that was made for the template. A checkpoint of a sandbox is left to the sandbox's retention. */
+async function deleteItsCheckpoint(ctx: Context, id: CheckpointId): Promise<void> {
   const checkpoint = await findCheckpoint(ctx.db, id);
   if (checkpoint?.sandboxId !== null || !(await deleteIfUnreferenced(ctx, id, 'unreferenced'))) return;
   ctx.background.run(`removing checkpoint ${id}`, () =>

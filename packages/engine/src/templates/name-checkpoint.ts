@@ -1,4 +1,4 @@
-/** A checkpoint becomes a template: it gets a name, and is kept for as long as it has it. */
+/** Names a checkpoint as a template. The checkpoint is kept as long as the template exists. */
 import { type CreateTemplateRequest, TorporError } from '@torpor/protocol';
 import { getSealed } from '../checkpoints/checkpoint.ts';
 import { requireForkable } from '../checkpoints/forkable.ts';
@@ -6,8 +6,8 @@ import { inspectWhole } from '../checkpoints/soundness.ts';
 import type { Context } from '../context.ts';
 import { ConstraintViolation } from '../ports/database.ts';
 import { findSandbox } from '../sandbox.ts';
-import { freeName, insertUnderItsName } from './taken-name.ts';
 import { definitionOf, type Template } from './template.ts';
+import { freeName, insertWithFreeName } from './template-names.ts';
 
 export async function nameCheckpointAsTemplate(
   ctx: Context,
@@ -18,11 +18,11 @@ export async function nameCheckpointAsTemplate(
   const checkpoint = await getSealed(ctx.db, request.from, org);
   const about = { checkpointId: checkpoint.id };
   if (checkpoint.org !== org) {
-    throw new TorporError('conflict', 'It is the checkpoint of a built-in template already.', about);
+    throw new TorporError('conflict', 'The checkpoint belongs to a built-in template already.', about);
   }
   requireForkable(ctx, checkpoint);
   await inspectWhole(ctx, checkpoint);
-  // What it would be given as a fork, unless the caller says otherwise.
+  // Services and environment are those that a fork would get, unless the caller names others.
   const source = checkpoint.sandboxId === null ? undefined : await findSandbox(ctx.db, checkpoint.sandboxId);
   const template: Template = {
     org,
@@ -44,7 +44,7 @@ export async function nameCheckpointAsTemplate(
   try {
     await ctx.db.transaction(async (tx) => {
       if (taken === 'replace') await freeName(tx, org, request.name);
-      await insertUnderItsName(tx, template);
+      await insertWithFreeName(tx, template);
     });
   } catch (thrown) {
     if (!(thrown instanceof ConstraintViolation && thrown.kind === 'foreign_key')) throw thrown;

@@ -1,9 +1,9 @@
 /**
- * A template from a root that somebody brought: unpacked, booted and sealed by the runtime, once.
+ * Makes a template from a root file system that a user uploaded. The runtime unpacks, boots and seals it once.
  *
- * Its row is there from the beginning, so that the name is taken, everybody can see how far it has come, and what
- * a dead server leaves is found by it. Strangers' bytes are at work: a template that cannot be made leaves nothing
- * but, for those who stopped waiting, the reason.
+ * The template's row is written first, so that the name is taken, callers can follow the progress, and what a dead server
+ * leaves behind is found through the row. The upload is untrusted: a template that cannot be made leaves nothing behind
+ * except the reason, and that only when the caller stopped waiting.
  */
 import { type CheckpointId, type TemplateDefinition, TorporError } from '@torpor/protocol';
 import { sealCaptured } from '../acts/seal.ts';
@@ -16,12 +16,11 @@ import {
 } from '../checkpoints/checkpoint.ts';
 import { removeBytes } from '../checkpoints/retention.ts';
 import { type Context, runtimeOf } from '../context.ts';
-import { refusalForRoom } from '../disk/room.ts';
+import { refusalForDiskSpace } from '../disk/disk-space.ts';
 import type { Caller } from '../operations/operations.ts';
-import { requireRoom } from '../orgs/quota.ts';
+import { requireQuota } from '../orgs/quota.ts';
 import type { Captured, Runtime } from '../ports/runtime.ts';
 import { within } from '../within.ts';
-import { insertUnderItsName } from './taken-name.ts';
 import {
   definitionOf,
   deletePreparing,
@@ -31,29 +30,30 @@ import {
   setReady,
   type Template,
 } from './template.ts';
+import { insertWithFreeName } from './template-names.ts';
 
 export interface ArchiveTemplate extends TemplateDefinition {
   readonly name: string;
   readonly runtime?: string | undefined;
-  /** A file of this machine, which stays as it is until the template is made. */
+  /** A file on this machine, which does not change until the template is made. */
   readonly archive: string;
 }
 
-/** Resolves when it is ready. It goes on when nobody waits any more, and `caller.signal` says that nobody does. */
+/** Resolves when the template is ready. The work continues when `caller.signal` fires: the caller only stops waiting. */
 export function prepareTemplate(ctx: Context, caller: Caller, request: ArchiveTemplate): Promise<Template> {
   const made = prepare(ctx, caller, request);
-  ctx.background.run(`preparing template "${request.name}"`, () => made.then(ignored, ignored));
+  ctx.background.run(`preparing template "${request.name}"`, () => made.then(ignore, ignore));
   return made;
 }
 
-function ignored(): void {}
+function ignore(): void {}
 
 export function requireCustomTemplates(ctx: Context, name = ctx.defaultRuntime): Runtime {
   const runtime = runtimeOf(ctx, { runtime: name });
   if (runtime.capabilities().customTemplates) return runtime;
   throw new TorporError(
     'capability_unsupported',
-    `The runtime "${name}" cannot run a root of your own, so there are no templates from archives for it.`,
+    `The runtime "${name}" cannot run a root file system of yours, so it has no templates from archives.`,
     { hint: 'Name a checkpoint as a template instead, or use a runtime that can: GET /v1/runtimes.' },
   );
 }
@@ -86,16 +86,16 @@ async function prepare(ctx: Context, caller: Caller, request: ArchiveTemplate): 
   return getTemplate(ctx, template.org, template.name);
 }
 
-/** The checkpoint's row is written before a byte of it exists. */
+/** Writes the checkpoint's row before any of its bytes exist. */
 async function claim(ctx: Context, template: Template, id: CheckpointId): Promise<void> {
   const { org, runtime } = template;
-  const full = await refusalForRoom(ctx);
+  const full = await refusalForDiskSpace(ctx);
   if (full !== undefined) throw full;
   await ctx.db.transaction(async (tx) => {
-    await requireRoom(tx, org, { checkpoint: true });
+    await requireQuota(tx, org, { checkpoint: true });
     const about = { sandboxId: null, generation: null, seq: 0, parentId: null, operationId: null };
     await insertWriting(tx, { id, org, runtime, ...about }, ctx.clock.now());
-    await insertUnderItsName(tx, template);
+    await insertWithFreeName(tx, template);
   });
 }
 
@@ -110,7 +110,7 @@ async function make(
   const { services, env } = definition;
   const progress = async (phase: string) => {
     const isOurs = await ctx.db.transaction((tx) => setPreparing(tx, template, phase));
-    if (!isOurs) throw takenAway(template);
+    if (!isOurs) throw takenOver(template);
   };
   const order = { name, root: { kind: 'archive', path: archive }, services, env, progress } as const;
   let preparing: Promise<Captured> | undefined;
@@ -135,10 +135,8 @@ async function make(
       ctx.stopping,
     );
   } catch (thrown) {
-    // What is given up must have come to rest before it is taken away.
-    await within(ctx.clock, ctx.settings.callMs, 'Giving up a template', async () => preparing).catch(
-      ignored,
-    );
+    // The runtime must have stopped writing before the bytes are removed.
+    await within(ctx.clock, ctx.settings.callMs, 'Giving up a template', async () => preparing).catch(ignore);
     throw thrown;
   }
 }
@@ -152,22 +150,22 @@ async function commitReady(
   await ctx.db.transaction(async (tx) => {
     const kept = { recovered: false, kept: false, expiresAt: null };
     await markSealed(tx, id, sealed, kept, ctx.clock.now());
-    if (!(await setReady(tx, template))) throw takenAway(template);
+    if (!(await setReady(tx, template))) throw takenOver(template);
   });
 }
 
-/** What fails here is found by its row, later. */
+/** When this fails, a later round finds the leftovers by their row. */
 async function undo(
   ctx: Context,
   template: Template,
   id: CheckpointId,
   error: TorporError,
-  isUnheard: boolean,
+  isUnattended: boolean,
 ): Promise<void> {
-  if (isUnheard) ctx.report('a template could not be made', { name: template.name, error });
+  if (isUnattended) ctx.report('a template could not be made', { name: template.name, error });
   try {
     await ctx.db.transaction(async (tx) => {
-      if (isUnheard) await setFailed(tx, template, error);
+      if (isUnattended) await setFailed(tx, template, error);
       else await deletePreparing(tx, template);
       await markDeleted(tx, id, ctx.clock.now());
     });
@@ -178,8 +176,8 @@ async function undo(
   }
 }
 
-function takenAway({ name }: Template): TorporError {
-  return new TorporError('conflict', `Another server took the template "${name}" for abandoned.`, {
+function takenOver({ name }: Template): TorporError {
+  return new TorporError('conflict', `Another server marked the template "${name}" as abandoned.`, {
     hint: 'Make it again.',
   });
 }

@@ -1,4 +1,4 @@
-/** Templates as the database has them: whose they are, what they lead to, and how to find the one that is meant. */
+/** Rows of templates, and how a name is resolved to one. */
 import {
   type CheckpointId,
   type ErrorBody,
@@ -11,7 +11,7 @@ import { type Checkpoint, findCheckpoint, SHARED_ORG } from '../checkpoints/chec
 import type { Context } from '../context.ts';
 import type { Queryable, Row, Transaction } from '../ports/database.ts';
 
-/** What a sandbox made from a template is given beside its files. */
+/** What a sandbox made from a template gets in addition to its files. */
 export interface Definition {
   readonly description: string | null;
   readonly services: readonly Service[];
@@ -24,9 +24,9 @@ export interface Template {
   readonly runtime: string;
   readonly definition: Definition;
   readonly state: TemplateState;
-  /** Of one that is ready. */
+  /** Set when the template is ready. */
   readonly checkpointId: CheckpointId | null;
-  /** What is being written, and by which server, while it is prepared. */
+  /** The checkpoint that is being written, and by which server, while the template is prepared. */
   readonly writingId: CheckpointId | null;
   readonly owner: string | null;
   readonly phase: string | null;
@@ -38,15 +38,19 @@ const COLUMNS =
   'org, name, runtime, definition, state, checkpoint_id, writing_id, owner, phase, error, created_at';
 
 function toTemplate(row: Row): Template {
-  const { definition, checkpoint_id, writing_id, error, created_at, ...same } = row;
   return {
-    ...same,
-    definition: JSON.parse(String(definition)),
-    checkpointId: checkpoint_id,
-    writingId: writing_id,
-    error: error === null ? null : JSON.parse(String(error)),
-    createdAt: created_at,
-  } as unknown as Template;
+    org: row['org'],
+    name: row['name'],
+    runtime: row['runtime'],
+    definition: JSON.parse(String(row['definition'])),
+    state: row['state'],
+    checkpointId: row['checkpoint_id'],
+    writingId: row['writing_id'],
+    owner: row['owner'],
+    phase: row['phase'],
+    error: row['error'] === null ? null : JSON.parse(String(row['error'])),
+    createdAt: row['created_at'],
+  } as Template;
 }
 
 export function definitionOf({ description, services, env }: TemplateDefinition): Definition {
@@ -70,7 +74,7 @@ export async function findBuiltIn(
   return row === undefined ? undefined : toTemplate(row);
 }
 
-/** The organisation's own, else the built-in one of the runtime that is meant. */
+/** The organisation's own template, else the built-in template of the runtime. */
 export async function findTemplate(
   ctx: Context,
   org: string,
@@ -92,11 +96,11 @@ export async function getTemplate(
   if (template !== undefined) return template;
   const where = runtime === undefined ? 'There is' : `The runtime "${runtime}" has`;
   throw new TorporError('not_found', `${where} no template "${name}".`, {
-    hint: 'GET /v1/templates lists what there is.',
+    hint: 'GET /v1/templates lists the templates.',
   });
 }
 
-/** What a sandbox made from it starts from. */
+/** The checkpoint that a sandbox made from the template starts from. */
 export async function firstCheckpoint(db: Queryable, template: Template): Promise<Checkpoint> {
   const { name, state, phase, error, checkpointId } = template;
   if (state === 'preparing') {
@@ -112,7 +116,7 @@ export async function firstCheckpoint(db: Queryable, template: Template): Promis
   });
 }
 
-/** The organisation's own and everybody's. */
+/** The organisation's own templates and the built-in ones. */
 export async function listTemplates(db: Queryable, org: string): Promise<Template[]> {
   const rows = await db.query(
     `SELECT ${COLUMNS} FROM templates WHERE org = $1 OR org = $2 ORDER BY name, org, runtime`,
@@ -121,7 +125,7 @@ export async function listTemplates(db: Queryable, org: string): Promise<Templat
   return rows.map(toTemplate);
 }
 
-/** Those whose server is gone, and those that nobody can be at work on any more. */
+/** Templates in preparation whose server is gone, or that have been in preparation for too long. */
 export async function listAbandoned(db: Queryable, now: number, oldest: number): Promise<Template[]> {
   const rows = await db.query(
     `SELECT ${COLUMNS} FROM templates
@@ -132,7 +136,7 @@ export async function listAbandoned(db: Queryable, now: number, oldest: number):
   return rows.map(toTemplate);
 }
 
-/** False when somebody was quicker. */
+/** False when another insert of the same name came first. */
 export async function insertTemplate(tx: Transaction, template: Template): Promise<boolean> {
   const rows = await tx.query(
     `INSERT INTO templates (org, name, runtime, definition, state, checkpoint_id, writing_id, owner, created_at)
@@ -152,7 +156,7 @@ export async function insertTemplate(tx: Transaction, template: Template): Promi
   return rows.length === 1;
 }
 
-/** Of a built-in template, unless another server has replaced the old checkpoint before; says whether it was replaced. */
+/** Replaces the checkpoint of a built-in template. False when another server has replaced the old checkpoint already. */
 export async function replaceCheckpoint(
   tx: Transaction,
   runtime: string,
@@ -168,7 +172,7 @@ export async function replaceCheckpoint(
   return rows.length === 1;
 }
 
-/** Only while it is being prepared into this checkpoint; says whether it is. */
+/** Writes the phase. False when the template is no longer being prepared into this checkpoint. */
 export async function setPreparing(
   tx: Transaction,
   { org, name, writingId }: Template,
@@ -181,7 +185,7 @@ export async function setPreparing(
   return rows.length === 1;
 }
 
-/** The checkpoint is sealed in the same transaction, before this. Says whether it was still ours to end. */
+/** The checkpoint is sealed in the same transaction, before this. False when another server has ended the preparation. */
 export async function setReady(tx: Transaction, { org, name, writingId }: Template): Promise<boolean> {
   const rows = await tx.query(
     `UPDATE templates SET state = 'ready', checkpoint_id = writing_id, writing_id = NULL, owner = NULL, phase = NULL
@@ -191,7 +195,7 @@ export async function setReady(tx: Transaction, { org, name, writingId }: Templa
   return rows.length === 1;
 }
 
-/** For those who did not wait: why there is no such template. Says whether it was still being prepared. */
+/** Keeps the reason for callers who did not wait. False when the template was no longer being prepared. */
 export async function setFailed(
   tx: Transaction,
   { org, name, writingId }: Template,
@@ -213,7 +217,7 @@ export async function deletePreparing(tx: Transaction, { org, name, writingId }:
   ]);
 }
 
-/** Nobody asks any more what became of them. */
-export async function forgetFailed(tx: Transaction, before: number): Promise<void> {
+/** Deletes failed templates that are older than `before`. */
+export async function deleteFailed(tx: Transaction, before: number): Promise<void> {
   await tx.query("DELETE FROM templates WHERE state = 'failed' AND created_at < $1", [before]);
 }

@@ -8,7 +8,7 @@ import { MemoryRuntime } from '../../testing/memory-runtime.ts';
 import { ProviderRuntime } from '../../testing/provider-runtime.ts';
 import { makeWorld, type World } from '../../testing/world.ts';
 import type { Engine } from '../engine.ts';
-import type { TemplateOrder } from '../ports/runtime.ts';
+import type { TemplateSpec } from '../ports/runtime.ts';
 
 const caller = { org: 'org' };
 const web: Service = { name: 'web', command: 'serve', port: 3000 };
@@ -61,7 +61,7 @@ describe.each(databaseKinds)('a template on %s', (kind) => {
       [goOn, giveUp] = [() => resolve(undefined), reject];
     });
     const real = world.runtime.prepareTemplate.bind(world.runtime);
-    world.runtime.prepareTemplate = async (order: TemplateOrder, staging, signal) => {
+    world.runtime.prepareTemplate = async (order: TemplateSpec, staging, signal) => {
       signal?.addEventListener('abort', () => giveUp?.(signal.reason));
       await order.progress('booting');
       begin?.();

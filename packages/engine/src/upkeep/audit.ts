@@ -1,9 +1,9 @@
-/** Reads the whole ledger again and compares it with what the rows say. For `fsck`, and for tests. */
+/** Reads the whole ledger again and compares it with the rows. For `fsck`, and for tests. */
 import type { EventView, SandboxId } from '@torpor/protocol';
 import type { Context } from '../context.ts';
-import { jobDisagreement } from '../jobs/audit.ts';
+import { findJobDisagreement } from '../jobs/audit.ts';
 import { allJobs } from '../jobs/job.ts';
-import { type Folded, fold } from '../ledger/fold.ts';
+import { type FoldedState, fold } from '../ledger/fold.ts';
 import { readEvents } from '../ledger/read.ts';
 import { findOpenOperation } from '../operations/operation.ts';
 import { findSandbox, listSandboxes, type Sandbox } from '../sandbox.ts';
@@ -20,7 +20,7 @@ export async function* audit(ctx: Context): AsyncGenerator<Disagreement> {
     ctx.settings.pageSize,
   )) {
     if ((await disagreement(ctx, sandbox)) === null) continue;
-    // The row and its events were read at two moments; only what a second look confirms is a disagreement.
+    // The row and its events were read at different times; only a disagreement that a second read confirms is real.
     const again = await findSandbox(ctx.db, sandbox.id);
     const what = again === undefined ? null : await disagreement(ctx, again);
     if (what !== null) yield { sandboxId: sandbox.id, what };
@@ -29,7 +29,7 @@ export async function* audit(ctx: Context): AsyncGenerator<Disagreement> {
 
 async function disagreement(ctx: Context, sandbox: Sandbox): Promise<string | null> {
   const events = await allEvents(ctx, sandbox.id);
-  let folded: Folded | null;
+  let folded: FoldedState | null;
   try {
     folded = fold(events);
   } catch (thrown) {
@@ -44,7 +44,7 @@ async function disagreement(ctx: Context, sandbox: Sandbox): Promise<string | nu
   if (passing && (await findOpenOperation(ctx.db, sandbox.id)) === undefined) {
     return `it is ${sandbox.state} and no operation is under way`;
   }
-  return jobDisagreement(await allJobs(ctx.db, sandbox.id), events, sandbox.state);
+  return findJobDisagreement(await allJobs(ctx.db, sandbox.id), events, sandbox.state);
 }
 
 async function allEvents(ctx: Context, sandboxId: SandboxId): Promise<EventView[]> {

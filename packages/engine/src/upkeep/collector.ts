@@ -1,4 +1,4 @@
-/** One round of keeping the checkpoints in order: unfinished, unreferenced, expiring, removable, unread. */
+/** One round of cleaning up checkpoints: unfinished, expired, unreferenced and removable ones, and stray bytes. */
 
 import type { CheckpointId } from '@torpor/protocol';
 import {
@@ -17,10 +17,10 @@ import type { Context } from '../context.ts';
 import type { StoredCheckpoint } from '../ports/checkpoint-store.ts';
 import type { Queryable } from '../ports/database.ts';
 import { within } from '../within.ts';
-import { giveUpTemplates } from './abandoned-templates.ts';
+import { failAbandonedTemplates } from './abandoned-templates.ts';
 import { inPages } from './pages.ts';
 
-export async function collect(ctx: Context): Promise<void> {
+export async function collectCheckpoints(ctx: Context): Promise<void> {
   const { db, clock, settings } = ctx;
   const { pageSize } = settings;
   const each = async <T extends { readonly id: string }>(
@@ -36,8 +36,8 @@ export async function collect(ctx: Context): Promise<void> {
     }
   };
 
-  await giveUpTemplates(ctx).catch((thrown: unknown) =>
-    ctx.report('giving up templates failed', { error: thrown }),
+  await failAbandonedTemplates(ctx).catch((thrown: unknown) =>
+    ctx.report('failing abandoned templates failed', { error: thrown }),
   );
   const unfinished = inPages(
     (after, limit) => listUnfinished(db, clock.now(), settings.operationMs, after, limit),
@@ -60,11 +60,11 @@ export async function collect(ctx: Context): Promise<void> {
 
   const removable = inPages((after, limit) => listToRemove(db, after, limit), pageSize);
   await each('removing a checkpoint', removable, (c) => removeBytes(ctx, c));
-  await sweepStore(ctx);
+  await removeStrayBytes(ctx);
 }
 
-/** Bytes whose row says that they are gone, or that no row explains: what a stale owner wrote too late. */
-async function sweepStore(ctx: Context): Promise<void> {
+/** Removes bytes whose row is deleted or missing: a stale owner wrote them too late. */
+async function removeStrayBytes(ctx: Context): Promise<void> {
   const { callMs, pageSize } = ctx.settings;
   const stored: StoredCheckpoint[] = [];
   await within(ctx.clock, callMs, 'Listing the store', async () => {
@@ -82,7 +82,7 @@ async function sweepStore(ctx: Context): Promise<void> {
   }
 }
 
-/** The states of those that a row wants. */
+/** The states of the stored checkpoints that have a row which is not deleted. */
 async function listWanted(
   db: Queryable,
   stored: readonly StoredCheckpoint[],
@@ -95,8 +95,8 @@ async function listWanted(
   return new Map(rows.map(({ id, state }) => [id, state]));
 }
 
-/** Reads the contents of a few checkpoints that nobody has read for long. */
-export async function scrub(ctx: Context, most: number): Promise<void> {
+/** Reads the contents of the few checkpoints that were not read for longest. */
+export async function scrubCheckpoints(ctx: Context, most: number): Promise<void> {
   const due = await listToScrub(ctx.db, ctx.clock.now() - ctx.settings.scrubEveryMs, most);
   for (const checkpoint of due) await verifyCheckpoint(ctx, checkpoint);
 }

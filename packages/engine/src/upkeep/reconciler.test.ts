@@ -70,10 +70,11 @@ describe.each(databaseKinds)('the reconciler on %s', (kind) => {
           [...runtimes].map(([name, runtime]) => [
             name,
             new Proxy(runtime, {
-              get: (target, call) =>
-                call === 'observe' && down
-                  ? async () => Promise.reject(new Error('503'))
-                  : Reflect.get(target, call, target),
+              get: (target, call) => {
+                if (call === 'observe' && down) return async () => Promise.reject(new Error('503'));
+                const value: unknown = Reflect.get(target, call, target);
+                return typeof value === 'function' ? value.bind(target) : value;
+              },
             }),
           ]),
         ),
@@ -101,7 +102,8 @@ describe.each(databaseKinds)('the reconciler on %s', (kind) => {
             new Proxy(runtime, {
               get: (target, call) => {
                 const value: unknown = Reflect.get(target, call, target);
-                if (call !== 'salvage' || typeof value !== 'function') return value;
+                if (typeof value !== 'function') return value;
+                if (call !== 'recoverFiles') return value.bind(target);
                 return async (...args: [{ sandboxId: string }]) => {
                   if (args[0].sandboxId === bad) throw new Error('row 3 throws');
                   return value.apply(target, args);

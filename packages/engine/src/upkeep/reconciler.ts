@@ -1,8 +1,9 @@
 /**
- * Desired against observed, at start and from time to time. Everything is recomputed from what is there,
- * so nothing of this needs to survive a crash. What cannot be observed is unknown, never gone; every
+ * Compares the desired with the observed state, at the start of the server and periodically. Everything is recomputed
+ * from what is observed, so no state here has to survive a crash. What cannot be observed is unknown, never gone. Every
  * repair is an event that says what was found.
  */
+import { forEachBounded } from '@torpor/host';
 import type { SandboxId } from '@torpor/protocol';
 import { observe } from '../acts/observe.ts';
 import { repair } from '../acts/repair.ts';
@@ -13,77 +14,79 @@ import type { Instance, Runtime } from '../ports/runtime.ts';
 import { findSandbox, listSandboxes, lockSandbox, type Sandbox } from '../sandbox.ts';
 import { killByPolicy } from '../verbs/kill.ts';
 import { within } from '../within.ts';
-import { inPages, withHands } from './pages.ts';
-import { takeUp } from './take-up.ts';
+import { inPages } from './pages.ts';
+import { takeOverOperation } from './take-over.ts';
 
 /** What a round did, for metrics and for `fsck`. */
-export interface Round {
+export interface ReconcileRound {
   takenUp: number;
   repaired: number;
   unknown: number;
   failed: number;
-  /** What was done, one by one; a bounded number of them. */
-  readonly did: Deed[];
+  /** The single actions, a bounded number of them. */
+  readonly did: RoundAction[];
 }
 
-interface Deed {
+interface RoundAction {
   readonly sandboxId: SandboxId;
-  /** Null when no sandbox is known by that id. */
+  /** Null when there is no sandbox with this id. */
   readonly org: string | null;
   readonly what: string;
 }
 
-const MOST_DEEDS = 1_000;
+const MAX_ACTIONS = 1_000;
 
-function record(round: Round, deed: Deed): void {
-  if (round.did.length < MOST_DEEDS) round.did.push(deed);
+function record(round: ReconcileRound, deed: RoundAction): void {
+  if (round.did.length < MAX_ACTIONS) round.did.push(deed);
 }
 
-export async function reconcile(ctx: Context): Promise<Round> {
-  const round: Round = { takenUp: 0, repaired: 0, unknown: 0, failed: 0, did: [] };
-  await takeUpOrphans(ctx, round);
+export async function reconcile(ctx: Context): Promise<ReconcileRound> {
+  const round: ReconcileRound = { takenUp: 0, repaired: 0, unknown: 0, failed: 0, did: [] };
+  await takeOverOrphans(ctx, round);
   await compareSandboxes(ctx, round);
   for (const runtime of ctx.runtimes.values()) await destroyStrays(ctx, runtime, round);
   return round;
 }
 
-/** Finishes or rolls back every operation whose server is gone, or that this server had to let go of. */
-async function takeUpOrphans(ctx: Context, round: Round): Promise<void> {
+/** Finishes or undoes every operation whose server is gone, or that this server had to leave open. */
+async function takeOverOrphans(ctx: Context, round: ReconcileRound): Promise<void> {
   const server = { id: ctx.serverId, leaseMs: ctx.settings.serverLeaseMs };
   const orphans = inPages(
     (after, limit) => listOrphaned(ctx.db, ctx.clock.now(), server, after, limit),
     ctx.settings.pageSize,
+    ctx.stopping,
   );
-  await withHands(orphans, ctx.settings.hands, ctx.stopping, async (operation) => {
+  await forEachBounded(orphans, ctx.settings.hands, async (operation) => {
     if (ctx.operations.isDriving(operation.id)) return;
-    await guarded(ctx, round, operation.sandboxId, async () => {
-      await takeUp(ctx, operation);
+    await countingFailures(ctx, round, operation.sandboxId, async () => {
+      await takeOverOperation(ctx, operation);
       round.takenUp++;
-      record(round, { ...operation, what: `took up its ${operation.kind}, which nobody drove any more` });
-      // What it ended as is the operation's own to say; here it only matters that it has.
+      record(round, { ...operation, what: `took over its ${operation.kind}, which no server was driving` });
+      // The outcome is recorded with the operation; here it only matters that the operation has ended.
       await ctx.operations.finished(operation.id, ctx.stopping).catch(() => {});
     });
   });
 }
 
-async function compareSandboxes(ctx: Context, round: Round): Promise<void> {
-  // A paused sandbox's leftovers are found by listing what the runtime has, not by asking for each.
+async function compareSandboxes(ctx: Context, round: ReconcileRound): Promise<void> {
+  // Leftovers of paused sandboxes are found by listing the runtime's instances, not by observing each sandbox.
   const states = ['running', 'killing'] as const;
   const live = inPages(
     (after, limit) => listSandboxes(ctx.db, { states }, after, limit),
     ctx.settings.pageSize,
+    ctx.stopping,
   );
-  await withHands(live, ctx.settings.hands, ctx.stopping, (sandbox) =>
-    guarded(ctx, round, sandbox.id, () => compare(ctx, sandbox, round)),
+  await forEachBounded(live, ctx.settings.hands, (sandbox) =>
+    countingFailures(ctx, round, sandbox.id, () => compare(ctx, sandbox, round)),
   );
 }
 
-/** The same for one sandbox, outside of a round. */
-export async function compareNow(ctx: Context, sandbox: Sandbox): Promise<void> {
+/** Compares one sandbox, outside of a round. */
+export async function compareSandbox(ctx: Context, sandbox: Sandbox): Promise<void> {
   await compare(ctx, sandbox, { takenUp: 0, repaired: 0, unknown: 0, failed: 0, did: [] });
 }
 
-async function compare(ctx: Context, sandbox: Sandbox, round: Round): Promise<void> {
+async function compare(ctx: Context, sandbox: Sandbox, round: ReconcileRound): Promise<void> {
   if ((await findOpenOperation(ctx.db, sandbox.id)) !== undefined) return;
   if (sandbox.state === 'killing') {
     await killByPolicy(ctx, sandbox, 'reconcile');
@@ -94,9 +97,9 @@ async function compare(ctx: Context, sandbox: Sandbox, round: Round): Promise<vo
   const found = await observe(ctx, sandbox);
   if (found.is === 'unknown') {
     round.unknown++;
-    await seen(ctx, sandbox, 'unknown');
+    await recordEvidence(ctx, sandbox, 'unknown');
   } else if (found.is === 'running') {
-    await seen(ctx, sandbox, 'running');
+    await recordEvidence(ctx, sandbox, 'running');
     await compareJobsOf(ctx, sandbox, round);
   } else {
     await repairByOperation(ctx, sandbox);
@@ -104,13 +107,13 @@ async function compare(ctx: Context, sandbox: Sandbox, round: Round): Promise<vo
     record(round, {
       sandboxId: sandbox.id,
       org: sandbox.org,
-      what: `it was seen ${found.is}, and was repaired`,
+      what: `repaired it: it was found ${found.is}`,
     });
   }
 }
 
-/** Jobs whose processes have ended, and processes that ought to be jobs. */
-async function compareJobsOf(ctx: Context, sandbox: Sandbox, round: Round): Promise<void> {
+/** Ends jobs whose processes have ended, and makes jobs of processes that have none. */
+async function compareJobsOf(ctx: Context, sandbox: Sandbox, round: ReconcileRound): Promise<void> {
   try {
     const { changed, hasRunning } = await compareJobs(ctx, sandbox);
     for (const { id, state } of changed) {
@@ -119,13 +122,17 @@ async function compareJobsOf(ctx: Context, sandbox: Sandbox, round: Round): Prom
     }
     if (hasRunning && !ctx.jobWatch.isWatching(sandbox.id)) ctx.jobWatch.begin(sandbox.id);
   } catch (thrown) {
-    // An agent that cannot be asked says nothing about its processes.
+    // When the agent does not answer, nothing is concluded about its processes.
     ctx.report('comparing jobs failed', { sandboxId: sandbox.id, error: thrown });
   }
 }
 
-/** Only news is written: a hundred thousand sandboxes that are well cost no writes. */
-async function seen(ctx: Context, sandbox: Sandbox, evidence: 'running' | 'unknown'): Promise<void> {
+/** Writes only changes: a hundred thousand healthy sandboxes cost no writes. */
+async function recordEvidence(
+  ctx: Context,
+  sandbox: Sandbox,
+  evidence: 'running' | 'unknown',
+): Promise<void> {
   const stale = ctx.clock.now() - sandbox.observedAt > 10 * ctx.settings.reconcileEveryMs;
   if (sandbox.evidence === evidence && !stale) return;
   await ctx.db.transaction((tx) =>
@@ -138,7 +145,7 @@ async function seen(ctx: Context, sandbox: Sandbox, evidence: 'running' | 'unkno
   );
 }
 
-/** Opens an operation for what needs repair, unless somebody has begun something since it was seen. */
+/** Opens an operation that repairs the sandbox, unless the sandbox has changed or another operation was opened since. */
 async function repairByOperation(ctx: Context, sandbox: Sandbox): Promise<void> {
   const caller = { org: sandbox.org };
   const operation = ctx.operations.draft({
@@ -161,44 +168,44 @@ async function repairByOperation(ctx: Context, sandbox: Sandbox): Promise<void> 
 }
 
 /**
- * Instances that no sandbox owns. What the runtime has is read first and the rows after it: a row is
- * written before its instance is made, so an instance without a row has no owner that is yet to come.
+ * Destroys instances that no sandbox owns. The runtime's instances are listed before the rows are read: a row is written
+ * before its instance is made, so an instance without a row will never get an owner.
  */
-async function destroyStrays(ctx: Context, runtime: Runtime, round: Round): Promise<void> {
+async function destroyStrays(ctx: Context, runtime: Runtime, round: ReconcileRound): Promise<void> {
   const instances: Instance[] = [];
-  await guarded(ctx, round, undefined, () =>
+  await countingFailures(ctx, round, undefined, () =>
     within(ctx.clock, ctx.settings.callMs, 'Listing instances', async (signal) => {
       for await (const instance of runtime.list(signal)) instances.push(instance);
     }),
   );
   for (const instance of instances) {
     if (ctx.stopping.aborted) return;
-    await guarded(ctx, round, instance.sandboxId, async () => {
+    await countingFailures(ctx, round, instance.sandboxId, async () => {
       const sandbox = await findSandbox(ctx.db, instance.sandboxId);
-      const upTo = strayUpTo(sandbox, instance);
+      const upTo = newestStrayGeneration(sandbox, instance);
       if (upTo === null) return;
       await within(ctx.clock, ctx.settings.callMs, 'Destroying a stray', (signal) =>
         runtime.destroy({ sandboxId: instance.sandboxId, generation: upTo }, signal),
       );
       round.repaired++;
-      const what = `cleared what ${runtime.name} had of generation ${instance.generation}, which nobody owned`;
+      const what = `removed what ${runtime.name} had of generation ${instance.generation}, which no sandbox owned`;
       record(round, { sandboxId: instance.sandboxId, org: sandbox?.org ?? null, what });
     });
   }
 }
 
-/** The newest generation of this sandbox that may be destroyed, or null when the instance is the living one. */
-function strayUpTo(sandbox: Sandbox | undefined, instance: Instance): number | null {
+/** The newest generation of this sandbox that may be destroyed, or null when the instance is the current one. */
+function newestStrayGeneration(sandbox: Sandbox | undefined, instance: Instance): number | null {
   if (sandbox === undefined) return instance.generation;
   const lives = ['creating', 'running', 'pausing', 'resuming', 'killing'].includes(sandbox.state);
   const newestDead = lives ? sandbox.generation - 1 : sandbox.generation;
   return instance.generation <= newestDead ? newestDead : null;
 }
 
-/** One bad row never stops a round. */
-async function guarded(
+/** One failing row never stops a round. */
+async function countingFailures(
   ctx: Context,
-  round: Round,
+  round: ReconcileRound,
   sandboxId: SandboxId | undefined,
   work: () => Promise<void>,
 ): Promise<void> {

@@ -1,8 +1,8 @@
-/** The servers that share a database, each kept alive by a heartbeat. */
+/** Rows of the servers that share a database. Each server renews its lease by a heartbeat. */
 import { TorporError } from '@torpor/protocol';
 import type { Context } from '../context.ts';
 
-/** Says that this server lives. Its operations are nobody else's for as long as the lease. */
+/** Renews the lease of this server. No other server takes over its operations during the lease. */
 export async function heartbeat(ctx: Context): Promise<void> {
   const now = ctx.clock.now();
   await ctx.db.transaction((tx) =>
@@ -14,24 +14,24 @@ export async function heartbeat(ctx: Context): Promise<void> {
   );
 }
 
-/** Where there can be only one server, whatever an earlier one left is taken up at once. */
-export async function buryOthers(ctx: Context): Promise<void> {
+/** Where there can be only one server, all other rows are of dead servers: their operations are taken over at once. */
+export async function markDeadServers(ctx: Context): Promise<void> {
   if (!ctx.alone) return;
   await ctx.db.transaction((tx) => tx.query('DELETE FROM servers WHERE id <> $1', [ctx.serverId]));
 }
 
-/** A server that stops on purpose hands its operations on at once. */
-export async function sayGoodbye(ctx: Context): Promise<void> {
+/** A server that stops on purpose removes its row, so that its operations can be taken over at once. */
+export async function deregisterServer(ctx: Context): Promise<void> {
   await ctx.db.transaction((tx) => tx.query('DELETE FROM servers WHERE id = $1', [ctx.serverId]));
 }
 
-/** Rows of servers that are long dead and own nothing. */
-export async function forgetDeadServers(ctx: Context): Promise<void> {
+/** Deletes rows of servers whose lease ran out long ago. */
+export async function deleteDeadServers(ctx: Context): Promise<void> {
   const before = ctx.clock.now() - 10 * ctx.settings.serverLeaseMs;
   await ctx.db.transaction((tx) => tx.query('DELETE FROM servers WHERE lease_until < $1', [before]));
 }
 
-/** Whoever has another data directory would see none of these sandboxes, and must not touch them. */
+/** A server with another data directory would see none of these sandboxes, and must not conclude that they are gone. */
 export async function claimHome(ctx: Context): Promise<void> {
   const home = await ctx.db.transaction(async (tx) => {
     await tx.query('INSERT INTO home (one, id) VALUES (1, $1) ON CONFLICT (one) DO NOTHING', [ctx.home]);
@@ -43,7 +43,7 @@ export async function claimHome(ctx: Context): Promise<void> {
     'in_use',
     `This database belongs to another data directory (${home}, not ${ctx.home}).`,
     {
-      hint: 'Give the server the data directory that this database was made with, or a database of its own.',
+      hint: 'Start the server with the data directory that this database was created with, or with another database.',
     },
   );
 }

@@ -1,8 +1,8 @@
 /**
- * The short round, every second or so: lifetimes and idleness that have run out, heartbeats of this
- * server and of the sandboxes in use. What it finds is only a suspicion: each case is looked at again
- * under the sandbox's lock before anything happens to it.
+ * The short round, every second or so: pauses or kills sandboxes whose lifetime or idle time has run out. The queries
+ * only find candidates: each candidate is checked again under the sandbox's lock before anything happens.
  */
+import { forEachBounded } from '@torpor/host';
 import { type SandboxId, TorporError } from '@torpor/protocol';
 import { memoryFault } from '../acts/memory-fault.ts';
 import type { FilesInstead } from '../acts/seal.ts';
@@ -12,17 +12,17 @@ import type { Queryable } from '../ports/database.ts';
 import { SANDBOX_COLUMNS, type Sandbox, toSandbox } from '../sandbox.ts';
 import { killByPolicy } from '../verbs/kill.ts';
 import { type Guard, pauseByPolicy } from '../verbs/pause.ts';
-import { inPages, withHands } from './pages.ts';
+import { inPages } from './pages.ts';
 
-/** The cause was gone when it was looked at under the lock; nothing was done. */
+/** The sandbox was no longer due when it was checked under the lock; nothing was done. */
 export class NotDue extends Error {
   override readonly name = 'NotDue';
 }
 
-const LONGEST_PATIENCE_MS = 60_000;
+const MAX_BACKOFF_MS = 60_000;
 
-interface Patience {
-  /** Of the run that it is about; the next run has not failed yet. */
+interface PauseBackoff {
+  /** The generation whose pause failed; the backoff does not count for the next one. */
   readonly generation: number;
   readonly until: number;
   readonly waitMs: number;
@@ -31,103 +31,103 @@ interface Patience {
 }
 
 export class Sweeper {
-  private readonly ctx: Context;
-  private readonly leases: Leases;
-  /** Sandboxes whose pause failed, and when to try again; lost with the process, which then tries at once. */
-  private readonly patience = new Map<SandboxId, Patience>();
-  private seen: { readonly wall: number; readonly monotonic: number } | undefined;
+  readonly #ctx: Context;
+  readonly #leases: Leases;
+  /** Sandboxes whose pause failed, and when to try again. After a restart the server tries at once. */
+  readonly #backoffs = new Map<SandboxId, PauseBackoff>();
+  #lastClocks: { readonly wall: number; readonly monotonic: number } | undefined;
 
   constructor(ctx: Context, leases: Leases) {
-    this.ctx = ctx;
-    this.leases = leases;
+    this.#ctx = ctx;
+    this.#leases = leases;
   }
 
   async round(): Promise<void> {
-    if (this.clockJumped()) return;
-    const { ctx } = this;
+    if (this.#clockJumped()) return;
+    const ctx = this.#ctx;
     const now = ctx.clock.now();
     const { pageSize, hands } = ctx.settings;
-    this.forgetPatience();
-    const due = inPages((after, limit) => listDue(ctx.db, now, after, limit), pageSize);
-    await withHands(due, hands, ctx.stopping, (sandbox) =>
-      this.end(sandbox, 'timeout', sandbox.onTimeout, (_, locked) => {
+    this.#dropOldBackoffs();
+    const due = inPages((after, limit) => listDue(ctx.db, now, after, limit), pageSize, ctx.stopping);
+    await forEachBounded(due, hands, (sandbox) =>
+      this.#end(sandbox, 'timeout', sandbox.onTimeout, (_, locked) => {
         if (!isSameRun(sandbox, locked)) throw new NotDue();
         if (locked.endsAt === null || locked.endsAt > ctx.clock.now()) throw new NotDue();
       }),
     );
-    // Another server's leases show in the rows only after a while.
+    // The activity of other servers appears in the rows only after a while.
     const idleSince = now - (ctx.alone ? 0 : 2 * ctx.settings.activityEveryMs);
-    const idle = inPages((after, limit) => listIdle(ctx.db, idleSince, after, limit), pageSize);
-    await withHands(idle, hands, ctx.stopping, async (sandbox) => {
-      if (sandbox.onIdle === 'keep' || this.leases.isUsed(sandbox.id)) return;
-      await this.end(sandbox, 'idle', sandbox.onIdle, async (tx, locked) => {
+    const idle = inPages((after, limit) => listIdle(ctx.db, idleSince, after, limit), pageSize, ctx.stopping);
+    await forEachBounded(idle, hands, async (sandbox) => {
+      if (sandbox.onIdle === 'keep' || this.#leases.isUsed(sandbox.id)) return;
+      await this.#end(sandbox, 'idle', sandbox.onIdle, async (tx, locked) => {
         const at = await idleAt(tx, locked.id);
-        const used = this.leases.isUsed(locked.id) || at === null || at > idleSince;
+        const used = this.#leases.isUsed(locked.id) || at === null || at > idleSince;
         if (used || !isSameRun(sandbox, locked)) throw new NotDue();
       });
     });
   }
 
-  private async end(
+  async #end(
     sandbox: Sandbox,
     reason: 'timeout' | 'idle',
     how: 'pause' | 'kill',
     guard: Guard,
   ): Promise<void> {
-    const { ctx } = this;
+    const ctx = this.#ctx;
     const { generation } = sandbox;
-    const known = this.patience.get(sandbox.id);
+    const known = this.#backoffs.get(sandbox.id);
     const waiting = known?.generation === generation ? known : undefined;
     if (waiting !== undefined && waiting.until > ctx.clock.monotonic()) return;
     try {
       const filesInstead = filesInsteadOf(sandbox, waiting?.isSlow === true);
       if (how === 'pause') await pauseByPolicy(ctx, sandbox, { reason, guard, filesInstead });
       else await killByPolicy(ctx, sandbox, reason, guard);
-      this.patience.delete(sandbox.id);
+      this.#backoffs.delete(sandbox.id);
     } catch (thrown) {
       if (thrown instanceof NotDue) return;
       const fault = memoryFault(thrown);
       const isSlow = fault?.code === 'timeout';
-      // Every try stops the sandbox for a while and is written down, so a cause that stays is not tried again soon.
+      // Every attempt freezes the sandbox for a while and writes events, so a lasting cause is not retried soon.
       const isStuck = fault !== undefined && filesInsteadOf(sandbox, isSlow) === 'never';
       const waitMs = isStuck
         ? ctx.settings.pauseRetryMs
-        : Math.min(LONGEST_PATIENCE_MS, (waiting?.waitMs ?? 500) * 2);
-      this.patience.set(sandbox.id, { generation, until: ctx.clock.monotonic() + waitMs, waitMs, isSlow });
+        : Math.min(MAX_BACKOFF_MS, (waiting?.waitMs ?? 500) * 2);
+      this.#backoffs.set(sandbox.id, { generation, until: ctx.clock.monotonic() + waitMs, waitMs, isSlow });
       if (thrown instanceof TorporError && thrown.code === 'transitioning') return;
       ctx.report(`${how} at ${reason} failed`, { sandboxId: sandbox.id, error: thrown });
     }
   }
 
-  private forgetPatience(): void {
-    const now = this.ctx.clock.monotonic();
-    for (const [id, { until, waitMs, isSlow }] of this.patience) {
-      // A sandbox that is used in between is still slow to capture when it is idle again.
-      const keepMs = isSlow ? this.ctx.settings.pauseRetryMs : 2 * waitMs;
-      if (until + keepMs < now) this.patience.delete(id);
+  #dropOldBackoffs(): void {
+    const now = this.#ctx.clock.monotonic();
+    for (const [id, { until, waitMs, isSlow }] of this.#backoffs) {
+      // A sandbox that is used meanwhile is still slow to capture when it is idle again.
+      const keepMs = isSlow ? this.#ctx.settings.pauseRetryMs : 2 * waitMs;
+      if (until + keepMs < now) this.#backoffs.delete(id);
     }
   }
 
-  /** After a jump of the wall clock one round is left out: deadlines are judged by a clock that has settled. */
-  private clockJumped(): boolean {
-    const now = { wall: this.ctx.clock.now(), monotonic: this.ctx.clock.monotonic() };
-    const before = this.seen;
-    this.seen = now;
+  /** After a jump of the wall clock one round is skipped, so that deadlines are compared with the corrected time. */
+  #clockJumped(): boolean {
+    const now = { wall: this.#ctx.clock.now(), monotonic: this.#ctx.clock.monotonic() };
+    const before = this.#lastClocks;
+    this.#lastClocks = now;
     if (before === undefined) return false;
     const jump = now.wall - before.wall - (now.monotonic - before.monotonic);
-    if (Math.abs(jump) <= this.ctx.settings.clockJumpMs) return false;
-    this.ctx.report('clock jumped', { byMs: Math.round(jump) });
+    if (Math.abs(jump) <= this.#ctx.settings.clockJumpMs) return false;
+    this.#ctx.report('clock jumped', { byMs: Math.round(jump) });
     return true;
   }
 }
 
-/** The sandbox's policy says whether it may go on without its processes. One slow capture may be the machine's fault. */
+/** The sandbox's policy says whether it may lose its processes. After one slow capture only: the machine may be at fault. */
 function filesInsteadOf({ config }: Sandbox, wasSlow: boolean): FilesInstead {
   if (!config.fallback.includes('files')) return 'never';
   return wasSlow ? 'on failure or timeout' : 'on failure';
 }
 
-/** What was seen running and is to be ended must still be that very run. */
+/** The sandbox that is ended must still be in the run that was found due. */
 function isSameRun(seen: Sandbox, locked: Sandbox): boolean {
   return locked.state === 'running' && locked.generation === seen.generation;
 }

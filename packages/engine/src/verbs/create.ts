@@ -11,10 +11,10 @@ import { start } from '../acts/start.ts';
 import { type Checkpoint, getSealed } from '../checkpoints/checkpoint.ts';
 import { requireForkable } from '../checkpoints/forkable.ts';
 import { type Context, note, requirePause, runtimeOf } from '../context.ts';
-import { refusalForRoom } from '../disk/room.ts';
+import { refusalForDiskSpace } from '../disk/disk-space.ts';
 import { insertOperation, type Operation, type Succeeded } from '../operations/operation.ts';
 import type { Caller } from '../operations/operations.ts';
-import { newSandboxes, requireRoom } from '../orgs/quota.ts';
+import { newSandboxes, requireQuota } from '../orgs/quota.ts';
 import { ConstraintViolation, type Transaction } from '../ports/database.ts';
 import type { Runtime } from '../ports/runtime.ts';
 import { sandboxView } from '../queries/sandboxes.ts';
@@ -39,14 +39,14 @@ async function createNew(ctx: Context, caller: Caller, request: CreateRequest): 
   const runtime = runtimeOf(ctx, base);
   const sandbox = draft(ctx, caller, runtime, template, withDefinition(request, definition));
   const operation = draftCreate(ctx, sandbox, request);
-  const full = await refusalForRoom(ctx);
+  const full = await refusalForDiskSpace(ctx);
   const created = ctx.operations.runNew({
     caller,
     request,
     operation,
     insert: async (tx) => {
       if (full !== undefined) throw full;
-      await requireRoom(tx, sandbox.org, newSandboxes(1, sandbox.memoryMb));
+      await requireQuota(tx, sandbox.org, newSandboxes(1, sandbox.memoryMb));
       return insertNewSandbox(ctx, tx, { sandbox, base, operation });
     },
     drive: (handle, creating) => start(ctx, handle, creating),
@@ -147,7 +147,7 @@ function withDefinition(request: CreateRequest, definition: Definition | null): 
 }
 
 export function memoryLimit(runtime: Runtime, resources: Resources | undefined): number | null {
-  return resources?.memoryMb ?? runtime.usualMemoryMb ?? null;
+  return resources?.memoryMb ?? runtime.defaultMemoryMb ?? null;
 }
 
 /** Refuses a policy that the runtime cannot keep, before anything is written. */

@@ -12,10 +12,10 @@ import { start } from '../acts/start.ts';
 import { type Checkpoint, findCheckpoint } from '../checkpoints/checkpoint.ts';
 import { requireReplayable } from '../checkpoints/forkable.ts';
 import { type Context, runtimeOf } from '../context.ts';
-import { refusalForRoom } from '../disk/room.ts';
+import { refusalForDiskSpace } from '../disk/disk-space.ts';
 import { endOperation, listChildren, type Operation } from '../operations/operation.ts';
 import type { Caller } from '../operations/operations.ts';
-import { newSandboxes, requireRoom } from '../orgs/quota.ts';
+import { newSandboxes, requireQuota } from '../orgs/quota.ts';
 import type { Transaction } from '../ports/database.ts';
 import type { Runtime } from '../ports/runtime.ts';
 import { sandboxView } from '../queries/sandboxes.ts';
@@ -49,12 +49,12 @@ export async function fork(
     expiresAt: null,
     also: async (tx, sandbox, operation) => {
       // Asked again: others may have used up the quota while the source was frozen and written.
-      await requireRoomForChildren(tx, sandbox, runtime, request);
+      await requireQuotaForChildren(tx, sandbox, runtime, request);
       const from = { sandbox, operation };
       return insertChildren(ctx, tx, from, inPlan.checkpointId, runtime, request);
     },
   };
-  const full = await refusalForRoom(ctx);
+  const full = await refusalForDiskSpace(ctx);
   const operation = await ctx.operations.run({
     kind: 'fork',
     sandboxId,
@@ -65,7 +65,7 @@ export async function fork(
       if (full !== undefined) throw full;
       // The commit checks the name again; this check saves the freeze.
       if (request.name !== undefined) await refuseTakenSandboxName(tx, sandbox.org, request.name);
-      await requireRoomForChildren(tx, sandbox, runtime, request);
+      await requireQuotaForChildren(tx, sandbox, runtime, request);
       const { checkpointId } = sandbox;
       if (sandbox.state !== 'paused' || checkpointId === null) {
         return { is: 'to seal', sandbox: await claimSeal(ctx, tx, sandbox, operation, plan) };
@@ -108,14 +108,14 @@ function startChildren(ctx: Context, children: readonly Child[]): void {
   }
 }
 
-async function requireRoomForChildren(
+async function requireQuotaForChildren(
   tx: Transaction,
   source: Sandbox,
   runtime: Runtime,
   { count = 1, resources }: ForkRequest,
 ): Promise<void> {
   const memoryMb = memoryLimit(runtime, resources ?? source.config.resources);
-  await requireRoom(tx, source.org, newSandboxes(count, memoryMb), source);
+  await requireQuota(tx, source.org, newSandboxes(count, memoryMb), source);
 }
 
 /** All children at once or none, together with the checkpoint that they start from. */

@@ -1,11 +1,12 @@
 /** The network policy of a sandbox: first written to the database, then applied by the runtime. */
+import { forEachBounded } from '@torpor/host';
 import type { Network, SandboxId, SandboxView } from '@torpor/protocol';
 import { type Context, runtimeOf, take } from '../context.ts';
 import { decide } from '../lifecycle.ts';
 import { sandboxView } from '../queries/sandboxes.ts';
 import { refusedBy } from '../refused-by.ts';
 import { findSandbox, listSandboxes, lockSandbox, noSuchSandbox, type Sandbox } from '../sandbox.ts';
-import { inPages, withHands } from '../upkeep/pages.ts';
+import { inPages } from '../upkeep/pages.ts';
 import { within } from '../within.ts';
 
 /** A paused sandbox gets the policy with its next start. */
@@ -36,8 +37,9 @@ export async function applyNetworks(ctx: Context): Promise<void> {
   const running = inPages(
     (after, limit) => listSandboxes(ctx.db, { states: ['running'] }, after, limit),
     ctx.settings.pageSize,
+    ctx.stopping,
   );
-  await withHands(running, ctx.settings.hands, ctx.stopping, async (sandbox) => {
+  await forEachBounded(running, ctx.settings.hands, async (sandbox) => {
     if (ctx.runtimes.get(sandbox.runtime)?.capabilities().isolated !== true) return;
     await apply(ctx, sandbox).catch((error: unknown) =>
       ctx.report('a network could not be set', { sandboxId: sandbox.id, error }),

@@ -18,7 +18,7 @@ import { type Context, take } from '../context.ts';
 import { type Operation, requestedCheckpoint, type Succeeded } from '../operations/operation.ts';
 import { startResultSchema } from '../operations/operation-kinds.ts';
 import type { Caller } from '../operations/operations.ts';
-import { requireRoom, wokenSandbox } from '../orgs/quota.ts';
+import { requireQuota, wokenSandbox } from '../orgs/quota.ts';
 import type { Transaction } from '../ports/database.ts';
 import { lookAtRunning, sandboxView } from '../queries/sandboxes.ts';
 import { getSandbox, type Sandbox } from '../sandbox.ts';
@@ -57,7 +57,7 @@ export async function resume(
     request,
     reason: 'request',
     admit: async (tx, sandbox, operation) => {
-      await requireRoom(tx, org, wokenSandbox(sandbox), sandbox);
+      await requireQuota(tx, org, wokenSandbox(sandbox), sandbox);
       return stepResuming(ctx, tx, sandbox, operation, 'request');
     },
     drive: (handle, resuming) => start(ctx, handle, resuming),

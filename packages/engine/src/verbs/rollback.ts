@@ -10,7 +10,7 @@ import { getSealed } from '../checkpoints/checkpoint.ts';
 import { type Context, runtimeOf } from '../context.ts';
 import type { RequestOf } from '../operations/operation-kinds.ts';
 import type { Caller } from '../operations/operations.ts';
-import { requireRoom, wokenSandbox } from '../orgs/quota.ts';
+import { requireQuota, wokenSandbox } from '../orgs/quota.ts';
 import { getSandbox } from '../sandbox.ts';
 import { claimSeal, goOnAfterSeal, sealMode } from './around-seal.ts';
 import { type Restarted, restartedBy, stepResuming } from './resume.ts';
@@ -46,7 +46,7 @@ export async function rollback(
     reason: 'rollback',
     admit: async (tx, sandbox, operation) => {
       if (sandbox.state === 'running') return claimSeal(ctx, tx, sandbox, operation, plan);
-      await requireRoom(tx, org, wokenSandbox(sandbox), sandbox);
+      await requireQuota(tx, org, wokenSandbox(sandbox), sandbox);
       return stepResuming(ctx, tx, sandbox, operation, 'rollback');
     },
     drive: async (handle, claimed) => {

@@ -10,10 +10,10 @@ import { nothingElse, type SealPlan, seal } from '../acts/seal.ts';
 import { nameCheckpoint, refuseTakenName } from '../checkpoints/checkpoint.ts';
 import { requireReplayable } from '../checkpoints/forkable.ts';
 import { type Context, note, runtimeOf } from '../context.ts';
-import { refusalForRoom } from '../disk/room.ts';
+import { refusalForDiskSpace } from '../disk/disk-space.ts';
 import { endOperation, type Operation } from '../operations/operation.ts';
 import type { Caller } from '../operations/operations.ts';
-import { requireRoom } from '../orgs/quota.ts';
+import { requireQuota } from '../orgs/quota.ts';
 import type { Transaction } from '../ports/database.ts';
 import type { Runtime } from '../ports/runtime.ts';
 import { checkpoint } from '../queries/checkpoints.ts';
@@ -36,7 +36,7 @@ export async function snapshot(
     expiresAt: expiresInSeconds === undefined ? null : ctx.clock.now() + expiresInSeconds * 1_000,
     also: nothingElse,
   };
-  const full = await refusalForRoom(ctx);
+  const full = await refusalForDiskSpace(ctx);
   const operation = await ctx.operations.run({
     kind: 'snapshot',
     sandboxId,
@@ -51,7 +51,7 @@ export async function snapshot(
       // The commit checks the name again; this check saves the freeze.
       if (name !== null) await refuseTakenName(tx, sandbox.id, name);
       if (full !== undefined) throw full;
-      await requireRoom(tx, sandbox.org, { checkpoint: true }, sandbox);
+      await requireQuota(tx, sandbox.org, { checkpoint: true }, sandbox);
       return claimSeal(ctx, tx, sandbox, operation, plan);
     },
     drive: async (handle, claimed) => {

@@ -8,7 +8,7 @@ import {
   prepareTemplate as prepare,
   requireCustomTemplates,
 } from '../templates/prepare.ts';
-import { refuseTakenTemplateName } from '../templates/taken-name.ts';
+import { refuseTakenTemplateName } from '../templates/template-names.ts';
 import { viewTemplate } from '../view.ts';
 
 /** Throws what refuses a template whatever its archive holds: for callers that have not sent the archive yet. */

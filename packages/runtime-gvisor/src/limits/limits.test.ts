@@ -139,7 +139,9 @@ describe.skipIf(why !== null)('a sandbox with limits', { timeout: SLOW }, () => 
       };
       expect(await ended(instance, fill(300))).toEqual(expected);
 
-      const salvaged = await sealing(world, (staging) => world.runtime.salvage(instance, staging, unhurried));
+      const salvaged = await sealing(world, (staging) =>
+        world.runtime.recoverFiles(instance, staging, unhurried),
+      );
       await world.runtime.destroy(instance, unhurried);
       const next = nextOf(instance);
       await startFrom(world, next, salvaged, 'files', { ...NO_SPEC, resources: { diskMb: 100 } });

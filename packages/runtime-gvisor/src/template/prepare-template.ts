@@ -3,7 +3,7 @@
  * that creating a sandbox is a restore. The root is the host's system (`base`) or an archive.
  */
 import { join } from 'node:path';
-import type { Captured, Staging, TemplateOrder } from '@torpor/engine';
+import type { Captured, Staging, TemplateSpec } from '@torpor/engine';
 import type { AgentClient } from '@torpor/envd';
 import type { LayerId } from '@torpor/layers';
 import { bareSandboxId, TorporError } from '@torpor/protocol';
@@ -17,7 +17,7 @@ import {
   tearDownContainer,
 } from '../container/container-setup.ts';
 import { makeBaseRoot } from '../guest/base-root.ts';
-import { leaveCredential } from '../guest/boot-credential.ts';
+import { writeBootCredential } from '../guest/boot-credential.ts';
 import { makeRoot } from '../guest/rootfs-template.ts';
 import { setUpAgent } from '../instance/agent-setup.ts';
 import { pathsIn } from '../instance/instance-files.ts';
@@ -28,7 +28,7 @@ import { withinLimits } from './template-limits.ts';
 
 export async function prepareTemplate(
   ctx: RuntimeContext,
-  order: TemplateOrder,
+  order: TemplateSpec,
   staging: Staging,
   signal: AbortSignal,
 ): Promise<Captured> {
@@ -66,7 +66,7 @@ export async function prepareTemplate(
 
 async function fillRoot(
   { base }: RuntimeContext,
-  { root }: TemplateOrder,
+  { root }: TemplateSpec,
   into: string,
   signal: AbortSignal,
 ): Promise<Pick<ContainerSource, 'root' | 'system'>> {
@@ -90,7 +90,7 @@ function withoutPath(thrown: unknown, path: string): unknown {
 
 async function bootAndCapture(
   ctx: RuntimeContext,
-  order: TemplateOrder,
+  order: TemplateSpec,
   staging: Staging,
   source: ContainerSource,
   upper: LayerId,
@@ -130,12 +130,12 @@ async function bootAndCapture(
 /** Resolves when the services are ready. */
 async function boot(
   { runsc, clock, settings, mounts }: RuntimeContext,
-  order: TemplateOrder,
+  order: TemplateSpec,
   { container, rootfs, attachment }: ContainerSetup,
   credential: string,
   signal: AbortSignal,
 ): Promise<void> {
-  await leaveCredential(mounts.hostPath(rootfs), credential);
+  await writeBootCredential(mounts.hostPath(rootfs), credential);
   await runsc.run(container, signal);
   const { agent } = await setUpAgent(
     {

@@ -2,7 +2,7 @@ import { readdir, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { gzipSync, zstdCompressSync } from 'node:zlib';
-import type { Captured, Engine, Instance, Staging, TemplateOrder } from '@torpor/engine';
+import type { Captured, Engine, Instance, Staging, TemplateSpec } from '@torpor/engine';
 import {
   builtInOrder,
   type FreshDatabase,
@@ -68,7 +68,7 @@ describe.skipIf(why !== null)(
     };
     const orderOf = async (bytes: Buffer, services: readonly Service[] = []) => {
       const phases: string[] = [];
-      const order: TemplateOrder = {
+      const order: TemplateSpec = {
         name: 'tiny',
         root: { kind: 'archive', path: await archiveOf(bytes) },
         services,
@@ -77,13 +77,13 @@ describe.skipIf(why !== null)(
       };
       return { order, phases };
     };
-    const prepare = (order: TemplateOrder) =>
+    const prepare = (order: TemplateSpec) =>
       sealing(world, (staging) => world.runtime.prepareTemplate(order, staging, unhurried));
     const ask = async (instance: Instance) => JSON.parse(await world.get(instance, PORT, '/who')) as Answer;
     const layers = async () => (await readdir(join(world.dataDir, 'gvisor', 'layers'))).sort();
 
     /** Cleans up after the failure as the engine does with a checkpoint that was not committed. */
-    async function refusal(order: TemplateOrder, signal = unhurried) {
+    async function refusal(order: TemplateSpec, signal = unhurried) {
       let staged: Staging | undefined;
       const failure = await failureOf(
         sealing(world, (staging): Promise<Captured> => {

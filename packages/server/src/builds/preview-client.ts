@@ -4,7 +4,7 @@
  */
 import { request as httpRequest, type RequestOptions } from 'node:http';
 import { request as httpsRequest } from 'node:https';
-import type { Visit } from '@torpor/builds';
+import type { PreviewResponse } from '@torpor/builds';
 import { TorporError } from '@torpor/protocol';
 
 export interface PreviewRequestOptions {
@@ -25,7 +25,7 @@ export class PreviewClient {
     host: string,
     { method, path, timeoutMs }: PreviewRequestOptions,
     signal: AbortSignal,
-  ): Promise<Visit> {
+  ): Promise<PreviewResponse> {
     const address = this.#address;
     if (address === undefined) throw new TorporError('unreachable', 'The server does not listen yet.');
     const secure = address.protocol === 'https:';

@@ -8,9 +8,9 @@ import {
   lockOrg,
   markOrgDeleted,
   type Queryable,
+  quotaUsage,
   updateOrgRetention,
   updateQuotas,
-  usedBy,
 } from '@torpor/engine';
 import {
   type ChangeOrgRequest,
@@ -48,7 +48,7 @@ export async function createOrg({ db, clock }: OrgContext, request: CreateOrgReq
         hint: 'Choose another name. The name of a deleted organisation cannot be used again.',
       });
     }
-    return { ...org, used: await usedBy(tx, id) };
+    return { ...org, used: await quotaUsage(tx, id) };
   });
 }
 
@@ -59,7 +59,7 @@ export async function requireOrgExists({ db }: Pick<OrgContext, 'db'>, id: strin
 export async function getOrg({ db }: Pick<OrgContext, 'db'>, id: string): Promise<OrgDetails> {
   const org = await findOrg(db, id);
   if (org === undefined) throw noSuchOrg(id);
-  return { ...org, used: await usedBy(db, id) };
+  return { ...org, used: await quotaUsage(db, id) };
 }
 
 export async function pageOfOrgs({ db }: Pick<OrgContext, 'db'>, after: string, limit: number) {
@@ -80,7 +80,7 @@ export async function changeOrg(
     const { deletePausedAfterSeconds = org.deletePausedAfterSeconds } = request;
     await updateQuotas(tx, id, quotas);
     await updateOrgRetention(tx, id, deletePausedAfterSeconds);
-    return { ...org, quotas, deletePausedAfterSeconds, used: await usedBy(tx, id) };
+    return { ...org, quotas, deletePausedAfterSeconds, used: await quotaUsage(tx, id) };
   });
 }
 

@@ -123,7 +123,7 @@ function stream(
     for await (const event of ctx.sessions.follow(org, id, turn, after, signal)) {
       if ('turn' in event) yield { event: 'turn', data: event.turn };
       else {
-        const { position, channel, text } = event.piece;
+        const { position, channel, text } = event.chunk;
         yield { id: String(position), event: channel, data: { data: text } };
       }
     }

@@ -2,7 +2,7 @@
 import type { Engine } from '@torpor/engine';
 import { type AgentClient, agentError } from '@torpor/envd';
 import { type SandboxId, TorporError } from '@torpor/protocol';
-import type { Inside, Receipt, Said, TurnOrder } from '@torpor/sessions';
+import type { DeliveryReceipt, ProgramOutput, TurnMessage, TurnPort } from '@torpor/sessions';
 import { fromAgentError } from '../sandbox/agent-failure.ts';
 import { startRequest } from '../sandbox/command.ts';
 import { endOf } from '../sandbox/command-end.ts';
@@ -11,7 +11,7 @@ import { connectToAgent } from '../sandbox/sandbox-connection.ts';
 /** Relative to the home directory of the sandbox's user. */
 const HISTORY_FILE = '.torpor-history.json';
 
-export function agentTurnPort(engine: Pick<Engine, 'agent'>): Inside {
+export function agentTurnPort(engine: Pick<Engine, 'agent'>): TurnPort {
   return {
     async deliver(org, id, order, signal) {
       const agent = connectToAgent(await engine.agent(org, id));
@@ -38,7 +38,11 @@ export function agentTurnPort(engine: Pick<Engine, 'agent'>): Inside {
 }
 
 /** A long-running program gets a turn as a line of JSON. A program per turn gets the input as it is, the rest in variables. */
-async function deliver(agent: AgentClient, order: TurnOrder, signal: AbortSignal): Promise<Receipt> {
+async function deliver(
+  agent: AgentClient,
+  order: TurnMessage,
+  signal: AbortSignal,
+): Promise<DeliveryReceipt> {
   const { id, sessionKey, program, input, agentThreadId, history } = order;
   const { command, cwd, env, mode } = program;
   const stays = mode === 'service';
@@ -63,7 +67,7 @@ async function* listen(
   tag: string,
   from: number,
   signal: AbortSignal,
-): AsyncGenerator<Said> {
+): AsyncGenerator<ProgramOutput> {
   const process = { selector: { case: 'tag' as const, value: tag } };
   let position = 0;
   for await (const { event } of agent.process.connect({ process }, { signal })) {

@@ -1,0 +1,118 @@
+/**
+ * Inspects the presence and sizes of sealed checkpoints, so that a missing checkpoint is known before a start needs it,
+ * and a checkpoint that is back is known to be back. Contents are read by the scrubber.
+ */
+import { forEachBounded } from '@torpor/host';
+import type { SandboxState } from '@torpor/protocol';
+import { CHECKPOINT_COLUMNS, type Checkpoint, listSealed, toCheckpoint } from '../checkpoints/checkpoint.ts';
+import { provesDamage, recordChecks } from '../checkpoints/health.ts';
+import { checkParts } from '../checkpoints/soundness.ts';
+import type { Context } from '../context.ts';
+import type { Queryable } from '../ports/database.ts';
+import { findSandbox } from '../sandbox.ts';
+import { inPages } from './pages.ts';
+
+/** What a round of inspections found. */
+export interface InspectionCounts {
+  inspected: number;
+  damaged: number;
+  unknown: number;
+}
+
+export interface InspectionFilter {
+  /** Absent: all organisations. */
+  readonly org?: string;
+  /** Whether providers are asked about the checkpoints that they keep. */
+  readonly external: boolean;
+  /** No caller waits: the inspection of checkpoints with many files must leave the disk to others. */
+  readonly background?: boolean;
+}
+
+/** Reads rows in pages and inspects few checkpoints at once; `signal` stops it between two checkpoints. */
+export async function inspectCheckpoints(
+  ctx: Context,
+  filter: InspectionFilter,
+  signal: AbortSignal,
+): Promise<InspectionCounts> {
+  const { pageSize, inspectHands } = ctx.settings;
+  const counts: InspectionCounts = { inspected: 0, damaged: 0, unknown: 0 };
+  const sealed = inPages((after, limit) => listSealed(ctx.db, filter.org, after, limit), pageSize, signal);
+  await forEachBounded(sealed, inspectHands, async (checkpoint) => {
+    if (checkpoint.external && !filter.external) return;
+    // A server that has the runtime inspects it.
+    if (!ctx.runtimes.has(checkpoint.runtime)) return;
+    const began = ctx.clock.monotonic();
+    await inspectOne(ctx, checkpoint, counts).catch((thrown: unknown) =>
+      ctx.report('inspecting a checkpoint failed', { checkpointId: checkpoint.id, error: thrown }),
+    );
+    if (filter.background === true) await limitLoad(ctx, ctx.clock.monotonic() - began, signal);
+  });
+  return counts;
+}
+
+async function limitLoad({ clock, settings }: Context, worked: number, signal: AbortSignal): Promise<void> {
+  await clock.sleep(worked * (100 / settings.inspectLoadPercent - 1), signal).catch(() => {});
+}
+
+async function inspectOne(ctx: Context, checkpoint: Checkpoint, counts: InspectionCounts): Promise<void> {
+  const results = await checkParts(ctx, checkpoint);
+  counts.inspected++;
+  if (results.some(({ error }) => provesDamage(error))) {
+    if (await isBeingConsumed(ctx, checkpoint)) return;
+    counts.damaged++;
+  } else if (results.some(({ error }) => error !== null)) {
+    counts.unknown++;
+  }
+  await recordChecks(ctx, checkpoint, results);
+}
+
+/** A start may consume a checkpoint that a provider keeps, and records that when it is done. */
+async function isBeingConsumed(ctx: Context, { replayable, sandboxId }: Checkpoint): Promise<boolean> {
+  if (replayable || sandboxId === null) return false;
+  return (await findSandbox(ctx.db, sandboxId))?.state !== 'paused';
+}
+
+/** An unhealthy checkpoint, and the state of its sandbox. */
+export interface UnhealthyCheckpoint {
+  readonly checkpoint: Checkpoint;
+  readonly sandboxState: SandboxState | null;
+}
+
+/** One page of an organisation's unhealthy checkpoints, by id. */
+export async function listUnhealthy(
+  db: Queryable,
+  org: string,
+  after: string,
+  limit: number,
+): Promise<UnhealthyCheckpoint[]> {
+  const rows = await db.query(
+    `SELECT ${CHECKPOINT_COLUMNS},
+       (SELECT s.state FROM sandboxes s WHERE s.id = checkpoints.sandbox_id) AS sandbox_state
+     FROM checkpoints WHERE org = $1 AND state = 'sealed' AND health <> 'ok' AND id > $2 ORDER BY id LIMIT $3`,
+    [org, after, limit],
+  );
+  return rows.map((row) => ({
+    checkpoint: toCheckpoint(row),
+    sandboxState: row['sandbox_state'] as SandboxState | null,
+  }));
+}
+
+/** How many sealed checkpoints are unhealthy, by kind. */
+export interface HealthCounts {
+  readonly damaged: number;
+  readonly missing: number;
+  readonly unknown: number;
+}
+
+/** Reads only unhealthy checkpoints, by the index `checkpoints_unhealthy`. */
+export async function countUnhealthy(db: Queryable): Promise<HealthCounts> {
+  const rows = await db.query<{ health: 'damaged' | 'unknown'; files_missing: number; count: number }>(
+    `SELECT health, files_missing, CAST(COUNT(*) AS {integer}) AS count FROM checkpoints
+     WHERE state = 'sealed' AND health <> 'ok' GROUP BY health, files_missing`,
+  );
+  const counts = { damaged: 0, missing: 0, unknown: 0 };
+  for (const { health, files_missing: isMissing, count } of rows) {
+    counts[isMissing === 1 ? 'missing' : health] += count;
+  }
+  return counts;
+}
