@@ -85,7 +85,7 @@ export class Player {
         return world.clock.advance(step.ms);
       case 'reconcile':
       case 'sweep':
-      case 'lookAtCheckpoints': {
+      case 'inspectCheckpoints': {
         const server = await world.server(step.server);
         this.#track(server, server.engine[step.do]());
         return;

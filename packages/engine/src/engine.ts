@@ -60,7 +60,7 @@ const VERBS = {
   setServices,
   verify,
   deleteCheckpoint,
-  letGoOfCheckpoint: releaseCheckpoint,
+  releaseCheckpoint,
   prepareTemplate,
   refuseTemplate,
   nameTemplate,

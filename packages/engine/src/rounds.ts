@@ -58,7 +58,7 @@ export class Rounds {
     await claimHome(ctx);
     await heartbeat(ctx);
     await markDeadServers(ctx);
-    await this.lookAtDisk().catch((error: unknown) => ctx.report('looking at the disk failed', { error }));
+    await this.checkDisk().catch((error: unknown) => ctx.report('looking at the disk failed', { error }));
     // Beats from the first moment to the last: other servers must not take over what this server still works on.
     if (options.rounds) {
       this.#every(settings.serverLeaseMs / 3, 'heartbeat', () => heartbeat(ctx), this.#leaving.signal);
@@ -135,7 +135,7 @@ export class Rounds {
   }
 
   /** Checks the presence and sizes of checkpoints now, and records changes. */
-  async lookAtCheckpoints(
+  async inspectCheckpoints(
     filter: InspectionFilter = { external: true },
     signal: AbortSignal = this.#ctx.stopping,
   ): Promise<InspectionCounts> {
@@ -143,7 +143,7 @@ export class Rounds {
   }
 
   /** Measures the room on the disk now, and keeps the reserve. */
-  lookAtDisk(): Promise<DiskState> {
+  checkDisk(): Promise<DiskState> {
     return this.#ctx.disk.check(this.#ctx);
   }
 
@@ -165,7 +165,7 @@ export class Rounds {
 
   /** While room is short, deleted checkpoints are removed without waiting for the collector's own round. */
   async #tendDisk(): Promise<void> {
-    const { level } = await this.lookAtDisk();
+    const { level } = await this.checkDisk();
     if (level === 'refusing' || level === 'full') await this.#collect();
   }
 
@@ -174,7 +174,7 @@ export class Rounds {
     const { clock, settings } = this.#ctx;
     const external = clock.monotonic() - this.#askedProviders >= settings.inspectExternalEveryMs;
     if (external) this.#askedProviders = clock.monotonic();
-    await this.lookAtCheckpoints({ external, background: true });
+    await this.inspectCheckpoints({ external, background: true });
   }
 
   #every(ms: number, what: string, work: () => Promise<unknown>, signal = this.#stopping.signal): void {

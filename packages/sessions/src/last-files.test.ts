@@ -16,9 +16,9 @@ it('are those of the newest checkpoint whose files are well, whatever became of 
   await engine.resume(caller, id);
   const { checkpoint: second } = await engine.pause(caller, id);
   store.damage(second.id, 'missing', 'memory.json');
-  await engine.lookAtCheckpoints();
+  await engine.inspectCheckpoints();
   expect(await lastFiles({ engine }, 'org', id, undefined)).toBe(second.id);
   store.damage(second.id, 'missing', 'image.json');
-  await engine.lookAtCheckpoints();
+  await engine.inspectCheckpoints();
   expect(await lastFiles({ engine }, 'org', id, undefined)).toBe(first.id);
 });

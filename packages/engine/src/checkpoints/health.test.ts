@@ -37,7 +37,7 @@ describe('an inspection of the checkpoints', () => {
     expect(await engine.get('org', id)).toMatchObject({ checkpointHealth: { health: 'ok', reason: null } });
 
     world.store.takeAway(checkpointId);
-    await engine.lookAtCheckpoints();
+    await engine.inspectCheckpoints();
     const away = await engine.get('org', id);
     expect(away).toMatchObject({ state: 'paused', checkpointHealth: { health: 'missing' } });
     expect(away.checkpointHealth?.reason).toContain(checkpointId);
@@ -47,9 +47,9 @@ describe('an inspection of the checkpoints', () => {
       healthCode: 'checkpoint_missing',
     });
 
-    await engine.lookAtCheckpoints();
+    await engine.inspectCheckpoints();
     world.store.bringBack(checkpointId);
-    await engine.lookAtCheckpoints();
+    await engine.inspectCheckpoints();
     expect(await engine.get('org', id)).toMatchObject({ checkpointHealth: { health: 'ok', reason: null } });
     expect(await healthEvents(id)).toMatchObject([
       { checkpointId, health: 'damaged', code: 'checkpoint_missing', location: expect.any(String) },
@@ -63,20 +63,20 @@ describe('an inspection of the checkpoints', () => {
     world.store.inspect = async () => {
       throw new TorporError('checkpoint_unreadable', 'The store does not answer.', { checkpointId });
     };
-    await engine.lookAtCheckpoints();
+    await engine.inspectCheckpoints();
     expect(await engine.get('org', id)).toMatchObject({
       state: 'paused',
       checkpointHealth: { health: 'unknown', reason: 'The store does not answer.' },
     });
     world.store.inspect = inspect;
-    await engine.lookAtCheckpoints();
+    await engine.inspectCheckpoints();
     expect(await engine.get('org', id)).toMatchObject({ checkpointHealth: { health: 'ok' } });
   });
 
   it('reports unknown when the store does not answer in time, and continues with the next (R91)', async () => {
     const { id } = await paused();
     world.store.inspect = () => new Promise(() => {});
-    const look = engine.lookAtCheckpoints();
+    const look = engine.inspectCheckpoints();
     await settle(world.clock, look);
     expect(await engine.get('org', id)).toMatchObject({ checkpointHealth: { health: 'unknown' } });
   });
@@ -89,11 +89,11 @@ describe('an inspection of the checkpoints', () => {
       faults: [{ part: 'memory', code: 'checkpoint_corrupt' }],
     });
     // The sizes are right, so an inspection neither finds nor clears faults of the contents.
-    await engine.lookAtCheckpoints();
+    await engine.inspectCheckpoints();
     world.store.takeAway(checkpointId);
-    await engine.lookAtCheckpoints();
+    await engine.inspectCheckpoints();
     world.store.bringBack(checkpointId);
-    await engine.lookAtCheckpoints();
+    await engine.inspectCheckpoints();
     expect(await engine.get('org', id)).toMatchObject({
       checkpointHealth: { health: 'damaged', parts: ['memory'] },
     });
@@ -111,9 +111,9 @@ describe('an inspection of the checkpoints', () => {
       return inspect.apply(world.store, args);
     };
     const began = world.clock.monotonic();
-    await settle(world.clock, engine.lookAtCheckpoints({ external: true }));
+    await settle(world.clock, engine.inspectCheckpoints({ external: true }));
     const inFront = world.clock.monotonic() - began;
-    await settle(world.clock, engine.lookAtCheckpoints({ external: true, background: true }));
+    await settle(world.clock, engine.inspectCheckpoints({ external: true, background: true }));
     const behind = world.clock.monotonic() - began - inFront;
     expect(looks).toBeGreaterThan(0);
     expect(behind).toBeGreaterThanOrEqual(10 * inFront);
@@ -128,7 +128,7 @@ describe('an inspection of the checkpoints', () => {
       writes.push('transaction');
       return transaction.call(world.db, work) as never;
     };
-    const round = await engine.lookAtCheckpoints();
+    const round = await engine.inspectCheckpoints();
     world.db.transaction = transaction;
     expect(round).toMatchObject({ damaged: 0, unknown: 0 });
     expect(round.inspected).toBeGreaterThan(0);
@@ -142,7 +142,7 @@ describe('an inspection of the checkpoints', () => {
     await paused();
     world.store.takeAway(checkpointId);
     world.store.damage(other.checkpointId, 'corrupt', MEMORY);
-    await engine.lookAtCheckpoints();
+    await engine.inspectCheckpoints();
     expect(await engine.checkpointHealthCounts()).toEqual({ damaged: 1, missing: 1, unknown: 0 });
   });
 });
@@ -271,9 +271,9 @@ describe('a checkpoint that a provider keeps', () => {
     const { id } = (await engine.create(caller, { runtime: 'provider' })).sandbox;
     const { checkpoint } = await engine.pause(caller, id);
     await provider.lose(checkpoint.id);
-    await engine.lookAtCheckpoints({ external: false });
+    await engine.inspectCheckpoints({ external: false });
     expect(await engine.get('org', id)).toMatchObject({ checkpointHealth: { health: 'ok' } });
-    await engine.lookAtCheckpoints();
+    await engine.inspectCheckpoints();
     expect(await engine.get('org', id)).toMatchObject({
       state: 'paused',
       checkpointHealth: { health: 'missing' },
@@ -286,7 +286,7 @@ describe('a checkpoint that a provider keeps', () => {
     const slow = await world.another({
       faults: {
         pass: async (point) => {
-          if (point === 'resume.start-started') await engine.lookAtCheckpoints();
+          if (point === 'resume.start-started') await engine.inspectCheckpoints();
         },
       },
     });

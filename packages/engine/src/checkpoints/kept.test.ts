@@ -45,9 +45,9 @@ describe.each(databaseKinds)('kept checkpoints on %s', (kind) => {
     const { id: checkpoint } = (await engine.snapshot(caller, id, { name: 'here' })).checkpoint;
     await engine.nameTemplate('org', { name: 'mine', from: checkpoint });
     const child = (await engine.create(caller, { template: 'mine' })).sandbox;
-    expect(await engine.letGoOfCheckpoint('other', checkpoint)).toBe(false);
-    expect(await engine.letGoOfCheckpoint('org', checkpoint)).toBe(true);
-    expect(await engine.letGoOfCheckpoint('org', checkpoint)).toBe(false);
+    expect(await engine.releaseCheckpoint('other', checkpoint)).toBe(false);
+    expect(await engine.releaseCheckpoint('org', checkpoint)).toBe(true);
+    expect(await engine.releaseCheckpoint('org', checkpoint)).toBe(false);
     expect(await kept()).toEqual([]);
     await expect(engine.template('org', 'mine')).rejects.toMatchObject({ code: 'not_found' });
     await engine.reconcile();
@@ -60,7 +60,7 @@ describe.each(databaseKinds)('kept checkpoints on %s', (kind) => {
     const { id } = (await engine.create(caller, {})).sandbox;
     const { id: checkpoint } = (await engine.snapshot(caller, id)).checkpoint;
     await engine.kill(caller, id);
-    await engine.letGoOfCheckpoint('org', checkpoint);
+    await engine.releaseCheckpoint('org', checkpoint);
     expect(await engine.checkpoint('org', checkpoint)).toMatchObject({ state: 'deleted' });
   });
 

@@ -151,7 +151,7 @@ describe.each(databaseKinds)('a memory image whose restore times out, on %s', (k
     await anotherWakes();
     await resume(engine, id);
     await engine.verify('org', checkpointId);
-    await engine.lookAtCheckpoints();
+    await engine.inspectCheckpoints();
     expect(await faultsOf(checkpointId)).toMatchObject([{ found: 'start', code: 'checkpoint_incompatible' }]);
     expect((await engine.checkpoint('org', checkpointId)).health).toBe('damaged');
   });

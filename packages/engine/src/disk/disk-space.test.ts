@@ -60,7 +60,7 @@ describe('a disk that fills up', () => {
   const free = async (bytes: number) => {
     world.clock.advance(1);
     world.store.room = { freeBytes: bytes, totalBytes: GIB };
-    await world.engine.lookAtDisk();
+    await world.engine.checkDisk();
   };
   const announced = () =>
     world.reported.filter(({ what }) => what.startsWith('disk ')).map(({ facts }) => facts['event']);

@@ -5,7 +5,7 @@ import type { Address, AgentAddress, Instance, Runtime } from '../ports/runtime.
 import { refusedBy } from '../refused-by.ts';
 import { getSandbox, type Sandbox } from '../sandbox.ts';
 import { within } from '../within.ts';
-import { lookAtRunning } from './sandboxes.ts';
+import { observeRunning } from './sandboxes.ts';
 
 /** How to talk to the agent of a running sandbox; the caller holds a lease while it talks. */
 export async function agent(ctx: Context, org: string, id: SandboxId): Promise<AgentAddress> {
@@ -46,7 +46,7 @@ async function askRuntime<T>(
 
 /** A call that reached nothing may have met a sandbox that has ended; throws then. */
 async function throwIfEnded(ctx: Context, { org, id }: Sandbox): Promise<void> {
-  const seen = await lookAtRunning(ctx, org, id);
+  const seen = await observeRunning(ctx, org, id);
   if (seen?.found.is !== 'gone') return;
   const now = await getSandbox(ctx.db, id, org);
   if (now.state !== 'running') throw refusedBy(now, `The sandbox is ${now.state}.`);

@@ -51,7 +51,7 @@ async function sandboxViews(ctx: Context, sandboxes: readonly Sandbox[]): Promis
 
 /** Observes a running sandbox while the caller waits, within a short bound. */
 export async function get(ctx: Context, org: string, id: SandboxId): Promise<SandboxView> {
-  const seen = await lookAtRunning(ctx, org, id);
+  const seen = await observeRunning(ctx, org, id);
   const view = await sandboxView(ctx, org, id);
   // The state may have changed during the observation; then the observation says nothing about it.
   const same = view.state === 'running' && view.generation === seen?.generation;
@@ -59,7 +59,7 @@ export async function get(ctx: Context, org: string, id: SandboxId): Promise<San
 }
 
 /** Observes a running sandbox. When it has ended, repairs it before the caller is answered. */
-export async function lookAtRunning(
+export async function observeRunning(
   ctx: Context,
   org: string,
   id: SandboxId,

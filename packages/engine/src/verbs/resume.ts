@@ -20,7 +20,7 @@ import { startResultSchema } from '../operations/operation-kinds.ts';
 import type { Caller } from '../operations/operations.ts';
 import { requireQuota, wokenSandbox } from '../orgs/quota.ts';
 import type { Transaction } from '../ports/database.ts';
-import { lookAtRunning, sandboxView } from '../queries/sandboxes.ts';
+import { observeRunning, sandboxView } from '../queries/sandboxes.ts';
 import { getSandbox, type Sandbox } from '../sandbox.ts';
 import { extendLifetime } from './lifetime.ts';
 
@@ -45,7 +45,7 @@ export async function resume(
   request: ResumeRequest = {},
 ): Promise<Restarted & { readonly resumed: boolean }> {
   // A resume may be the first to find that the processes of a running sandbox have ended.
-  await lookAtRunning(ctx, caller.org, sandboxId);
+  await observeRunning(ctx, caller.org, sandboxId);
   const { org, runtime } = await getSandbox(ctx.db, sandboxId, caller.org);
   const replayed = await ctx.operations.replayed(caller, 'resume', sandboxId, request);
   if (replayed !== undefined) return { ...(await restartedBy(ctx, replayed)), resumed: true };

@@ -39,7 +39,7 @@ describe.skipIf(why !== null)('a gVisor sandbox whose memory image is damaged wh
       const { checkpoint } = await engine.pause(caller, sandbox.id);
       await damage({ path: world.store.path(checkpoint.id) } as SealedCheckpoint);
 
-      await engine.lookAtCheckpoints();
+      await engine.inspectCheckpoints();
       expect(await engine.get('org', sandbox.id)).toMatchObject({
         state: 'paused',
         checkpointHealth: { health: 'damaged', parts: ['memory'] },

@@ -40,7 +40,7 @@ export function e2bSnapshotRoutes(app: RoutesApp, ctx: RouteContext): void {
           // A name that exists already moves to the newest snapshot.
           await engine.nameTemplate(org, { name, from: snapshot.checkpoint.id }, 'replace');
         } catch (thrown) {
-          await engine.letGoOfCheckpoint(org, snapshot.checkpoint.id);
+          await engine.releaseCheckpoint(org, snapshot.checkpoint.id);
           throw thrown;
         }
         return snapshot;
@@ -79,7 +79,7 @@ export function e2bSnapshotRoutes(app: RoutesApp, ctx: RouteContext): void {
       const named = parseTemplateReference(request.params.id, org);
       await request.deadline.run(async () => {
         if (named.is === 'checkpoint') {
-          if (!(await engine.letGoOfCheckpoint(org, named.id))) throw notFound(`The snapshot ${named.id}`);
+          if (!(await engine.releaseCheckpoint(org, named.id))) throw notFound(`The snapshot ${named.id}`);
           return;
         }
         const { checkpointId, builtIn } = await engine.template(org, named.name);
@@ -88,7 +88,7 @@ export function e2bSnapshotRoutes(app: RoutesApp, ctx: RouteContext): void {
             'forbidden',
             `The template "${named.name}" is built in and cannot be deleted.`,
           );
-        if (checkpointId !== null && (await engine.letGoOfCheckpoint(org, checkpointId))) return;
+        if (checkpointId !== null && (await engine.releaseCheckpoint(org, checkpointId))) return;
         await engine.deleteTemplate(org, named.name);
       });
       return reply.code(204).send();
