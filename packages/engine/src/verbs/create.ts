@@ -37,7 +37,7 @@ export async function create(ctx: Context, caller: Caller, request: CreateReques
 async function createNew(ctx: Context, caller: Caller, request: CreateRequest): Promise<Succeeded<'create'>> {
   const { base, template, definition } = await originOf(ctx, caller.org, request);
   const runtime = runtimeOf(ctx, base);
-  const sandbox = draft(ctx, caller, runtime, template, withDefinition(request, definition));
+  const sandbox = draftSandbox(ctx, caller, runtime, template, withDefinition(request, definition));
   const operation = draftCreate(ctx, sandbox, request);
   const full = await refusalForDiskSpace(ctx);
   const created = ctx.operations.runNew({
@@ -53,11 +53,11 @@ async function createNew(ctx: Context, caller: Caller, request: CreateRequest): 
   });
   return created.catch((thrown: unknown) => {
     const gone = thrown instanceof ConstraintViolation && thrown.kind === 'foreign_key';
-    throw gone ? goneMeanwhile(base) : thrown;
+    throw gone ? deletedMeanwhile(base) : thrown;
   });
 }
 
-function goneMeanwhile({ id }: Checkpoint): TorporError {
+function deletedMeanwhile({ id }: Checkpoint): TorporError {
   return new TorporError('expired', `Checkpoint ${id} was deleted.`, { checkpointId: id });
 }
 
@@ -151,7 +151,7 @@ export function memoryLimit(runtime: Runtime, resources: Resources | undefined):
 }
 
 /** Refuses a policy that the runtime cannot keep, before anything is written. */
-export function draft(
+export function draftSandbox(
   ctx: Context,
   { org, dialect }: Pick<Caller, 'org' | 'dialect'>,
   runtime: Runtime,

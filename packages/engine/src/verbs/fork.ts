@@ -22,7 +22,13 @@ import { sandboxView } from '../queries/sandboxes.ts';
 import { markUsed, toRetention } from '../retention/policy.ts';
 import { getSandbox, type Sandbox } from '../sandbox.ts';
 import { claimSeal, goOnAfterSeal } from './around-seal.ts';
-import { draft, draftCreate, insertNewSandbox, memoryLimit, refuseTakenSandboxName } from './create.ts';
+import {
+  draftCreate,
+  draftSandbox,
+  insertNewSandbox,
+  memoryLimit,
+  refuseTakenSandboxName,
+} from './create.ts';
 import { planSnapshot } from './snapshot.ts';
 
 export type Fork = { readonly sandbox: SandboxView } | { readonly error: ErrorBody };
@@ -150,7 +156,7 @@ async function insertChildren(
   const creator = { org: source.org, dialect: source.config.dialect };
   const children: Child[] = [];
   for (let i = 0; i < count; i++) {
-    const sandbox = draft(ctx, creator, runtime, source.template, { ...inherited, ...wanted });
+    const sandbox = draftSandbox(ctx, creator, runtime, source.template, { ...inherited, ...wanted });
     const operation = { ...draftCreate(ctx, sandbox, { from: base.id }), parentId: from.operation.id };
     children.push({ sandbox: await insertNewSandbox(ctx, tx, { sandbox, base, operation }), operation });
   }
