@@ -41,7 +41,7 @@ export async function startAgent(options: AgentOptions): Promise<RunningAgent> {
   if (options.ownMachine) await remountProc();
   const root = options.root === undefined ? undefined : await realpath(options.root);
   const own = ownUser(root);
-  const users = new Users({ own, onlyOwn: root !== undefined });
+  const users = new Users({ own, isSingleUser: root !== undefined });
   const identity = new SandboxIdentity({ ...options, clock: Date.now });
   const paths = new Paths(root);
   const monotonicMs = () => performance.now();

@@ -54,7 +54,7 @@ async function bundle(outfile: string): Promise<void> {
     banner: {
       js: "import { createRequire } from 'node:module';\nconst require = createRequire(import.meta.url);",
     },
-    plugins: [onlyWhatIsUsed, builtinsAsTheyAre],
+    plugins: [treeShakeProtocol, requireBuiltins],
     logLevel: 'silent',
   });
 }
@@ -77,13 +77,13 @@ async function bundleSudo(outfile: string): Promise<void> {
  * Marks @torpor/protocol as free of side effects, so that esbuild drops its unused schemas. They would be three
  * quarters of the bundle.
  */
-const onlyWhatIsUsed: Plugin = {
+const treeShakeProtocol: Plugin = {
   name: 'only-what-is-used',
   setup(bundler) {
     bundler.onResolve({ filter: /^@torpor\/protocol$|^\.\.?\// }, async ({ path, pluginData, ...where }) => {
       const isProtocol = path === '@torpor/protocol' || where.importer.includes('/packages/protocol/');
-      if (pluginData === onlyWhatIsUsed || !isProtocol) return undefined;
-      const found = await bundler.resolve(path, { ...where, pluginData: onlyWhatIsUsed });
+      if (pluginData === treeShakeProtocol || !isProtocol) return undefined;
+      const found = await bundler.resolve(path, { ...where, pluginData: treeShakeProtocol });
       return { path: found.path, errors: found.errors, sideEffects: false };
     });
   },
@@ -94,7 +94,7 @@ const onlyWhatIsUsed: Plugin = {
  * them load whole libraries when they are read (a WebSocket client behind `node:http`). A `require` reads none: the
  * agent starts a fifth faster and uses a megabyte less memory.
  */
-const builtinsAsTheyAre: Plugin = {
+const requireBuiltins: Plugin = {
   name: 'builtins-as-they-are',
   setup(bundler) {
     bundler.onResolve({ filter: /^[a-z_0-9:/]+$/, namespace: 'file' }, ({ path }) =>

@@ -35,7 +35,7 @@ export const PLANS: Readonly<Record<string, Plan>> = {
   medium: { boost: 2, perUser: 3, perProject: 3, perDay: 50, iterations: 3, usualSeconds: 600 },
   large,
 };
-export const USUAL_PLAN = 'large';
+export const DEFAULT_PLAN = 'large';
 
 /** A new plan starts from the values of the plan `large`. */
 export function withChanges(changes: PlanChanges): Readonly<Record<string, Plan>> {

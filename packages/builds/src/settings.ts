@@ -11,7 +11,7 @@ import {
   type SettingValues,
   YEAR_MS,
 } from '@torpor/protocol';
-import { PLANS, type PlanChoice, USUAL_PLAN } from './plans.ts';
+import { DEFAULT_PLAN, PLANS, type PlanChoice } from './plans.ts';
 import type { FileLimits } from './runners/generated-files.ts';
 
 export const BUILD_SETTINGS = {
@@ -87,7 +87,7 @@ export const DEFAULT_BUILD_SETTINGS: BuildSettings = {
   ...defaultsOf(BUILD_SETTINGS),
   files: defaultsOf(BUILD_FILE_SETTINGS),
   plans: PLANS,
-  defaultPlan: USUAL_PLAN,
+  defaultPlan: DEFAULT_PLAN,
   planOfUser: {},
 };
 

@@ -27,18 +27,18 @@ const BY_CONNECT_CODE: Readonly<Record<Code, ErrorCode>> = {
 export function agentError(thrown: unknown): TorporError {
   if (thrown instanceof TorporError) return thrown;
   if (thrown instanceof ConnectError) {
-    const code = refusedUser(BY_CONNECT_CODE[thrown.code], thrown.metadata.has(UNKNOWN_USER_HEADER));
+    const code = codeForUser(BY_CONNECT_CODE[thrown.code], thrown.metadata.has(UNKNOWN_USER_HEADER));
     // The message of a broken socket does not help the caller.
     return code === 'unreachable'
-      ? silence(thrown)
+      ? unreachable(thrown)
       : new TorporError(code, thrown.rawMessage, { cause: thrown });
   }
   if (isAbort(thrown))
     return new TorporError('timeout', 'The call to the agent was stopped.', { cause: thrown });
-  return silence(thrown);
+  return unreachable(thrown);
 }
 
-function silence(cause: unknown): TorporError {
+function unreachable(cause: unknown): TorporError {
   return new TorporError('unreachable', 'The agent of the sandbox did not answer.', { cause });
 }
 
@@ -56,11 +56,11 @@ const BY_STATUS: ReadonlyMap<number, ErrorCode> = new Map([
 
 /** The error of a plain HTTP call, whose body is `{"code", "message"}`. */
 export function errorOfStatus(status: number, message: string, isUnknownUser: boolean): TorporError {
-  return new TorporError(refusedUser(BY_STATUS.get(status) ?? 'internal', isUnknownUser), message);
+  return new TorporError(codeForUser(BY_STATUS.get(status) ?? 'internal', isUnknownUser), message);
 }
 
 /** E2B's protocol answers 401 for an unknown user as well as for a wrong token. A header of ours tells them apart. */
-function refusedUser(code: ErrorCode, isUnknownUser: boolean): ErrorCode {
+function codeForUser(code: ErrorCode, isUnknownUser: boolean): ErrorCode {
   return code === 'unauthenticated' && isUnknownUser ? 'invalid_request' : code;
 }
 

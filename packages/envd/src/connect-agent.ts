@@ -15,6 +15,7 @@ import { create, toJsonString } from '@bufbuild/protobuf';
 import { type Client, createClient, type Interceptor } from '@connectrpc/connect';
 import { createConnectTransport } from '@connectrpc/connect-node';
 import { TorporError } from '@torpor/protocol';
+import { closeOnReturn } from './closing-streams.ts';
 import { Filesystem } from './gen/filesystem/filesystem_pb.js';
 import { Process } from './gen/process/process_pb.js';
 import {
@@ -28,7 +29,6 @@ import {
   MetricsSchema,
   PortListSchema,
 } from './gen/torpor/agent_pb.js';
-import { leavable } from './leavable-streams.ts';
 import { type AgentAddress, exchange, exchangeJson, exchangeMessage } from './plain-http.ts';
 import { type EndedProcess, endedProcess } from './process-ends.ts';
 import { type TurnReceipt, type TurnRequest, turnReceipt } from './turns.ts';
@@ -122,8 +122,8 @@ export function connectAgent(options: ConnectAgentOptions): AgentClient {
   const process = createClient(Process, transport);
   const filesystem = createClient(Filesystem, transport);
   return {
-    process: { ...process, start: leavable(process.start), connect: leavable(process.connect) },
-    filesystem: { ...filesystem, watchDir: leavable(filesystem.watchDir) },
+    process: { ...process, start: closeOnReturn(process.start), connect: closeOnReturn(process.connect) },
+    filesystem: { ...filesystem, watchDir: closeOnReturn(filesystem.watchDir) },
     files: fileCalls(address, authorization),
     ...plainCalls(address, authorization),
     close: () => {

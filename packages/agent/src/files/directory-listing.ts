@@ -5,13 +5,13 @@ import { type EntryInfo, FileType } from '@torpor/envd';
 import { TorporError } from '@torpor/protocol';
 import { describeEntry, type EntryParts } from './entries.ts';
 import { withFileErrors } from './file-errors.ts';
-import type { Place } from './paths.ts';
+import type { ResolvedPath } from './paths.ts';
 
 /** A longer listing would be an answer of many megabytes and would block the agent while it is built. */
 const MAX_ENTRIES = 50_000;
 
 export async function listDirectory(
-  directory: Place,
+  directory: ResolvedPath,
   depth: number,
   parts: EntryParts,
 ): Promise<EntryInfo[]> {
@@ -22,7 +22,7 @@ export async function listDirectory(
 }
 
 async function collect(
-  directory: Place,
+  directory: ResolvedPath,
   names: string[],
   depth: number,
   parts: EntryParts,

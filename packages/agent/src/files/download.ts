@@ -9,11 +9,11 @@ import { TorporError } from '@torpor/protocol';
 import { answerJson, type Request, type Response } from '../http/answers.ts';
 import { parseRange } from './byte-range.ts';
 import { withFileErrors } from './file-errors.ts';
-import type { Place } from './paths.ts';
+import type { ResolvedPath } from './paths.ts';
 
 const CHUNK_BYTES = 64 * 1024;
 
-export async function download(place: Place, request: Request, response: Response): Promise<void> {
+export async function download(place: ResolvedPath, request: Request, response: Response): Promise<void> {
   const file = await withFileErrors(place.path, () => openRegular(place));
   try {
     const { size, mtime } = await file.stat();
@@ -37,7 +37,7 @@ export async function download(place: Place, request: Request, response: Respons
   }
 }
 
-async function openRegular(place: Place): Promise<FileHandle> {
+async function openRegular(place: ResolvedPath): Promise<FileHandle> {
   // Without O_NONBLOCK, opening a FIFO waits until another process opens its other end.
   const file = await open(place.real, openFlags.O_RDONLY | openFlags.O_NONBLOCK);
   const found = await file.stat();

@@ -7,7 +7,7 @@ import { type EntryInfo, EntryInfoSchema, FileType } from '@torpor/envd';
 import type { AccountNames } from '../identity/account-names.ts';
 import { withFileErrors } from './file-errors.ts';
 import type { FileMetadata } from './file-metadata.ts';
-import type { Paths, Place } from './paths.ts';
+import type { Paths, ResolvedPath } from './paths.ts';
 
 export interface EntryParts {
   readonly paths: Paths;
@@ -16,7 +16,7 @@ export interface EntryParts {
 }
 
 export async function describeEntry(
-  place: Place,
+  place: ResolvedPath,
   { paths, names, metadata }: EntryParts,
 ): Promise<EntryInfo> {
   const found = await withFileErrors(place.path, () => lstat(place.real, { bigint: true }));

@@ -58,14 +58,17 @@ describe('metadata of files', () => {
       expect(await again.of(`/${index}`)).toEqual({ n: String(index) });
   });
 
-  it('starts empty when its file is damaged', async () => {
-    const file = join(directory, 'damaged.json');
-    await writeFile(file, '{"half":');
-    const metadata = new FileMetadata(file);
-    expect(await metadata.of('/a')).toEqual({});
-    await metadata.set('/a', { key: 'value' });
-    expect(await new FileMetadata(file).of('/a')).toEqual({ key: 'value' });
-  });
+  it.each(['{"half":', '{}', 'null', '[["/a"]]', '[["/a",{"key":7}]]', '[["/a",null]]'])(
+    'starts empty when its file is damaged: %s',
+    async (content) => {
+      const file = join(directory, 'damaged.json');
+      await writeFile(file, content);
+      const metadata = new FileMetadata(file);
+      expect(await metadata.of('/a')).toEqual({});
+      await metadata.set('/a', { key: 'value' });
+      expect(await new FileMetadata(file).of('/a')).toEqual({ key: 'value' });
+    },
+  );
 });
 
 describe('metadata in headers', () => {

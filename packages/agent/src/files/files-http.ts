@@ -13,7 +13,7 @@ import { withFileErrors } from './file-errors.ts';
 import { type FileMetadata, type Metadata, metadataOfHeaders } from './file-metadata.ts';
 import { readForm } from './multipart.ts';
 import type { Owner } from './ownership.ts';
-import type { FileContext, Paths, Place } from './paths.ts';
+import type { FileContext, Paths, ResolvedPath } from './paths.ts';
 import { receive, type UploadParts } from './upload.ts';
 
 export interface FilesParts extends UploadParts {
@@ -70,8 +70,8 @@ export function parseCompose(body: Buffer): ComposeRequest {
 
 /** Writes one file out of several and removes these. */
 async function compose(
-  sources: readonly Place[],
-  destination: Place,
+  sources: readonly ResolvedPath[],
+  destination: ResolvedPath,
   owner: Owner | undefined,
   parts: UploadParts,
 ): Promise<void> {
@@ -90,7 +90,7 @@ async function compose(
   }
 }
 
-async function* readAll(sources: readonly Place[]): AsyncGenerator<Buffer> {
+async function* readAll(sources: readonly ResolvedPath[]): AsyncGenerator<Buffer> {
   for (const source of sources) yield* createReadStream(source.real) as AsyncIterable<Buffer>;
 }
 
@@ -143,12 +143,12 @@ async function receiveForm(parts: FilesParts, context: FileContext, request: Req
   return [...written.values()];
 }
 
-async function saveMetadata({ metadata: store }: FilesParts, place: Place, metadata: Metadata) {
+async function saveMetadata({ metadata: store }: FilesParts, place: ResolvedPath, metadata: Metadata) {
   await store.set(place.real, metadata);
   return describeWritten(place, metadata);
 }
 
-function describeWritten(place: Place, metadata: Metadata) {
+function describeWritten(place: ResolvedPath, metadata: Metadata) {
   return {
     path: place.path,
     name: basename(place.path),

@@ -11,7 +11,7 @@ import { listDirectory } from './directory-listing.ts';
 import { describeEntry, type EntryParts } from './entries.ts';
 import { errnoOf, withFileErrors } from './file-errors.ts';
 import { copyOwners } from './ownership.ts';
-import type { FileContext, Place } from './paths.ts';
+import type { FileContext, ResolvedPath } from './paths.ts';
 import { makeDirectoriesFor } from './upload.ts';
 
 export function filesystemService(
@@ -92,7 +92,11 @@ export function filesystemService(
   };
 }
 
-async function makeDirectory(place: Place, { owner }: FileContext, { watches }: WatchParts): Promise<void> {
+async function makeDirectory(
+  place: ResolvedPath,
+  { owner }: FileContext,
+  { watches }: WatchParts,
+): Promise<void> {
   const existing = await stat(place.real).catch(() => undefined);
   if (existing?.isDirectory()) {
     // Clients learn from this code that the directory existed already. No TorporError has it.
@@ -102,7 +106,12 @@ async function makeDirectory(place: Place, { owner }: FileContext, { watches }: 
   await withFileErrors(place.path, () => makeDirectoriesFor(place.real, owner, watches));
 }
 
-async function move(from: Place, to: Place, { owner }: FileContext, { watches }: WatchParts): Promise<void> {
+async function move(
+  from: ResolvedPath,
+  to: ResolvedPath,
+  { owner }: FileContext,
+  { watches }: WatchParts,
+): Promise<void> {
   await withFileErrors(from.path, () => lstat(from.real));
   await withFileErrors(to.path, () => makeDirectoriesFor(dirname(to.real), owner, watches));
   const change = await watches.begin([from.real, to.real]);
@@ -117,7 +126,7 @@ async function move(from: Place, to: Place, { owner }: FileContext, { watches }:
 }
 
 /** Moves to another filesystem: copies first, and removes the original only when the copy is complete. */
-async function moveAcross(from: Place, to: Place): Promise<void> {
+async function moveAcross(from: ResolvedPath, to: ResolvedPath): Promise<void> {
   await withFileErrors(to.path, async () => {
     await cp(from.real, to.real, { recursive: true, preserveTimestamps: true, verbatimSymlinks: true });
     // A copy belongs to the agent's user. Only root can change the owner, and only root needs to.
@@ -126,7 +135,7 @@ async function moveAcross(from: Place, to: Place): Promise<void> {
   await withFileErrors(from.path, () => rm(from.real, { recursive: true }));
 }
 
-function refuseRoot(place: Place, { paths }: EntryParts): void {
+function refuseRoot(place: ResolvedPath, { paths }: EntryParts): void {
   if (place.real === '/' || place.real === paths.root) {
     throw new TorporError('invalid_request', `${place.path} is the sandbox itself.`);
   }

@@ -20,7 +20,7 @@ export interface FileContext {
   readonly workdir: string | undefined;
 }
 
-export interface Place {
+export interface ResolvedPath {
   /** The path to show to the caller. */
   readonly path: string;
   /** The path to pass to system calls. */
@@ -28,7 +28,7 @@ export interface Place {
 }
 
 /** The home directory that E2B's clients assume. */
-const USUAL_HOME = '/home/user';
+const DEFAULT_HOME = '/home/user';
 
 const MAX_LINKS = 40;
 
@@ -49,18 +49,18 @@ export class Paths {
       throw new TorporError('invalid_request', `${path}: "~" works only for the home of the calling user.`);
     }
     const full = resolve(user.home, path);
-    if (this.root === undefined || !isInside(full, USUAL_HOME) || isInside(full, this.root)) return full;
-    return join(this.root, full.slice(USUAL_HOME.length));
+    if (this.root === undefined || !isInside(full, DEFAULT_HOME) || isInside(full, this.root)) return full;
+    return join(this.root, full.slice(DEFAULT_HOME.length));
   }
 
   /** The entry itself. A link is not followed, so that it can be described, moved or removed. */
-  async entry(path: string, context: FileContext): Promise<Place> {
+  async entry(path: string, context: FileContext): Promise<ResolvedPath> {
     const full = this.absolute(path, context);
     return { path: full, real: this.root === undefined ? full : await this.#resolveInsideRoot(full) };
   }
 
   /** The target of the path with all links followed, whether it exists or not. */
-  async target(path: string, context: FileContext): Promise<Place> {
+  async target(path: string, context: FileContext): Promise<ResolvedPath> {
     const full = this.absolute(path, context);
     let real = full;
     for (let links = 0; links < MAX_LINKS; links += 1) {

@@ -12,11 +12,11 @@ import { TorporError } from '@torpor/protocol';
 import type { OpenWatches } from '../watch/open-watches.ts';
 import { errnoOf, withFileErrors } from './file-errors.ts';
 import { makeDirectories, missingDirectories, type Owner } from './ownership.ts';
-import type { Place } from './paths.ts';
+import type { ResolvedPath } from './paths.ts';
 import { uploadName } from './upload-names.ts';
 
 export interface Upload {
-  readonly place: Place;
+  readonly place: ResolvedPath;
   readonly content: Readable;
   /** Owner of the file, also of an existing one, and of the directories that are created for it. */
   readonly owner: Owner | undefined;

@@ -29,7 +29,7 @@ export function prepareForConnect(request: Request, response: Response): Request
   if (timeout !== undefined && /^\d+$/.test(String(timeout))) {
     if (Number(timeout) === 0 || Number(timeout) > MAX_TIMER_MS) delete request.headers['connect-timeout-ms'];
   }
-  const gentle = { [Symbol.asyncIterator]: () => request.iterator({ destroyOnReturn: false }) };
+  const keepOpen = { [Symbol.asyncIterator]: () => request.iterator({ destroyOnReturn: false }) };
   response.once('finish', () => request.resume());
-  return Object.assign(request, gentle);
+  return Object.assign(request, keepOpen);
 }

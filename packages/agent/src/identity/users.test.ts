@@ -23,7 +23,7 @@ afterAll(() => rm(directory, { recursive: true }));
 
 describe('users', () => {
   it('are those of /etc/passwd when the agent is root', async () => {
-    const users = new Users({ own: root, onlyOwn: false, passwdFile });
+    const users = new Users({ own: root, isSingleUser: false, passwdFile });
     expect(await users.resolve('alice', undefined)).toEqual(alice);
     expect(users.isOtherThanAgent(alice)).toBe(true);
     expect(await users.resolve(undefined, 'alice')).toEqual(alice);
@@ -32,19 +32,19 @@ describe('users', () => {
   });
 
   it('are refused when they do not exist', async () => {
-    const users = new Users({ own: root, onlyOwn: false, passwdFile });
+    const users = new Users({ own: root, isSingleUser: false, passwdFile });
     await expect(users.resolve('mallory', undefined)).rejects.toMatchObject({ code: 'unauthenticated' });
     await expect(users.resolve('../alice', undefined)).rejects.toMatchObject({ code: 'unauthenticated' });
   });
 
   it('are refused when the agent may not act for them', async () => {
-    const users = new Users({ own: alice, onlyOwn: false, passwdFile });
+    const users = new Users({ own: alice, isSingleUser: false, passwdFile });
     expect(await users.resolve('alice', undefined)).toEqual(alice);
     await expect(users.resolve('root', undefined)).rejects.toMatchObject({ code: 'forbidden' });
   });
 
   it('are only one in a sandbox without isolation, under its own or the default name', async () => {
-    const users = new Users({ own: root, onlyOwn: true, passwdFile });
+    const users = new Users({ own: root, isSingleUser: true, passwdFile });
     expect(await users.resolve('user', 'user')).toEqual(root);
     await expect(users.resolve('alice', 'user')).rejects.toMatchObject({ code: 'forbidden' });
   });

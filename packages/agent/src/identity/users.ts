@@ -22,7 +22,7 @@ export interface UsersOptions {
   /** The user the agent itself runs as. */
   readonly own: User;
   /** There is no other user in a sandbox without isolation; the default user then means the agent's own user. */
-  readonly onlyOwn: boolean;
+  readonly isSingleUser: boolean;
   readonly passwdFile?: string;
 }
 
@@ -39,7 +39,7 @@ export class Users {
   async resolve(name: string | undefined, fallback: string | undefined): Promise<User> {
     const wanted = name || fallback;
     if (!wanted || wanted === this.own.name) return this.own;
-    if (this.#options.onlyOwn) {
+    if (this.#options.isSingleUser) {
       if (wanted === fallback) return this.own;
       throw new TorporError('forbidden', `This sandbox has only one user, ${this.own.name}.`);
     }

@@ -193,18 +193,18 @@ async function send(process: TrackedProcess, input: ProcessInput | undefined): P
     await process.started.write(input.input.case, input.input.value);
   } catch (thrown) {
     // Clients ignore the error when the program has ended, but not when it only closed its input.
-    if (await endsShortly(process))
+    if (await endsSoon(process))
       throw new TorporError('not_found', 'The process has ended.', { cause: thrown });
     throw thrown;
   }
 }
 
 /** When a program ends, its input closes a moment before its exit is reported. */
-const END_MS = 200;
+const EXIT_REPORT_MS = 200;
 
-function endsShortly({ started }: TrackedProcess): Promise<boolean> {
+function endsSoon({ started }: TrackedProcess): Promise<boolean> {
   const enough = new AbortController();
-  const tooLate = delay(END_MS, false, { signal: enough.signal }).catch(() => false);
+  const tooLate = delay(EXIT_REPORT_MS, false, { signal: enough.signal }).catch(() => false);
   return Promise.race([started.ended.then(() => true), tooLate]).finally(() => enough.abort());
 }
 

@@ -24,7 +24,7 @@ export interface PipeSet {
 const TIMEOUT_MS = 5000;
 
 /** The descriptor on which the shells report their pids and wait for their end. */
-const TALK_FD = 3;
+const REPORT_FD = 3;
 
 /** The descriptor on which each shell keeps its end of the pipe: its stdout is redirected while it reports. */
 const KEPT_FD = 4;
@@ -72,21 +72,21 @@ export function closeFd(fd: number): void {
 async function makePipes(shell: string): Promise<PipeSet | undefined> {
   // Each part of the pipeline reads its own pid from /proc/self/stat, which works in every shell.
   const part = (name: number) =>
-    `{ exec ${KEPT_FD}>&1; read p r </proc/self/stat; echo ${name} $p >&${TALK_FD}; read r <&${TALK_FD}; }`;
+    `{ exec ${KEPT_FD}>&1; read p r </proc/self/stat; echo ${name} $p >&${REPORT_FD}; read r <&${REPORT_FD}; }`;
   const child = spawn(shell, ['-c', [0, 1, 2, 3].map(part).join(' | ')], {
     stdio: ['ignore', 'ignore', 'ignore', 'pipe'],
     env: {},
     cwd: '/',
   });
-  const talk = child.stdio[TALK_FD] as Duplex | undefined;
-  talk?.on('error', () => {});
+  const reports = child.stdio[REPORT_FD] as Duplex | undefined;
+  reports?.on('error', () => {});
   try {
     const [stdin, stdout, stderr] = (await readPids(child)).slice(0, 3).map(openPipe);
     return stdin && stdout && stderr && { stdin, stdout, stderr };
   } catch {
     return undefined;
   } finally {
-    talk?.destroy();
+    reports?.destroy();
   }
 }
 
@@ -96,7 +96,7 @@ async function readPids(child: ChildProcess): Promise<string[]> {
   const timer = setTimeout(reject, TIMEOUT_MS, new Error('The shell did not report its pids.'));
   child.once('error', reject);
   child.once('exit', () => reject(new Error('The shell ended.')));
-  createInterface({ input: child.stdio[TALK_FD] as Duplex }).on('line', (line) => {
+  createInterface({ input: child.stdio[REPORT_FD] as Duplex }).on('line', (line) => {
     const [name, pid] = line.split(' ');
     pids[Number(name)] = pid ?? '';
     if (pids.filter(Boolean).length === 4) resolve();

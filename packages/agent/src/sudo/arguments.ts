@@ -23,7 +23,7 @@ export type SudoAction =
   | { readonly is: 'mistake'; readonly why: string };
 
 /** Options about passwords and descriptors are accepted without effect. */
-const LONG: Readonly<Record<string, string>> = {
+const LONG_OPTIONS: Readonly<Record<string, string>> = {
   askpass: 'A',
   background: 'b',
   bell: 'B',
@@ -49,8 +49,8 @@ const LONG: Readonly<Record<string, string>> = {
   version: 'V',
 };
 
-const WITH_VALUE = new Set(['C', 'D', 'g', 'p', 'u']);
-const KNOWN = new Set(Object.values(LONG));
+const LETTERS_WITH_VALUE = new Set(['C', 'D', 'g', 'p', 'u']);
+const KNOWN_LETTERS = new Set(Object.values(LONG_OPTIONS));
 
 const ASSIGNMENT = /^[A-Za-z_][A-Za-z0-9_]*=/;
 
@@ -96,9 +96,9 @@ type Flags = { readonly flags: readonly Flag[] } | { readonly why: string };
 
 function longFlag(word: string, rest: string[]): Flags {
   const [, name = '', value] = /^--([^=]*)(?:=(.*))?$/s.exec(word) ?? [];
-  const letter = LONG[name];
+  const letter = LONG_OPTIONS[name];
   if (letter === undefined) return { why: `there is no option --${name} here` };
-  if (!WITH_VALUE.has(letter)) return { flags: [{ letter, value }] };
+  if (!LETTERS_WITH_VALUE.has(letter)) return { flags: [{ letter, value }] };
   const given = value ?? rest.shift();
   return given === undefined
     ? { why: `option --${name} needs a value` }
@@ -110,8 +110,8 @@ function shortFlags(word: string, rest: string[]): Flags {
   const flags: Flag[] = [];
   for (let at = 1; at < word.length; at += 1) {
     const letter = word.charAt(at);
-    if (!KNOWN.has(letter)) return { why: `there is no option -${letter} here` };
-    if (!WITH_VALUE.has(letter)) {
+    if (!KNOWN_LETTERS.has(letter)) return { why: `there is no option -${letter} here` };
+    if (!LETTERS_WITH_VALUE.has(letter)) {
       flags.push({ letter, value: undefined });
       continue;
     }

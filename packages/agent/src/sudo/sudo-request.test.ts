@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import type { User } from '../identity/users.ts';
 import { type Command, parseSudo } from './arguments.ts';
-import { launchSpec } from './sudo-request.ts';
+import { launchSpec, parseSudoRequest } from './sudo-request.ts';
 
 const caller: User = { name: 'user', uid: 1000, gid: 1000, home: '/home/user', shell: '/bin/bash' };
 const root: User = { name: 'root', uid: 0, gid: 0, home: '/root', shell: '/bin/zsh' };
@@ -94,5 +94,30 @@ describe('the command line', () => {
       '-c',
       "echo a\\ b $HOME it\\'s x\\;y ''",
     ]);
+  });
+});
+
+describe('a request', () => {
+  const { command } = parseSudo(['-E', '-g', 'staff', 'id']) as { readonly command: Command };
+  const request = { command, directory: '/', env: { A: '1' }, pid: 7, terminal: { cols: 80, rows: 24 } };
+
+  it('is read as the program sends it', () => {
+    expect(parseSudoRequest(JSON.stringify(request))).toEqual(request);
+    const piped = { ...request, terminal: null };
+    expect(parseSudoRequest(JSON.stringify(piped))).toEqual(piped);
+  });
+
+  it.each([
+    null,
+    [],
+    {},
+    { ...request, command: undefined },
+    { ...request, command: { ...command, words: ['id', 7] } },
+    { ...request, command: { ...command, shell: 'any' } },
+    { ...request, env: { A: 1 } },
+    { ...request, pid: '7' },
+    { ...request, terminal: { cols: '80', rows: 24 } },
+  ])('is refused when it is malformed: %j', (malformed) => {
+    expect(() => parseSudoRequest(JSON.stringify(malformed))).toThrow('the request is malformed');
   });
 });

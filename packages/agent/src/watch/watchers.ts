@@ -6,7 +6,7 @@ import { EventType, type FilesystemEvent, FilesystemEventSchema } from '@torpor/
 import { TorporError } from '@torpor/protocol';
 import { describeEntry, type EntryParts } from '../files/entries.ts';
 import { withFileErrors } from '../files/file-errors.ts';
-import type { FileContext, Place } from '../files/paths.ts';
+import type { FileContext, ResolvedPath } from '../files/paths.ts';
 import type { ChangeType } from './entry-changes.ts';
 import { EventQueue } from './event-queue.ts';
 import type { OpenWatches, SettlingWatch } from './open-watches.ts';
@@ -78,7 +78,7 @@ export async function openWatch(
 
 async function toEvent(
   { name, type }: Change,
-  top: Place,
+  top: ResolvedPath,
   { includeEntry }: WatchRequest,
   parts: EntryParts,
 ): Promise<FilesystemEvent> {

@@ -37,7 +37,7 @@ export function documentation(
   };
 }
 
-export function documentsItself(docs: BuildDocs): boolean {
+export function hasDocumentation(docs: BuildDocs): boolean {
   return Object.values(docs).some((section) => section !== null);
 }
 

@@ -76,11 +76,11 @@ async function expireParts(ctx: BuildContext, job: BuildJob, crowded: boolean): 
     // A build that is based on this one locks this row before it is inserted (submit.ts).
     const locked = await lockJob(tx, job.id);
     if (locked === undefined || locked.completedAt === null) return;
-    const [user] = await tx.query(
+    const [dependent] = await tx.query(
       'SELECT id FROM build_jobs WHERE previous_id = $1 AND completed_at IS NULL LIMIT 1',
       [job.id],
     );
-    if (user !== undefined) return;
+    if (dependent !== undefined) return;
     const now = clock.now();
     const age = now - locked.completedAt;
     const change: { -readonly [K in keyof JobChange]: JobChange[K] } = {};
@@ -105,6 +105,6 @@ async function isServedPreview(ctx: BuildContext, job: BuildJob): Promise<boolea
     [job.org, job.projectId],
   );
   if (newest?.id !== job.id) return false;
-  const life = await previewStateOf(ctx, job);
-  return life !== undefined && life.state !== 'expired';
+  const preview = await previewStateOf(ctx, job);
+  return preview !== undefined && preview.state !== 'expired';
 }

@@ -9,7 +9,7 @@
 import { type LeasedJob, LeaseLost, requireLease } from '@torpor/engine';
 import { type BuildState, type SandboxId, type Service, TorporError } from '@torpor/protocol';
 import type { BuildContext } from '../context.ts';
-import { documentation, documentsItself } from '../docs/documentation.ts';
+import { documentation, hasDocumentation } from '../docs/documentation.ts';
 import { finishFailed } from '../jobs/finish.ts';
 import { type BuildJob, findJob } from '../jobs/job.ts';
 import { readFiles, storeFiles } from '../jobs/stored-files.ts';
@@ -103,7 +103,7 @@ async function writeCode({ ctx, held, log, signal }: Attempt, job: BuildJob): Pr
   await ctx.db.transaction(async (tx) => {
     await requireLease(tx, held);
     await storeFiles(tx, job.id, files);
-    if (documentsItself(documentation(files, job.wantedPort, []))) {
+    if (hasDocumentation(documentation(files, job.wantedPort, []))) {
       await recordEvent(tx, job.id, 'documentation.updated', { at: ctx.clock.now() });
     }
   });

@@ -25,7 +25,7 @@ const manifestSchema = z.object({
 });
 type Manifest = z.infer<typeof manifestSchema>;
 
-const USUAL_PORT = 3000;
+const DEFAULT_PORT = 3000;
 const VITE_PORT = 5173;
 
 export function describeProject(files: readonly GeneratedFile[], wantedPort: number | null): Project {
@@ -35,14 +35,14 @@ export function describeProject(files: readonly GeneratedFile[], wantedPort: num
     refuseCodeWithoutManifest(files);
     if (find('index.html') === undefined)
       throw unusable('There is no package.json and no index.html to serve.');
-    const port = wantedPort ?? USUAL_PORT;
+    const port = wantedPort ?? DEFAULT_PORT;
     const nothing = { install: undefined, check: undefined, script: undefined };
     return { framework: 'static', port, ...nothing, start: staticServer(port) };
   }
   const manifest = readManifest(textOf(manifestFile));
   const framework = frameworkOf(manifest);
-  const port = wantedPort ?? (framework === 'vite' ? VITE_PORT : USUAL_PORT);
-  const script = starterOf(manifest, framework);
+  const port = wantedPort ?? (framework === 'vite' ? VITE_PORT : DEFAULT_PORT);
+  const script = startScriptOf(manifest, framework);
   return {
     framework,
     port,
@@ -67,10 +67,10 @@ function readManifest(text: string): Manifest {
   }
 }
 
-const KNOWN = ['next', 'vite', 'react-scripts', 'express', 'hono'] as const;
+const FRAMEWORKS = ['next', 'vite', 'react-scripts', 'express', 'hono'] as const;
 
 function frameworkOf({ dependencies = {}, devDependencies = {} }: Manifest): Project['framework'] {
-  const found = KNOWN.find((name) => Object.hasOwn({ ...devDependencies, ...dependencies }, name));
+  const found = FRAMEWORKS.find((name) => Object.hasOwn({ ...devDependencies, ...dependencies }, name));
   return found ?? 'node';
 }
 
@@ -93,15 +93,15 @@ function scriptOf({ scripts = {} }: Manifest, name: string): string | undefined 
 }
 
 /** Flags that set the port of each framework's dev server. */
-const LISTEN: Partial<Readonly<Record<Project['framework'], string>>> = {
+const PORT_FLAGS: Partial<Readonly<Record<Project['framework'], string>>> = {
   next: ' --port "$PORT"',
   vite: ' --host 127.0.0.1 --port "$PORT" --strictPort',
 };
 /** Frameworks whose start script is also meant for development. */
-const STARTED: ReadonlySet<Project['framework']> = new Set(['react-scripts', 'express', 'hono']);
+const PREFERS_START: ReadonlySet<Project['framework']> = new Set(['react-scripts', 'express', 'hono']);
 
-function starterOf(manifest: Manifest, framework: Project['framework']): 'dev' | 'start' {
-  const order = STARTED.has(framework) ? (['start', 'dev'] as const) : (['dev', 'start'] as const);
+function startScriptOf(manifest: Manifest, framework: Project['framework']): 'dev' | 'start' {
+  const order = PREFERS_START.has(framework) ? (['start', 'dev'] as const) : (['dev', 'start'] as const);
   const script = order.find((name) => scriptOf(manifest, name) !== undefined);
   if (script === undefined) throw unusable('The package.json has neither a "dev" nor a "start" script.');
   return script;
@@ -112,7 +112,7 @@ function startOf(script: string, framework: Project['framework'], port: number):
     // A runtime without network namespaces sets PORT to the port to use instead.
     `export PORT="\${PORT:-${port}}" HOST=127.0.0.1 BROWSER=none CI=true`,
     'export PATH="$PWD/node_modules/.bin:$PATH"',
-    `${script}${LISTEN[framework] ?? ''}`,
+    `${script}${PORT_FLAGS[framework] ?? ''}`,
   ].join('; ');
 }
 

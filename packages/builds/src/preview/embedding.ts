@@ -19,8 +19,8 @@ export async function checkEmbedding(
     preview_url: previewUrl,
     reason,
   });
-  const life = await previewStateOf(ctx, job);
-  if (life?.state === 'expired') return answer(false, `Sandbox expired: ${life.reason}.`);
+  const preview = await previewStateOf(ctx, job);
+  if (preview?.state === 'expired') return answer(false, `Sandbox expired: ${preview.reason}.`);
   try {
     const order = { method: 'HEAD', path: '/', timeoutMs: ctx.settings.previewCheckMs } as const;
     const response = await ctx.sandboxes.requestPreview(sandboxId, port, order, signal);

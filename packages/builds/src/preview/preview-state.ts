@@ -30,15 +30,14 @@ export async function previewStateOf(ctx: BuildContext, job: BuildJob): Promise<
   }
 }
 
-function fromSummary(glance: SandboxSummary | undefined): PreviewState {
-  if (glance === undefined)
-    return { state: 'expired', reason: 'it does not exist any more', summary: glance };
-  const { state, reason, damage } = glance;
+function fromSummary(summary: SandboxSummary | undefined): PreviewState {
+  if (summary === undefined) return { state: 'expired', reason: 'it does not exist any more', summary };
+  const { state, reason, damage } = summary;
   const ended = END_REASONS[state];
   if (ended !== undefined) {
-    return { state: 'expired', reason: reason === null ? ended : `${ended} (${reason})`, summary: glance };
+    return { state: 'expired', reason: reason === null ? ended : `${ended} (${reason})`, summary };
   }
-  if (state !== 'paused') return { state: 'running', reason: null, summary: glance };
-  if (damage === null) return { state: 'paused', reason: null, summary: glance };
-  return { state: damage.sure ? 'expired' : 'unknown', reason: damage.reason, summary: glance };
+  if (state !== 'paused') return { state: 'running', reason: null, summary };
+  if (damage === null) return { state: 'paused', reason: null, summary };
+  return { state: damage.sure ? 'expired' : 'unknown', reason: damage.reason, summary };
 }

@@ -7,12 +7,12 @@ import { recordPreviewState } from './pause.ts';
 import { previewStateOf } from './preview-state.ts';
 
 export async function statusOf(ctx: BuildContext, job: BuildJob): Promise<BuildStatus> {
-  const life = await previewStateOf(ctx, job);
-  const state = life?.state ?? null;
-  const { summary: glance } = life ?? {};
+  const preview = await previewStateOf(ctx, job);
+  const state = preview?.state ?? null;
+  const { summary } = preview ?? {};
   const paused = state === 'unknown' ? job.sandboxPaused === 1 : state === 'paused';
-  const settled = state === 'paused' || glance?.state === 'running';
-  if (settled && paused !== (job.sandboxPaused === 1)) {
+  const isKnown = state === 'paused' || summary?.state === 'running';
+  if (isKnown && paused !== (job.sandboxPaused === 1)) {
     await recordPreviewState(
       ctx,
       job,
@@ -20,7 +20,7 @@ export async function statusOf(ctx: BuildContext, job: BuildJob): Promise<BuildS
       paused ? 'The preview is paused.' : 'The preview is running.',
     );
   }
-  const endsAt = glance?.state === 'running' ? glance.endsAt : null;
+  const endsAt = summary?.state === 'running' ? summary.endsAt : null;
   return {
     job_id: job.id,
     project_id: job.projectId,
@@ -38,7 +38,7 @@ export async function statusOf(ctx: BuildContext, job: BuildJob): Promise<BuildS
     sandbox_expires_at: endsAt === null ? null : new Date(endsAt).toISOString(),
     sandbox_paused: paused,
     sandbox_state: state,
-    sandbox_reason: life?.reason ?? null,
+    sandbox_reason: preview?.reason ?? null,
     expired: state === 'expired',
     snapshot_url: null,
     docs_ready: job.filesExpiredAt === null && (await hasDocs(ctx.db, job.id)),

@@ -45,7 +45,7 @@ export function checkFiles(files: readonly GeneratedFile[], limits: FileLimits):
       throw invalid(`The files have more than ${limits.totalBytes} bytes together.`);
   }
   const sorted = [...files].sort((a, b) => (a.path < b.path ? -1 : 1));
-  refuseClashes(sorted.map(({ path }) => path));
+  refuseConflicts(sorted.map(({ path }) => path));
   return sorted;
 }
 
@@ -74,7 +74,7 @@ function hasControlCharacters(text: string): boolean {
 }
 
 /** Refuses duplicate files, and a file whose path is a directory of another file. */
-function refuseClashes(paths: readonly string[]): void {
+function refuseConflicts(paths: readonly string[]): void {
   const files = new Set(paths);
   if (files.size < paths.length) throw invalid('The runner made a file twice.');
   for (const path of paths) {

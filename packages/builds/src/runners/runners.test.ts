@@ -123,6 +123,21 @@ describe('the starter runner', () => {
       goals: ['a live dashboard', 'make it blue'],
     });
   });
+
+  it.each(['null', '7', '{"starter":"unknown","goals":"text"}', '{'])(
+    'ignores a damaged goal file: %s',
+    async (content) => {
+      const files = await starterRunner.run(
+        orderFor('a live dashboard', [textFile('goal.json', content)]),
+        signal,
+      );
+      const goal = files.find(({ path }) => path === 'goal.json');
+      expect(JSON.parse(goal === undefined ? '' : textOf(goal))).toEqual({
+        starter: 'dashboard',
+        goals: ['a live dashboard'],
+      });
+    },
+  );
 });
 
 describe('the command runner on this machine', () => {

@@ -519,7 +519,7 @@ describe('connections that break', () => {
   it.each([
     ['something that is not HTTP', 'SSH-2.0-OpenSSH_9.2\r\n'],
     ['a header that cannot be passed on', 'HTTP/1.1 200 OK\r\nX-A: a\x00b\r\nContent-Length: 0\r\n\r\n'],
-    ['a switch that nobody asked for', 'HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n'],
+    ['an unrequested protocol switch', 'HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n'],
   ])('an app that responds with %s is a 502', async (_, bytes) => {
     await world.serveRaw(sandbox, (socket) => void socket.once('data', () => socket.write(bytes)));
     expect((await get()).status).toBe(502);

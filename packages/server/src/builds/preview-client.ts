@@ -41,17 +41,17 @@ export class PreviewClient {
       ...(secure ? { servername: host.replace(/:\d+$/, ''), rejectUnauthorized: false } : {}),
     };
     return new Promise((resolve, reject) => {
-      const asked = (secure ? httpsRequest : httpRequest)(options, (response) => {
+      const outgoing = (secure ? httpsRequest : httpRequest)(options, (response) => {
         response.resume();
         const headers = Object.entries(response.headers).map(
           ([name, value]) => [name, String(value)] as const,
         );
         resolve({ status: response.statusCode ?? 500, headers: Object.fromEntries(headers) });
       });
-      asked.on('error', (cause) => {
+      outgoing.on('error', (cause) => {
         reject(new TorporError('unreachable', 'The application did not answer.', { cause }));
       });
-      asked.end();
+      outgoing.end();
     });
   }
 }

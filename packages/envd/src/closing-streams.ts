@@ -5,7 +5,7 @@
 
 type StreamCall<I, O, C extends { signal?: AbortSignal }> = (input: I, options?: C) => AsyncIterable<O>;
 
-export function leavable<I, O, C extends { signal?: AbortSignal }>(
+export function closeOnReturn<I, O, C extends { signal?: AbortSignal }>(
   call: StreamCall<I, O, C>,
 ): StreamCall<I, O, C> {
   return (input, options) => {

@@ -1,11 +1,11 @@
-/** Bytes that are waited for, but not for ever. */
+/** Bounds how long a reader waits for the next bytes of a stream. */
 import { AttemptTimeout } from './transport-fault.ts';
 
 /**
- * The same bytes; when somebody waits for the next of them and nothing comes for `ms`, that is a fault of
- * the connection. A reader who takes his time is not counted against it.
+ * The same bytes. When a read waits for `ms` without any byte, it fails with `AttemptTimeout`, a transport fault. The
+ * time between two reads does not count.
  */
-export function restless(body: ReadableStream<Uint8Array>, ms: number): ReadableStream<Uint8Array> {
+export function withIdleTimeout(body: ReadableStream<Uint8Array>, ms: number): ReadableStream<Uint8Array> {
   const reader = body.getReader();
   return new ReadableStream<Uint8Array>(
     {
@@ -28,7 +28,7 @@ async function nextWithin(reader: ReadableStreamDefaultReader<Uint8Array>, ms: n
   try {
     return await Promise.race([reader.read(), tooLong]);
   } catch (thrown) {
-    // Closes the connection where it is still open.
+    // Closes the connection if it is still open.
     reader.cancel(thrown).catch(() => {});
     throw thrown;
   } finally {

@@ -1,33 +1,33 @@
 /**
- * Everything an engine touches, with a cut that can be made before or after any single call: from then on
- * nothing it does reaches the world and nothing answers it, which is what kill -9 looks like from outside.
+ * Wraps everything an engine calls, so that a crash can be simulated before or after any single call. After the crash no
+ * call of the engine has an effect and no call returns, which is how kill -9 looks from outside.
  */
 import type { CheckpointStore, Clock, Database, Runtime, SqlValue, Transaction } from '@torpor/engine';
 
-class Cut extends Error {}
+class Crashed extends Error {}
 
-export class Wire {
+export class CrashSwitch {
   #left = Number.POSITIVE_INFINITY;
-  #isCut = false;
-  /** Calls to the database that have not answered yet; while there are some, time must not be moved on. */
+  #isCrashed = false;
+  /** Database calls in progress. While there are any, the clock must not be advanced. */
   inFlight = 0;
 
-  cut(): void {
-    this.#isCut = true;
+  crash(): void {
+    this.#isCrashed = true;
   }
 
-  /** Cuts at the n-th half call from now: odd ones are before it reaches the world, even ones after. */
-  cutAfter(halfCalls: number): void {
+  /** Crashes after n half calls. The first half of a call is before its effect, the second half after it. */
+  crashAfter(halfCalls: number): void {
     this.#left = halfCalls;
   }
 
-  get dead(): boolean {
-    return this.#isCut;
+  get crashed(): boolean {
+    return this.#isCrashed;
   }
 
-  async through<T>(work: () => Promise<T>): Promise<T> {
+  async call<T>(work: () => Promise<T>): Promise<T> {
     this.#count();
-    if (this.#isCut) return never();
+    if (this.#isCrashed) return never();
     let answer: { readonly value: T } | { readonly thrown: unknown };
     try {
       answer = { value: await work() };
@@ -35,14 +35,14 @@ export class Wire {
       answer = { thrown };
     }
     this.#count();
-    if (this.#isCut) return never();
+    if (this.#isCrashed) return never();
     if ('thrown' in answer) throw answer.thrown;
     return answer.value;
   }
 
   database(db: Database): Database {
     const counted = async <T>(work: () => Promise<T>): Promise<T> => {
-      if (this.#isCut) return never();
+      if (this.#isCrashed) return never();
       this.inFlight++;
       try {
         return await work();
@@ -52,16 +52,16 @@ export class Wire {
     };
     return {
       dialect: db.dialect,
-      query: (sql, params) => this.through(() => counted(() => db.query(sql, params))),
+      query: (sql, params) => this.call(() => counted(() => db.query(sql, params))),
       transaction: (work) =>
-        this.through(() =>
+        this.call(() =>
           counted(() => db.transaction((tx) => work(this.#transaction(tx)))).catch((thrown: unknown) => {
-            // The process died inside the transaction: the database rolls it back, and nobody hears of it.
-            if (thrown instanceof Cut) return never<never>();
+            // The process crashed inside the transaction: the database rolls back and the engine gets no answer.
+            if (thrown instanceof Crashed) return never<never>();
             throw thrown;
           }),
         ),
-      listen: (channel, onNotice) => counted(() => db.listen(channel, () => !this.#isCut && onNotice())),
+      listen: (channel, onNotice) => counted(() => db.listen(channel, () => !this.#isCrashed && onNotice())),
       close: () => db.close(),
     };
   }
@@ -70,7 +70,7 @@ export class Wire {
     return {
       query: (sql: string, params?: readonly SqlValue[]) => {
         this.#count();
-        if (this.#isCut) throw new Cut();
+        if (this.#isCrashed) throw new Crashed();
         return tx.query(sql, params);
       },
       notify: (channel) => tx.notify(channel),
@@ -81,7 +81,7 @@ export class Wire {
     return {
       now: () => clock.now(),
       monotonic: () => clock.monotonic(),
-      sleep: (ms, signal) => clock.sleep(ms, signal).then(() => (this.#isCut ? never() : undefined)),
+      sleep: (ms, signal) => clock.sleep(ms, signal).then(() => (this.#isCrashed ? never() : undefined)),
     };
   }
 
@@ -94,15 +94,15 @@ export class Wire {
         const method = value.bind(target) as (...args: unknown[]) => unknown;
         if (name === 'list' || name === 'capabilities' || name === 'path' || name === 'location')
           return method;
-        return (...args: unknown[]) => this.through(async () => method(...args));
+        return (...args: unknown[]) => this.call(async () => method(...args));
       },
     });
   }
 
   #count(): void {
-    if (this.#isCut) return;
+    if (this.#isCrashed) return;
     this.#left--;
-    if (this.#left < 0) this.#isCut = true;
+    if (this.#left < 0) this.#isCrashed = true;
   }
 }
 
