@@ -73,52 +73,73 @@ export const SANDBOX_COLUMNS = `id, org, name, runtime, template, config, metada
   on_idle, state, seq, generation, base_id, checkpoint_id, ends_at, lost, reason, lost_checkpoint,
   observed_at, evidence, created_at, started_at, memory_mb, counts_egress, delete_paused_after_ms, unused_since, deletes_at`;
 
-/** The columns and the record have the same meaning field by field; the schema's checks stand behind the casts. */
-export function toSandbox(row: Row): Sandbox {
-  const {
-    config,
-    metadata,
-    lost,
-    lost_checkpoint: lostCheckpoint,
-    timeout_ms: timeoutMs,
-    on_timeout: onTimeout,
-    idle_ms: idleMs,
-    on_idle: onIdle,
-    base_id: baseId,
-    checkpoint_id: checkpointId,
-    ends_at: endsAt,
-    observed_at: observedAt,
-    created_at: createdAt,
-    started_at: startedAt,
-    delete_paused_after_ms: deletePausedAfterMs,
-    unused_since: unusedSince,
-    deletes_at: deletesAt,
-    memory_mb: memoryMb,
-    counts_egress: countsEgress,
-    ...same
-  } = row;
+/** A row of the table; its constraints keep these types. */
+interface SandboxRow extends Row {
+  readonly id: SandboxId;
+  readonly org: string;
+  readonly name: string | null;
+  readonly runtime: string;
+  readonly template: string | null;
+  readonly config: string;
+  readonly metadata: string;
+  readonly timeout_ms: number | null;
+  readonly on_timeout: Sandbox['onTimeout'];
+  readonly idle_ms: number;
+  readonly on_idle: Sandbox['onIdle'];
+  readonly state: SandboxState;
+  readonly seq: number;
+  readonly generation: number;
+  readonly base_id: CheckpointId | null;
+  readonly checkpoint_id: CheckpointId | null;
+  readonly ends_at: number | null;
+  readonly lost: string;
+  readonly reason: string | null;
+  readonly lost_checkpoint: string | null;
+  readonly observed_at: number;
+  readonly evidence: Evidence;
+  readonly created_at: number;
+  readonly started_at: number | null;
+  readonly memory_mb: number | null;
+  readonly counts_egress: number;
+  readonly delete_paused_after_ms: number | null;
+  readonly unused_since: number | null;
+  readonly deletes_at: number | null;
+}
+
+/** `found` has the columns of `SANDBOX_COLUMNS`. */
+export function toSandbox(found: Row): Sandbox {
+  const row = found as SandboxRow;
   return {
-    ...same,
-    config: JSON.parse(String(config)),
-    metadata: JSON.parse(String(metadata)),
-    lost: JSON.parse(String(lost)),
-    lostCheckpoint: lostCheckpoint === null ? null : JSON.parse(String(lostCheckpoint)),
-    timeoutMs,
-    onTimeout,
-    idleMs,
-    onIdle,
-    baseId,
-    checkpointId,
-    endsAt,
-    observedAt,
-    createdAt,
-    startedAt,
-    deletePausedAfterMs,
-    unusedSince,
-    deletesAt,
-    memoryMb,
-    countsEgress: countsEgress === 1,
-  } as unknown as Sandbox;
+    id: row.id,
+    org: row.org,
+    name: row.name,
+    runtime: row.runtime,
+    template: row.template,
+    config: JSON.parse(row.config),
+    metadata: JSON.parse(row.metadata),
+    timeoutMs: row.timeout_ms,
+    onTimeout: row.on_timeout,
+    idleMs: row.idle_ms,
+    onIdle: row.on_idle,
+    state: row.state,
+    seq: row.seq,
+    generation: row.generation,
+    baseId: row.base_id,
+    checkpointId: row.checkpoint_id,
+    endsAt: row.ends_at,
+    lost: JSON.parse(row.lost),
+    reason: row.reason,
+    lostCheckpoint: row.lost_checkpoint === null ? null : JSON.parse(row.lost_checkpoint),
+    observedAt: row.observed_at,
+    evidence: row.evidence,
+    createdAt: row.created_at,
+    startedAt: row.started_at,
+    deletePausedAfterMs: row.delete_paused_after_ms,
+    unusedSince: row.unused_since,
+    deletesAt: row.deletes_at,
+    memoryMb: row.memory_mb,
+    countsEgress: row.counts_egress === 1,
+  };
 }
 
 export function noSuchSandbox(id: string): TorporError {

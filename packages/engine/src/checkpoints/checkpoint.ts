@@ -43,35 +43,66 @@ export interface Checkpoint {
 
 export const CHECKPOINT_COLUMNS = `id, org, sandbox_id, generation, seq, parent_id, runtime, operation_id, state, has_files,
   has_memory, needs, external, replayable, recovered, location, bytes, health, health_code, health_detail,
-  faults,   verified_at, created_at, sealed_at, expires_at`;
+  faults, verified_at, created_at, sealed_at, expires_at`;
 
-export function toCheckpoint(row: Row): Checkpoint {
+/** A row of the table; its constraints keep these types. */
+interface CheckpointRow extends Row {
+  readonly id: CheckpointId;
+  readonly org: string;
+  readonly sandbox_id: SandboxId | null;
+  readonly generation: number | null;
+  readonly seq: number;
+  readonly parent_id: CheckpointId | null;
+  readonly runtime: string;
+  readonly operation_id: OperationId | null;
+  readonly state: CheckpointState;
+  readonly has_files: number;
+  readonly has_memory: number;
+  readonly needs: string;
+  readonly external: number;
+  readonly replayable: number;
+  readonly recovered: number;
+  readonly location: string | null;
+  readonly bytes: number | null;
+  readonly health: CheckpointHealth;
+  readonly health_code: string | null;
+  readonly health_detail: string | null;
+  readonly faults: string;
+  readonly verified_at: number | null;
+  readonly created_at: number;
+  readonly sealed_at: number | null;
+  readonly expires_at: number | null;
+}
+
+/** `found` has the columns of `CHECKPOINT_COLUMNS`. */
+export function toCheckpoint(found: Row): Checkpoint {
+  const row = found as CheckpointRow;
   return {
-    id: row['id'],
-    org: row['org'],
-    sandboxId: row['sandbox_id'],
-    generation: row['generation'],
-    seq: row['seq'],
-    parentId: row['parent_id'],
-    runtime: row['runtime'],
-    operationId: row['operation_id'],
-    state: row['state'],
-    parts: { files: row['has_files'] === 1, memory: row['has_memory'] === 1 },
-    needs: JSON.parse(String(row['needs'])),
-    external: row['external'] === 1,
-    replayable: row['replayable'] === 1,
-    recovered: row['recovered'] === 1,
-    location: row['location'],
-    bytes: row['bytes'],
-    health: row['health'],
-    healthCode: row['health_code'],
-    healthDetail: row['health_detail'],
-    faults: JSON.parse(String(row['faults'])),
-    verifiedAt: row['verified_at'],
-    createdAt: row['created_at'],
-    sealedAt: row['sealed_at'],
-    expiresAt: row['expires_at'],
-  } as Checkpoint;
+    id: row.id,
+    org: row.org,
+    sandboxId: row.sandbox_id,
+    generation: row.generation,
+    seq: row.seq,
+    parentId: row.parent_id,
+    runtime: row.runtime,
+    operationId: row.operation_id,
+    state: row.state,
+    parts: { files: row.has_files === 1, memory: row.has_memory === 1 },
+    needs: JSON.parse(row.needs),
+    external: row.external === 1,
+    replayable: row.replayable === 1,
+    recovered: row.recovered === 1,
+    location: row.location,
+    bytes: row.bytes,
+    health: row.health,
+    healthCode: row.health_code,
+    healthDetail: row.health_detail,
+    faults: JSON.parse(row.faults),
+    verifiedAt: row.verified_at,
+    createdAt: row.created_at,
+    sealedAt: row.sealed_at,
+    expiresAt: row.expires_at,
+  };
 }
 
 function noSuchCheckpoint(id: string): TorporError {
