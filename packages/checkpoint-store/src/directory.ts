@@ -183,7 +183,6 @@ class DirectoryStore implements LayeredCheckpointStore {
         });
       }
       await writing(place, removing, () => syncDirectory(this.#fs, join(this.#root, 'removing')));
-      // Last: after a crash in the middle the claim shows what is left.
       await this.#layerStore.removeClaim(id);
     });
   }

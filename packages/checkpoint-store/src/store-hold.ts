@@ -8,6 +8,7 @@ import { mkdir, readdir, rm, stat, utimes, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { isMissing } from '@torpor/host';
+import { TorporError } from '@torpor/protocol';
 import { writing } from './storage-error.ts';
 
 const HOLDS = 'holds';
@@ -43,7 +44,13 @@ export async function holdStore(root: string): Promise<StoreHold> {
   return {
     assertHeld: () => {
       if (Math.max(longestGapMs, Date.now() - touchedAt) < VALID_MS) return;
-      throw new Error('The hold on the checkpoint store has lapsed.');
+      throw new TorporError(
+        'timeout',
+        'The hold on the checkpoint store has lapsed: checkpoints may be missing.',
+        {
+          hint: 'This process was stopped for a minute or more. Take the backup again.',
+        },
+      );
     },
     release: async () => {
       clearInterval(timer);

@@ -119,13 +119,18 @@ describe('removing a checkpoint', () => {
   it.each([
     ['nobody says which layers sandboxes stand on', undefined],
     ['a sandbox cannot say it', async () => undefined],
-  ])('leaves all layers when %s', async (_, user) => {
+  ])('leaves all layers when %s, and finishes when it is known', async (_, user) => {
     const id = newCheckpointId();
     const layer = await sealedLayer(id);
     await sealWith([layer], id);
-    if (user !== undefined) store.layerStore.addUser(user);
+    const leave = user === undefined ? () => {} : store.layerStore.addUser(user);
     await store.remove(id);
     expect(await stored()).toEqual([layer.id]);
+    expect(await listed(store)).toEqual([{ id, state: 'removing' }]);
+    leave();
+    store.layerStore.addUser(using());
+    await store.remove(id);
+    expect([await stored(), await listed(store)]).toEqual([[], []]);
   });
 
   it('leaves all layers while the claim of another checkpoint cannot be read', async () => {
@@ -140,9 +145,9 @@ describe('removing a checkpoint', () => {
     store.layerStore.addUser(using());
     await store.remove(id);
     expect(await stored()).toContain(layer.id);
-    // Mended, the claim counts again, and the next sweep removes what is left over.
+    // Mended, the claim counts again, and the removal can be finished.
     await files.writeFile(claim, text);
-    await store.layerStore.sweep();
+    await store.remove(id);
     expect(await stored()).toHaveLength(1);
   });
 

@@ -52,40 +52,36 @@ export class StoredLayers implements LayerStore {
   }
 
   /**
-   * Removes the claim of a checkpoint, and the layers in it that no other checkpoint claims and no user stands on. The
-   * claim goes last: until then it shows what is left to remove.
+   * Removes the claim of a checkpoint, and the layers in it that no other checkpoint claims and no user stands on. While the
+   * other claims or the users are not known, the claim stays. The store then still lists the checkpoint as `removing`, and a
+   * later call finishes the removal. Users are often unknown for a moment, because a sandbox that starts has no record yet.
    */
   async removeClaim(checkpoint: CheckpointId): Promise<void> {
     if (!this.#claims.has(checkpoint)) return;
     const layers = (await this.#claims.of(checkpoint))?.layers ?? [];
     const others = await this.#claimedExcept(checkpoint);
-    const released = others === undefined ? [] : layers.filter((layer) => !others.has(layer));
-    if (released.length > 0) await this.#removeUnused(released);
+    const released = layers.filter((layer) => others?.has(layer) === false);
+    const inUse = released.length > 0 ? await this.#inUse() : new Set<LayerId>();
+    if (others === undefined || inUse === undefined) return;
+    for (const layer of released) if (!inUse.has(layer)) await this.layers.remove(layer);
+    // Last: until then the claim shows what is left to remove.
     await this.#claims.remove(checkpoint);
   }
 
   async sweep(): Promise<void> {
     const [inUse, claimed] = [await this.#inUse(), await this.#claimedExcept(null)];
+    let unclaimed: ReturnType<StoredLayersParts['unclaimedLayers']> | undefined;
+    const isNeeded = async (id: LayerId) => {
+      if (claimed === undefined || claimed.has(id)) return true;
+      unclaimed ??= this.#unclaimedLayers();
+      return (await unclaimed)?.has(id) !== false;
+    };
     for await (const { id, state } of this.layers.list()) {
       const isHalf = state === 'removing' || state === 'making';
-      if (isHalf || (inUse?.has(id) === false && !(await this.#isNeeded(id, state, claimed))))
-        await this.layers.remove(id);
+      // An open layer that no sandbox stands on is a leftover, also when a checkpoint that was never sealed claims it.
+      const isUnused = inUse?.has(id) === false && !(state === 'sealed' && (await isNeeded(id)));
+      if (isHalf || isUnused) await this.layers.remove(id);
     }
-  }
-
-  async #removeUnused(layers: readonly LayerId[]): Promise<void> {
-    const inUse = await this.#inUse();
-    for (const layer of layers) if (inUse?.has(layer) === false) await this.layers.remove(layer);
-  }
-
-  /**
-   * Only a sealed layer can belong to a checkpoint. An open layer that no sandbox stands on is a leftover, also when a
-   * checkpoint that was never sealed claims it.
-   */
-  async #isNeeded(id: LayerId, state: string, claimed: ReadonlySet<LayerId> | undefined): Promise<boolean> {
-    if (state !== 'sealed') return false;
-    if (claimed === undefined || claimed.has(id)) return true;
-    return (await this.#unclaimedLayers())?.has(id) !== false;
   }
 
   /** Undefined when a claim cannot be read. */

@@ -131,7 +131,9 @@ async function saveDatabase(
     return 'sqlite';
   }
   if (!withDatabase) return 'none';
-  await dumpPostgres(database, join(into, 'database.dump'), signal);
+  const dump = join(into, 'database.dump');
+  await dumpPostgres(database, dump, signal);
+  await chmod(dump, 0o600);
   return 'postgres';
 }
 
