@@ -41,10 +41,10 @@ export async function readContents(
   signal?: AbortSignal,
 ): Promise<Contents> {
   const entries = await reading(place, () => entriesOf(files, signal));
-  const ways = new DeepPaths(files);
+  const deepPaths = new DeepPaths(files);
   try {
     const asked = entries.filter(hasHeader).map(({ path }) => path);
-    const headers = await reading(place, () => readHeaders(asked, ways, signal));
+    const headers = await reading(place, () => readHeaders(asked, deepPaths, signal));
     const firsts = firstNames(entries);
     const kinds = new Map(recorded?.map(({ path, digest }) => [path, digest?.[0]]));
     const lines: ContentLine[] = [];
@@ -58,7 +58,7 @@ export async function readContents(
         if (entry.type !== 'file' || line.linkedTo !== undefined) return;
         const kind = kinds.get(entry.path) ?? digestKindOf(entry);
         const at = { ...place, entry: shownPath(entry.path) };
-        const { hex, read } = await reading(at, () => digestFile(entry, kind, ways, signal));
+        const { hex, read } = await reading(at, () => digestFile(entry, kind, deepPaths, signal));
         digested += read;
         lines[index] = { ...line, digest: [kind, hex] };
       },
@@ -66,7 +66,7 @@ export async function readContents(
     );
     return { lines, digested };
   } finally {
-    await ways.close();
+    await deepPaths.close();
   }
 }
 

@@ -14,7 +14,8 @@ const LONGEST = 3000;
 /** Each open directory takes one of the server's file descriptors. */
 const HELD_AT_MOST = 256;
 
-export interface Way {
+/** A path in two parts, each short enough for a system call. */
+export interface ShortPath {
   /** A path of the directory that other programs can use too, for as long as this process holds the directory open. */
   readonly from: string;
   /** The rest of the path from there, one character per byte. */
@@ -31,11 +32,11 @@ export class DeepPaths {
 
   /** A path of the entry that a system call accepts. */
   async to(path: TreePath): Promise<Buffer> {
-    const { from, rest } = await this.way(path);
+    const { from, rest } = await this.shorten(path);
     return Buffer.concat([Buffer.from(`${from}/`), Buffer.from(rest, 'latin1')]);
   }
 
-  async way(path: TreePath): Promise<Way> {
+  async shorten(path: TreePath): Promise<ShortPath> {
     let from = this.#top;
     let rest = path;
     while (rest.length > LONGEST) {
@@ -57,7 +58,7 @@ export class DeepPaths {
     let handle = this.#held.get(passed);
     if (handle !== undefined) return handle;
     if (this.#held.size >= HELD_AT_MOST) {
-      throw new TorporError('conflict', 'There are too many paths that are longer than the kernel takes.');
+      throw new TorporError('conflict', 'There are too many paths that are longer than the kernel accepts.');
     }
     const place = Buffer.concat([Buffer.from(`${from}/`), Buffer.from(step, 'latin1')]);
     handle = open(place, constants.O_RDONLY | constants.O_DIRECTORY | constants.O_NOFOLLOW);

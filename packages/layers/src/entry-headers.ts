@@ -17,11 +17,11 @@ export function hasHeader({ type }: TreeEntry): boolean {
 /** The headers of these entries, by path. */
 export async function readHeaders(
   paths: readonly TreePath[],
-  ways: DeepPaths,
+  deepPaths: DeepPaths,
   signal?: AbortSignal,
 ): Promise<Map<TreePath, TarHeader>> {
   const headers = new Map<TreePath, TarHeader>();
-  for (const [from, group] of await grouped(paths, (path) => path, ways)) {
+  for (const [from, group] of await grouped(paths, (path) => path, deepPaths)) {
     const names = group.map(({ rest }) => Buffer.from(`./${rest}\0`, 'latin1'));
     const args = ['-c', ...KEEP_ALL, '--format=pax', '--pax-option=delete=atime,delete=ctime', '-C', from];
     // Without this option the second name of a device would be a link to the first, without a device number.
@@ -40,10 +40,10 @@ export async function readHeaders(
 /** Sets owner, mode, attributes and time of existing directories as their headers say. */
 export async function applyHeaders(
   headers: readonly TarHeader[],
-  ways: DeepPaths,
+  deepPaths: DeepPaths,
   signal?: AbortSignal,
 ): Promise<void> {
-  for (const [from, group] of await grouped(headers, ({ path }) => path, ways)) {
+  for (const [from, group] of await grouped(headers, ({ path }) => path, deepPaths)) {
     const entries = group.map(({ item, rest }) => directoryEntry({ ...item, path: `./${rest}` }));
     const args = ['-x', ...KEEP_ALL, '-p', '--same-owner', '-C', from];
     for await (const _ of streamProgram('tar', args, { signal, input: [...entries, ARCHIVE_END] })) {
@@ -56,11 +56,11 @@ export async function applyHeaders(
 async function grouped<T>(
   items: readonly T[],
   pathOf: (item: T) => TreePath,
-  ways: DeepPaths,
+  deepPaths: DeepPaths,
 ): Promise<Map<string, { readonly item: T; readonly rest: TreePath }[]>> {
   const groups = new Map<string, { readonly item: T; readonly rest: TreePath }[]>();
   for (const item of items) {
-    const { from, rest } = await ways.way(pathOf(item));
+    const { from, rest } = await deepPaths.shorten(pathOf(item));
     const group = groups.get(from) ?? [];
     group.push({ item, rest });
     groups.set(from, group);

@@ -35,15 +35,19 @@ export function digestKindOf({ size, blocks }: TreeEntry): DigestKind {
 export function digestFile(
   entry: TreeEntry,
   kind: DigestKind,
-  ways: DeepPaths,
+  deepPaths: DeepPaths,
   signal?: AbortSignal,
 ): Promise<FileDigest> {
-  return kind === 'sha256' ? digestWhole(entry, ways, signal) : digestBlocks(entry, ways, signal);
+  return kind === 'sha256' ? digestWhole(entry, deepPaths, signal) : digestBlocks(entry, deepPaths, signal);
 }
 
-async function digestWhole(entry: TreeEntry, ways: DeepPaths, signal?: AbortSignal): Promise<FileDigest> {
+async function digestWhole(
+  entry: TreeEntry,
+  deepPaths: DeepPaths,
+  signal?: AbortSignal,
+): Promise<FileDigest> {
   const hash = createHash('sha256');
-  const path = await ways.to(entry.path);
+  const path = await deepPaths.to(entry.path);
   const file = await open(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
   let read = 0;
   try {
@@ -62,9 +66,13 @@ async function digestWhole(entry: TreeEntry, ways: DeepPaths, signal?: AbortSign
 }
 
 /** `tar` finds the holes: it writes a list of the other segments before the content. Node has no call for that. */
-async function digestBlocks(entry: TreeEntry, ways: DeepPaths, signal?: AbortSignal): Promise<FileDigest> {
+async function digestBlocks(
+  entry: TreeEntry,
+  deepPaths: DeepPaths,
+  signal?: AbortSignal,
+): Promise<FileDigest> {
   const hash = createHash('sha256');
-  const { from, rest } = await ways.way(entry.path);
+  const { from, rest } = await deepPaths.shorten(entry.path);
   const args = ['-c', '--sparse', '--format=pax', '-C', from, '--null', '--verbatim-files-from', '-T', '-'];
   const archive = new ByteReader(
     streamProgram('tar', args, { signal, input: [Buffer.from(`./${rest}\0`, 'latin1')] }),

@@ -29,13 +29,13 @@ export async function readTree(
 ): Promise<MergeNode<Origin>> {
   const entries: TreeEntry[] = [];
   for await (const entry of listTree(files, signal)) entries.push(entry);
-  const ways = new DeepPaths(files);
+  const deepPaths = new DeepPaths(files);
   try {
     const asked = entries.filter(hasHeader).map(({ path }) => path);
-    const headers = await readHeaders(asked, ways, signal);
+    const headers = await readHeaders(asked, deepPaths, signal);
     return grow(entries.map((entry) => ({ layer, entry, header: headers.get(entry.path) })));
   } finally {
-    await ways.close();
+    await deepPaths.close();
   }
 }
 

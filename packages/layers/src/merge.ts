@@ -49,7 +49,7 @@ export async function mergeFiles(
   try {
     await fill(merge, plan);
   } finally {
-    for (const ways of [...merge.sources, merge.target]) await ways.close();
+    for (const deepPaths of [...merge.sources, merge.target]) await deepPaths.close();
   }
 }
 

@@ -13,7 +13,7 @@ const SOME_UNSEEN = 1;
 
 /** Measures a directory that may change meanwhile. An entry that appears or disappears may count or not. */
 export async function usageOf(top: string, signal?: AbortSignal): Promise<Usage> {
-  const { bytes, entries } = await tallyOf(top, [SOME_UNSEEN], signal);
+  const { bytes, entries } = await countEntries(top, [SOME_UNSEEN], signal);
   return { bytes, entries };
 }
 
@@ -22,26 +22,26 @@ export async function usageOf(top: string, signal?: AbortSignal): Promise<Usage>
  * socket means nothing without the process that held it.
  */
 export async function sealedUsageOf(top: string, signal?: AbortSignal): Promise<Usage> {
-  const { bytes, entries, sockets } = await tallyOf(top, [], signal);
+  const { bytes, entries, sockets } = await countEntries(top, [], signal);
   return { bytes, entries: entries - sockets };
 }
 
-async function tallyOf(
+async function countEntries(
   top: string,
   acceptedStatuses: readonly number[],
   signal?: AbortSignal,
-): Promise<Tally> {
+): Promise<UsageCounter> {
   const listing = await programOutput('find', [top, '-xdev', '-printf', FORMAT], {
     signal,
     acceptedStatuses,
   });
-  const tally = new Tally();
-  for (const line of listing.split('\n')) if (line !== '') tally.add(line);
-  return tally;
+  const counter = new UsageCounter();
+  for (const line of listing.split('\n')) if (line !== '') counter.add(line);
+  return counter;
 }
 
 /** Counts a file with several hard links once. */
-class Tally {
+class UsageCounter {
   entries = 0;
   sockets = 0;
   bytes = 0;

@@ -64,9 +64,9 @@ export async function backUpDataDirectory(
   options: BackupOptions,
 ): Promise<BackupResult> {
   const place = await requireDataDirectory(dataDir);
+  refuseInside(place, directory);
   await makeEmptyDirectory(directory);
   const into = await realpath(directory);
-  refuseInside(place, into);
   // Where no server runs, none may start and change the layout meanwhile. A running server has done that already.
   const claim = await claimUnlessServed(place);
   try {
