@@ -1,4 +1,4 @@
-export { heldUsage } from './held-files.ts';
+export { deletedFilesUsage } from './deleted-files.ts';
 export { LayerClaims } from './layer-claims.ts';
 export { isLayerId, type LayerId } from './layer-id.ts';
 export type { LayerClaim, LayerStore, LayersInUse } from './layer-store.ts';

@@ -8,7 +8,7 @@ import { stat, writeFile } from 'node:fs/promises';
 import type { Instance } from '@torpor/engine';
 import { mountsBelow } from '@torpor/host';
 import type { LayerId, Usage } from '@torpor/layers';
-import { chargeOf, heldUsage, LayerWatch, roomOf } from '@torpor/layers';
+import { chargeOf, deletedFilesUsage, LayerWatch, roomOf } from '@torpor/layers';
 import type { Resources } from '@torpor/protocol';
 import type { InstanceRecord } from '../instance/instance-files.ts';
 import type { RuntimeContext } from '../runtime-context.ts';
@@ -102,7 +102,7 @@ export class LimitWatcher {
     // The root may have been unmounted by hand. The sandbox runs on, but the device of its files is unknown.
     if (mountsBelow(mounts.mountinfo(), rootfs).length === 0) return named;
     watched.pids ??= await runsc.processes(container);
-    const held = await heldUsage(watched.pids, (await stat(mounts.hostPath(rootfs))).dev, signal);
+    const held = await deletedFilesUsage(watched.pids, (await stat(mounts.hostPath(rootfs))).dev, signal);
     return { bytes: named.bytes + held.bytes, entries: named.entries + held.entries };
   }
 

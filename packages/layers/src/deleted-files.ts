@@ -9,7 +9,7 @@ const FORMAT = '%D %i %b\\n';
 const SOME_UNSEEN = 1;
 
 /** `device` is the file system of the container's root. Deleted files on other file systems do not count. */
-export async function heldUsage(
+export async function deletedFilesUsage(
   pids: readonly number[],
   device: number,
   signal?: AbortSignal,
