@@ -1,4 +1,4 @@
-/** Delays and budgets of the runtimes that an operator may want to change (R113). A new one is one line here. */
+/** Timeouts and durations of the runtimes that an operator can set (R113). A new setting is one entry here. */
 import {
   defaultsOf,
   duration,
