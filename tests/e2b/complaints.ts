@@ -59,7 +59,7 @@ export async function automaticPause(options: Options): Promise<void> {
   assert.equal((await woken.commands.run('curl -s http://127.0.0.1:3000')).stdout, 'up');
   const { lifecycle, endAt } = await woken.getInfo();
   assert.equal(lifecycle?.onTimeout, 'pause');
-  assert.ok(endAt.getTime() - Date.now() <= 6_000, 'it comes back with the lifetime that was asked for');
+  assert.ok(endAt.getTime() - Date.now() <= 6_000, 'the sandbox is resumed with the requested lifetime');
   await asleep(sandboxId, options);
   await Sandbox.kill(sandboxId, options);
 }
