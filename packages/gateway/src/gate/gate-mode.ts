@@ -40,9 +40,7 @@ export type GateEvent =
   /** The engine ends the pause, whatever became of it. */
   | 'open';
 
-const GATE_TRANSITIONS: Readonly<
-  Record<GateModeName, Readonly<Partial<Record<GateEvent, GateModeName>>>>
-> = {
+const GATE_TRANSITIONS: Readonly<Record<GateModeName, Readonly<Partial<Record<GateEvent, GateModeName>>>>> = {
   unknown: { running: 'open', close: 'draining' },
   open: { epoch_ended: 'unknown', close: 'draining', cut: 'unknown', open: 'unknown' },
   draining: { epoch_ended: 'draining', drained: 'closed', cut: 'closed', open: 'unknown' },

@@ -44,9 +44,7 @@ export type PortEvent =
   /** The requests that waited have got their error. */
   | 'refused';
 
-const PORT_TRANSITIONS: Readonly<
-  Record<PortModeName, Readonly<Partial<Record<PortEvent, PortModeName>>>>
-> = {
+const PORT_TRANSITIONS: Readonly<Record<PortModeName, Readonly<Partial<Record<PortEvent, PortModeName>>>>> = {
   untried: { connected: 'answering', connect_failed: 'backing_off', grace_over: 'refusing' },
   answering: { connected: 'answering', connect_failed: 'backing_off', grace_over: 'refusing' },
   // Attempts of one batch may end differently. The first failure counts, and any success ends the back-off.
