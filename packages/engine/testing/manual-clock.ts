@@ -1,4 +1,4 @@
-/** Time that stands still until a test moves it. */
+/** A clock that stands still until a test advances it. */
 import type { Clock } from '../src/ports/clock.ts';
 
 interface Sleeper {
@@ -44,7 +44,7 @@ export class ManualClock implements Clock {
     });
   }
 
-  /** Moves time on and wakes whoever slept until then, the earliest first. */
+  /** Advances the time and ends the sleeps that are over by then, the earliest first. */
   advance(ms: number): void {
     this.#now += ms;
     const due = [...this.#sleepers].filter(({ at }) => at <= this.#now).sort((a, b) => a.at - b.at);
@@ -54,7 +54,7 @@ export class ManualClock implements Clock {
     }
   }
 
-  /** Moves time on to the next moment somebody sleeps until; false when nobody does. */
+  /** Advances the time to the end of the earliest sleep; false when there is none. */
   advanceToNext(): boolean {
     const next = Math.min(...[...this.#sleepers].map(({ at }) => at));
     if (next === Number.POSITIVE_INFINITY) return false;
@@ -62,7 +62,7 @@ export class ManualClock implements Clock {
     return true;
   }
 
-  /** Resolves as soon as somebody sleeps for just this long. */
+  /** Resolves as soon as there is a sleep of exactly this length. */
   async untilAsleepFor(ms: number): Promise<void> {
     const isAsleep = () => [...this.#sleepers].some((sleeper) => sleeper.ms === ms);
     while (!isAsleep()) {
